@@ -1,0 +1,46 @@
+"""Every error a user can cause, as one tree.
+
+    FillerscopeError
+    ├── StudyError      the study file asks for something that does not exist or does not fit
+    ├── ProblemError    a data set, a file of problems, or one row of it
+    ├── ModelError      weights that cannot be found, fetched, trusted or loaded
+    ├── PromptError     a template or filler that does not give the tokens that were asked for
+    ├── CaptureError    attention that cannot be measured exactly
+    ├── StoreError      a run folder that is missing, locked, damaged or full
+    └── FigureError     a figure, layer, head or condition that the run does not hold
+
+A message says what was expected, what came, and what to do. It is one line: the command line prints
+it as it stands and exits with 1.
+"""
+
+
+class FillerscopeError(Exception):
+    """The root: whatever is not below it is a bug in fillerscope."""
+
+
+class StudyError(FillerscopeError):
+    pass
+
+
+class ProblemError(FillerscopeError):
+    pass
+
+
+class ModelError(FillerscopeError):
+    pass
+
+
+class PromptError(FillerscopeError):
+    pass
+
+
+class CaptureError(FillerscopeError):
+    pass
+
+
+class StoreError(FillerscopeError):
+    pass
+
+
+class FigureError(FillerscopeError):
+    pass

@@ -1,0 +1,82 @@
+"""YAML with the line of every key, so that an error can point at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fillerscope.errors import StudyError
+
+
+@dataclass(frozen=True)
+class LinedYaml:
+    path: Path
+    root: yaml.Node
+    data: Any
+
+    @classmethod
+    def read(cls, path: Path) -> LinedYaml:
+        text = _text(path)
+        try:
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            data = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise StudyError(_syntax(path, error)) from None
+        if not isinstance(root, yaml.MappingNode):
+            raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
+        _refuse_repeated_keys(path, root)
+        return cls(path, root, data)
+
+    def locate(self, where: Sequence[str | int], message: str) -> str:
+        """`file:line: dotted.path: message` for a place given as pydantic gives it."""
+        node, line, known = self.root, self.root.start_mark.line, []
+        for step in where:
+            found = _child(node, step)
+            if found is None:
+                break
+            node, line = found
+            known.append(str(step))
+        label = f"{'.'.join(known)}: " if known else ""
+        return f"{self.path}:{line + 1}: {label}{message}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StudyError(f"no study file at {path}; give the path of a YAML file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot read the study file {path}: {error}") from None
+
+
+def _syntax(path: Path, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
+
+
+def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, int] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return value, key.start_mark.line
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step].start_mark.line
+    return None
+
+
+def _refuse_repeated_keys(path: Path, node: yaml.Node) -> None:
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(path, item)
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise StudyError(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is given twice")
+            seen.add(key.value)
+            _refuse_repeated_keys(path, value)
