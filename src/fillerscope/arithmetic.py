@@ -1,0 +1,353 @@
+"""The built-in problems: arithmetic in words, of one or two steps, with exact whole answers.
+
+Needs no download and no network. Problem k is a function of (seed, difficulty, k) alone, so a longer list
+begins with the shorter one. Knows nothing of studies, prompts or grading.
+
+To add a wording, add a text to WORDINGS; to add a setting, a line to SCENES or ACTIVITIES. Every number in
+a question is at least 2, so nouns after a number are always plural.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from fillerscope.errors import ProblemError
+from fillerscope.problem import Meta, Problem
+
+WOMEN = "Amara Beatriz Chloe Dalia Elif Freya Grace Hana Ines Keiko Leila Maya Nadia Olga Priya Rosa Sofia"
+MEN = "Adam Bilal Carlos Dmitri Emeka Felix Goran Hugo Jamal Kenji Liam Mateo Nikhil Omar Pavel Samir Tomas"
+PRONOUNS = dict.fromkeys(WOMEN.split(), ("she", "her")) | dict.fromkeys(MEN.split(), ("he", "his"))
+
+
+class Scene(NamedTuple):
+    place: str
+    inside: str  # the preposition of the container
+    box: str
+    boxes: str
+    items: tuple[str, ...]
+
+
+SCENES = (
+    Scene("at the bakery", "on", "tray", "trays", ("bread rolls", "muffins", "bagels", "cookies", "pies")),
+    Scene("in the orchard", "in", "basket", "baskets", ("apples", "pears", "plums", "peaches", "apricots")),
+    Scene("at the town library", "on", "shelf", "shelves", ("novels", "atlases", "comics", "magazines")),
+    Scene("at the school", "in", "box", "boxes", ("pencils", "crayons", "erasers", "notebooks", "rulers")),
+    Scene("in the greenhouse", "in", "crate", "crates", ("seedlings", "cacti", "tulip bulbs", "ferns")),
+    Scene("at the toy shop", "in", "bag", "bags", ("marbles", "toy cars", "wooden blocks", "puppets", "dice")),
+    Scene("at the post office", "in", "sack", "sacks", ("stamp albums", "postcards", "calendars", "maps")),
+    Scene("on the farm", "in", "carton", "cartons", ("eggs", "potatoes", "turnips", "ears of corn")),
+    Scene("on the beach", "in", "bucket", "buckets", ("seashells", "sand molds", "sun hats", "beach balls")),
+    Scene("in the workshop", "in", "drawer", "drawers", ("screws", "paintbrushes", "hinges", "batteries")),
+    Scene("at the museum", "in", "glass case", "glass cases", ("coins", "medals", "model ships", "masks")),
+    Scene("at the market", "in", "crate", "crates", ("melons", "lemons", "onions", "oranges", "mangoes")),
+    Scene("at the sports club", "in", "locker", "lockers", ("tennis balls", "helmets", "jump ropes")),
+    Scene("at the craft fair", "in", "jar", "jars", ("beads", "buttons", "ribbons", "glass charms")),
+    Scene("in the office", "in", "cupboard", "cupboards", ("binders", "staplers", "notepads", "desk lamps")),
+    Scene("at the animal shelter", "in", "bin", "bins", ("chew toys", "blankets", "food bowls", "leashes")),
+    Scene("in the science lab", "on", "rack", "racks", ("test tubes", "beakers", "magnets", "glass slides")),
+    Scene("at the hotel", "on", "cart", "carts", ("towels", "pillows", "bars of soap", "bathrobes")),
+    Scene("in the town hall", "on", "table", "tables", ("cupcakes", "party hats", "candles", "lanterns")),
+    Scene("at the music school", "in", "cabinet", "cabinets", ("songbooks", "drumsticks", "flutes")),
+    Scene("in the theater", "in", "trunk", "trunks", ("costumes", "wigs", "posters", "paper fans")),
+)
+
+
+class Activity(NamedTuple):
+    does: str
+    did: str
+    units: str
+    of: str
+
+
+ACTIVITIES = (
+    Activity("cycles", "cycled", "miles", "along the river"),
+    Activity("walks", "walked", "miles", "through the hills"),
+    Activity("rows", "rowed", "miles", "across the bay"),
+    Activity("swims", "swam", "laps", "in the pool"),
+    Activity("runs", "ran", "laps", "around the park"),
+    Activity("reads", "read", "pages", "of a long novel"),
+    Activity("translates", "translated", "pages", "of a manual"),
+    Activity("types", "typed", "lines", "of a report"),
+    Activity("paints", "painted", "feet", "of the garden fence"),
+    Activity("digs", "dug", "feet", "of a drainage ditch"),
+    Activity("weaves", "wove", "rows", "of a carpet"),
+    Activity("memorizes", "memorized", "lines", "of an epic poem"),
+)
+
+Operations = tuple[str, ...]  # one name a step
+
+# The numbers a, b and c are taken in this order: ((a first b) second c).
+WORDINGS: dict[Operations, tuple[str, ...]] = {
+    ("add",): (
+        "{name} counts {a} {items} {place} in the morning, and in the afternoon {other} brings {b} more. "
+        "How many {items} are there in all?",
+        "{Place} there are {a} {items} {inside} one {box} and {b} {inside} another. {name} gathers them all "
+        "into a single pile. How many {items} are in the pile?",
+        "{name} and {other} are helping {place}. {name} carries {a} {items} and {other} carries {b}. How "
+        "many {items} do the two of them carry altogether?",
+        "Last week {name} collected {a} {items} {place}. This week {she} collected another {b}. How many "
+        "{items} did {she} collect over the two weeks?",
+        "{other} has sorted {a} {items} {place} so far today. {name} has sorted {b} more {items} than "
+        "{other}. How many {items} has {name} sorted?",
+        "After giving away {a} {items} {place}, {name} still has {b} of them left. How many {items} did "
+        "{she} have at the start?",
+        "Last year {name} {did} {a} {units} {of}, and this year {she} {did} another {b}. How many {units} "
+        "is that over the two years?",
+    ),
+    ("subtract",): (
+        "{name} has {a} {items} {place}. {She} hands {b} of them to {other} and keeps all the rest. How "
+        "many {items} does {name} keep?",
+        "There were {a} {items} {place} when {name} arrived. By the end of the day {b} of them were gone. "
+        "How many {items} were left?",
+        "{name} needs {a} {items} for an event {place}, but so far {she} has found only {b}. How many more "
+        "{items} does {she} need?",
+        "{name} counted {a} {items} {place}, while {other} counted only {b}. How many more {items} did "
+        "{name} count than {other}?",
+        "Of the {a} {items} {place}, {b} belong to {name} and all the others belong to {other}. How many "
+        "{items} belong to {other}?",
+        "{name} started the day with {a} {items} {place} and ended it with {b}. How many {items} did {she} "
+        "part with during the day?",
+        "{name} has set a goal of {a} {units} {of}. In the first month {she} {did} {b} {units}. How many "
+        "{units} are still to go?",
+    ),
+    ("multiply",): (
+        "{Place} there are {a} empty {boxes}, and {name} puts {b} {items} {inside} each {box}. How many "
+        "{items} does {she} put away in total?",
+        "At a charity sale {place}, {name} buys {a} {items}. Each of them costs {b} dollars. How many "
+        "dollars does {name} pay in total?",
+        "Every day {name} sorts {a} {items} {place}. If {she} keeps working at the same pace, how many "
+        "{items} will {she} sort in {b} days?",
+        "{name} leads a team of {a} volunteers {place}. Each volunteer carries {b} {items} to {other}. How "
+        "many {items} do the volunteers carry altogether?",
+        "{name} lays out {items} {place} in {a} straight rows, with {b} {items} in every row. How many "
+        "{items} does {she} lay out?",
+        "{other} owns {a} of the {items} {place}. {name} owns {b} times as many {items} as {other} does. "
+        "How many {items} does {name} own?",
+        "Every week {name} {does} {a} {units} {of}, and {she} never skips a week. How many {units} is that "
+        "in {b} weeks?",
+    ),
+    ("divide",): (
+        "{name} has {a} {items} to put away {place}. {She} puts {b} of them {inside} each {box} until none "
+        "are left. How many {boxes} does {she} fill?",
+        "{name} shares {a} {items} equally among the {b} children who came to help {place}. How many "
+        "{items} does each child get?",
+        "There are {a} {items} {place}, spread evenly over {b} {boxes}. {name} empties one {box} and takes "
+        "everything to {other}. How many {items} does {she} take?",
+        "It took {name} {b} days to sort {a} {items} {place}, working at the same pace every day. How many "
+        "{items} did {she} sort each day?",
+        "At a charity sale {place}, {name} paid {a} dollars for {b} {items} that all had the same price. "
+        "How many dollars did each of them cost?",
+        "{name} lines up {a} {items} {place} in {b} rows of the same length. How many {items} are there in each row?",
+        "{name} {did} {a} {units} {of} in {b} weeks, exactly the same number every week. How many {units} "
+        "did {she} manage each week?",
+    ),
+    ("add", "subtract"): (
+        "{name} had {a} {items} {place} and got {b} more from {other}. Later {she} gave away {c} of them. "
+        "How many {items} does {name} have left?",
+        "In the morning there were {a} {items} {place}. At noon {name} delivered {b} more, and by the "
+        "evening {c} had been taken away. How many {items} remained?",
+        "{name} found {a} {items} {place} and {other} found {b}. When they looked closely, {c} of the "
+        "{items} were damaged. How many {items} were not damaged?",
+    ),
+    ("subtract", "add"): (
+        "{name} had {a} {items} {place}. {She} gave {b} of them to {other} and then picked up {c} new ones. "
+        "How many {items} does {name} have now?",
+        "Of the {a} {items} {place}, {b} were damaged, so {name} threw those away. Then {other} delivered "
+        "{c} new ones. How many {items} are there now?",
+    ),
+    ("subtract", "subtract"): (
+        "{name} had {a} {items} {place}. {She} handed {b} of them to {other} and another {c} to a visitor. "
+        "How many {items} does {name} still have?",
+        "{name} has set a goal of {a} {units} {of}. {She} {did} {b} {units} in the first month and {c} in "
+        "the second. How many {units} are still to go?",
+    ),
+    ("multiply", "add"): (
+        "{Place}, {name} fills {a} {boxes} with {b} {items} each. Then {other} turns up with {c} more "
+        "{items}. How many {items} are there in all?",
+        "At a charity sale {place}, {name} buys {a} {items} for {b} dollars each, and then pays {c} dollars "
+        "for the taxi home. How many dollars does {she} spend in total?",
+        "{name} {did} {a} {units} {of} in each of {b} weeks, and then another {c} {units} in the week after "
+        "that. How many {units} is that in all?",
+    ),
+    ("multiply", "subtract"): (
+        "There are {a} {boxes} {place} with {b} {items} {inside} each {box}. {name} takes {c} of the "
+        "{items} away. How many {items} are left {inside} the {boxes}?",
+        "At a charity sale {place}, {name} takes in {b} dollars for each of {a} {items}, but has to return "
+        "{c} dollars to {other}. How many dollars does {name} have left?",
+        "{Place}, {name} got {a} {boxes} ready with {b} {items} {inside} each. During the night {c} of the "
+        "{items} disappeared. How many {items} were still there in the morning?",
+    ),
+    ("add", "multiply"): (
+        "Every day {name} sorts {a} {items} in the morning and {b} in the afternoon {place}. How many "
+        "{items} does {she} sort in {c} days?",
+        "Every month {name} {does} {a} {units} {of} in the first half and {b} in the second half. How many "
+        "{units} is that in {c} months?",
+        "{Place}, {name} puts {a} large {items} and {b} small {items} {inside} each of {c} {boxes}. How "
+        "many {items} does {she} put away in total?",
+    ),
+    ("subtract", "multiply"): (
+        "{name} sells {items} for {a} dollars each at a charity sale {place}. Each of them cost {her} club "
+        "{b} dollars to buy. How many dollars does the club gain on {c} of them?",
+        "There is room for {a} {items} {inside} each {box} {place}, but {name} leaves {b} spaces empty "
+        "{inside} each one. How many {items} does {she} put {inside} {c} {boxes}?",
+    ),
+    ("add", "divide"): (
+        "{name} brings {a} {items} and {other} brings {b}. {Place} they put all of them away, with {c} "
+        "{items} {inside} each {box}. How many {boxes} do they fill?",
+        "{name} collected {a} {items} {place} on Friday and {b} on Saturday, and then shared them equally "
+        "among {c} friends. How many {items} did each friend get?",
+    ),
+    ("subtract", "divide"): (
+        "{name} had {a} {items} {place} and kept {b} of them. The rest were shared equally among {c} "
+        "visitors. How many {items} did each visitor get?",
+        "Of the {a} {items} {place}, {b} are damaged. {name} puts the good ones away, with {c} {inside} "
+        "each {box}. How many {boxes} does {she} fill?",
+    ),
+    ("divide", "add"): (
+        "{name} splits {a} {items} evenly over {b} {boxes} {place}. Then {other} puts {c} more {items} "
+        "{inside} the first {box}. How many {items} are there {inside} the first {box} now?",
+        "{name} and some friends, {b} people in all, share {a} {items} equally {place}. {name} already had "
+        "{c} {items} before that. How many {items} does {she} have now?",
+    ),
+    ("divide", "subtract"): (
+        "A group of {b} people share {a} {items} equally {place}. {name} is one of them and passes {c} of "
+        "{her} {items} on to {other}. How many {items} does {name} have left?",
+        "{name} splits {a} {items} evenly over {b} {boxes} {place}. Then {other} takes {c} {items} away "
+        "from one {box}. How many {items} are left {inside} that {box}?",
+    ),
+}
+
+
+class Level(NamedTuple):
+    """Bounds of the numbers: an `amount` is added or taken; `many` is multiplied or divided by `few`."""
+
+    steps: int
+    amount: tuple[int, int]
+    many: tuple[int, int]
+    few: tuple[int, int]
+
+
+LEVELS = {
+    1: Level(steps=1, amount=(2, 20), many=(2, 9), few=(2, 9)),
+    2: Level(steps=1, amount=(30, 500), many=(11, 40), few=(3, 12)),
+    3: Level(steps=2, amount=(5, 60), many=(8, 30), few=(3, 9)),
+}
+
+
+class Sign(NamedTuple):
+    symbol: str
+    apply: Callable[[int, int], int]
+
+
+SIGNS = {
+    "add": Sign("+", operator.add),
+    "subtract": Sign("-", operator.sub),
+    "multiply": Sign("*", operator.mul),
+    "divide": Sign("/", operator.floordiv),
+}
+SUMS = ("add", "subtract")
+
+Item = TypeVar("Item")
+
+
+class Pick:
+    """Draws by `random()` alone: the one method whose sequence Python promises never to change."""
+
+    def __init__(self, *key: object) -> None:
+        self._random = random.Random("/".join(map(str, key)))
+
+    def between(self, low: int, high: int) -> int:
+        return low + int(self._random.random() * (high - low + 1))
+
+    def of(self, items: Sequence[Item]) -> Item:
+        return items[self.between(0, len(items) - 1)]
+
+
+def generate(count: int, seed: int, difficulty: tuple[int, ...]) -> list[Problem]:
+    """`count` different problems that go through the difficulties in turn: 1, 2, 3, 1, 2, 3, ..."""
+    if count < 1 or seed < 0 or not difficulty or not set(difficulty) <= set(LEVELS):
+        asked = f"count {count}, seed {seed}, difficulty {difficulty}"
+        raise ProblemError(f"built-in problems take a count from 1, a seed from 0, difficulties 1 to 3; got {asked}")
+    series = f"{seed}-{''.join(map(str, difficulty))}"
+    problems: dict[str, Problem] = {}  # by question
+    for index in range(count):
+        problem = _new_problem(series, index, difficulty[index % len(difficulty)], problems)
+        problems[problem.question] = problem
+    return list(problems.values())
+
+
+def _new_problem(series: str, index: int, difficulty: int, taken: dict[str, Problem]) -> Problem:
+    """A question already asked is drawn again: earlier problems decide it, later ones never do."""
+    attempt = 0
+    while True:
+        problem = _problem(Pick(series, index, attempt), f"builtin-{series}-{index:05d}", difficulty)
+        if problem.question not in taken:
+            return problem
+        attempt += 1
+
+
+def _problem(pick: Pick, name: str, difficulty: int) -> Problem:
+    level = LEVELS[difficulty]
+    operations = pick.of([known for known in WORDINGS if len(known) == level.steps])
+    numbers, answer = _solved(pick, level, operations)
+    meta: Meta = {
+        "difficulty": difficulty,
+        "steps": level.steps,
+        "operation": "-".join(operations),
+        "expression": _expression(numbers, operations),
+    }
+    text = pick.of(WORDINGS[operations])
+    slots = _slots(pick) | dict(zip("abc", map(str, numbers), strict=False))
+    return Problem(name, text.format(**slots), str(answer), meta)
+
+
+def _solved(pick: Pick, level: Level, operations: Operations) -> tuple[list[int], int]:
+    """Numbers that give whole and positive results at every step, and the last of these results."""
+    while True:
+        numbers = _numbers(pick, level, operations)
+        answer = _answer(numbers, operations)
+        if answer is not None:
+            return numbers, answer
+
+
+def _numbers(pick: Pick, level: Level, operations: Operations) -> list[int]:
+    first = pick.between(*(level.amount if operations[0] in SUMS else level.many))
+    others = [pick.between(*(level.amount if name in SUMS else level.few)) for name in operations]
+    if operations[0] == "divide":
+        first *= others[0]  # `many` is then the quotient, and there is no remainder
+    return [first, *others]
+
+
+def _answer(numbers: Sequence[int], operations: Operations) -> int | None:
+    value = numbers[0]
+    for name, number in zip(operations, numbers[1:], strict=True):
+        if name == "divide" and value % number:
+            return None
+        value = SIGNS[name].apply(value, number)
+        if value < 1:
+            return None
+    return value
+
+
+def _expression(numbers: Sequence[int], operations: Operations) -> str:
+    text = str(numbers[0])
+    for step, (name, number) in enumerate(zip(operations, numbers[1:], strict=True)):
+        if step and operations[step - 1] in SUMS and name not in SUMS:
+            text = f"({text})"
+        text = f"{text} {SIGNS[name].symbol} {number}"
+    return text
+
+
+def _slots(pick: Pick) -> dict[str, str]:
+    """Everything a text may mention; a text uses what it needs."""
+    name = pick.of(list(PRONOUNS))
+    other = pick.of([known for known in PRONOUNS if known != name])
+    she, her = PRONOUNS[name]
+    scene, activity = pick.of(SCENES), pick.of(ACTIVITIES)
+    people = {"name": name, "other": other, "she": she, "She": she.title(), "her": her}
+    place = {"Place": scene.place[0].upper() + scene.place[1:], "items": pick.of(scene.items)}
+    nouns = {key: value for key, value in scene._asdict().items() if key != "items"}
+    return people | nouns | place | activity._asdict()

@@ -1,0 +1,111 @@
+"""Files of a data set on the Hugging Face hub: which of them hold a split, and fetching them.
+
+Runs no code from the hub and guesses at nothing: where several files could be meant it names them. It
+does not read what it fetches; that is `rows.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from fillerscope.errors import ProblemError
+from fillerscope.rows import READERS, one_line
+
+# Descriptions of data sets that end like data.
+NOT_DATA = {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+# `test-00000-of-00001`, with or without a trailing hash, and `test/0000` are pieces of `test`.
+PIECE = re.compile(r"(-\d{5}-of-\d{5}(-[0-9a-f]+)?|/\d+)$")
+USUAL_FOLDERS = ("data", "default", "main")
+
+
+def fetch(repo: str, split: str) -> Iterator[tuple[Path, str]]:
+    """Each file of the split, fetched when it is asked for, with the name to call it by."""
+    for file in choose_files(repo, _listed(repo), split):
+        yield _fetched(repo, file), f"hub:{repo}/{file}"
+
+
+def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
+    """The pieces of one split in order; a lone data file is taken whatever it is called."""
+    candidates = sorted(file for file in files if _is_data(file))
+    if not candidates:
+        raise ProblemError(_without_data(repo, files))
+    if len(candidates) == 1:
+        return candidates
+    labels = _labels_of(split, sorted({_label(file) for file in candidates}))
+    if len(labels) != 1:
+        known = labels or sorted({_label(file) for file in candidates})
+        found = "several files fit" if labels else "no file fits"
+        names = one_line(", ".join(known))
+        raise ProblemError(f"hub:{repo}: {found} split {split!r}; set problems.split to one of: {names}")
+    pieces = [file for file in candidates if _label(file) == labels[0]]
+    # The same rows in two formats are still one split.
+    suffix = next(suffix for suffix in READERS if any(_suffix(file) == suffix for file in pieces))
+    return [file for file in pieces if _suffix(file) == suffix]
+
+
+def _labels_of(split: str, labels: Sequence[str]) -> list[str]:
+    """Labels that fit the split, by the strictest reading that any label fits."""
+    word = re.compile(rf"(?<![a-z0-9]){re.escape(split.lower())}(?![a-z0-9])")
+    usual = {f"{folder}/{split}" for folder in USUAL_FOLDERS}
+    readings = (
+        [label for label in labels if label == split],
+        [label for label in labels if label in usual],
+        [label for label in labels if label.endswith(f"/{split}")],
+        [label for label in labels if word.search(label.lower())],
+    )
+    return next((fitting for fitting in readings if fitting), [])
+
+
+def _label(file: str) -> str:
+    return PIECE.sub("", file[: -len(_suffix(file))])
+
+
+def _suffix(file: str) -> str:
+    return PurePosixPath(file).suffix.lower()
+
+
+def _is_data(file: str) -> bool:
+    return _suffix(file) in READERS and PurePosixPath(file).name not in NOT_DATA
+
+
+def _without_data(repo: str, files: Sequence[str]) -> str:
+    scripts = [file for file in files if file.endswith(".py")]
+    if scripts:
+        reason = f"is made by a script ({scripts[0]}), which fillerscope does not run"
+    else:
+        reason = f"has no file that ends in {' or '.join(READERS)}"
+    return f"hub:{repo} {reason}; save the data as a .jsonl file and give its path"
+
+
+def _listed(repo: str) -> list[str]:
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().list_repo_files(repo, repo_type="dataset")
+    except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
+        raise ProblemError(_refusal(repo, error)) from None
+
+
+def _fetched(repo: str, file: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo, file, repo_type="dataset"))
+    except Exception as error:  # as above
+        raise ProblemError(_refusal(repo, error)) from None
+
+
+def _refusal(repo: str, error: Exception) -> str:
+    """One line that says what to do. A gated data set is also `not found`, so it is asked about first."""
+    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        page = f"https://huggingface.co/datasets/{repo}"
+        return f"hub:{repo} is gated; ask for access at {page}, then run `hf auth login`"
+    if isinstance(error, RepositoryNotFoundError):
+        return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
+    if isinstance(error, HFValidationError):
+        return f"hub:{repo} is not the name of a data set; expected hub:owner/name"
+    return f"cannot fetch hub:{repo} ({one_line(error)}); check the network, or give a local file"

@@ -1,0 +1,29 @@
+"""One problem: a question, its answer, and what is known about it.
+
+The noun alone. Where problems come from is `problems.py`; how an answer is judged is `grading.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fillerscope.errors import ProblemError
+
+Meta = Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`answer` is empty where the source has none: attention can be measured without it."""
+
+    id: str
+    question: str
+    answer: str
+    meta: Meta = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id.strip():
+            raise ProblemError("a problem needs a non-empty id; give every problem its own")
+        if not self.question.strip():
+            raise ProblemError(f"problem {self.id!r} has an empty question; give its text, or leave it out")
