@@ -1,0 +1,119 @@
+"""Recipes for filler: always an exact number of tokens, always token ids.
+
+A recipe is one function and one line in RECIPES. Knows nothing of where the filler goes.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from fillerscope.errors import PromptError
+from fillerscope.study import Condition, digest_of
+
+Recipe = Callable[[Condition, Any, np.random.Generator], list[int]]
+
+
+def filler_ids(condition: Condition, tokenizer: Any, seed: int, problem: str) -> list[int]:
+    """The filler of one prompt. `draw: once` gives every problem the same filler, `problem` its own."""
+    drawn_for = problem if condition.draw == "problem" else ""
+    return RECIPES[condition.kind](condition, tokenizer, generator(seed, condition.name, drawn_for))
+
+
+def generator(seed: int, *names: str) -> np.random.Generator:
+    """Random numbers that depend on the study's seed and on names, never on order or batch."""
+    return np.random.default_rng([seed, int(digest_of(names)[:16], 16)])
+
+
+def _none(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+    return []
+
+
+def _repeat(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+    unit, count = _encode(tokenizer, condition.text), condition.count or 0
+    if not unit or count % len(unit):
+        raise PromptError(
+            f"condition {condition.name!r}: {condition.text!r} is {len(unit)} tokens for this tokenizer, and "
+            f"{count} is not a multiple of that; write {_advice(condition, tokenizer, len(unit))}"
+        )
+    return unit * (count // len(unit))
+
+
+def _text(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+    ids, count = _encode(tokenizer, condition.text), condition.count
+    if count is not None and len(ids) != count:
+        raise PromptError(
+            f"condition {condition.name!r}: {_short(condition.text)} gives {len(ids)} tokens and {count} were "
+            f"asked for; write {_advice(condition, tokenizer, len(ids))}"
+        )
+    return ids
+
+
+def _sentence(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:
+    """Sentences in a drawn order, as many as it takes, cut to the exact number of tokens."""
+    ids: list[int] = []
+    for index in random.permutation(len(sentences())):
+        ids += _encode(tokenizer, " " + sentences()[index])
+        if len(ids) >= (condition.count or 0):
+            return ids[: condition.count]
+    raise PromptError(f"condition {condition.name!r}: count is {condition.count}, the list has {len(ids)} tokens")
+
+
+def _characters(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:
+    """A random string, cut to the exact number of tokens. `text`, where given, is its alphabet."""
+    alphabet = condition.text or string.ascii_letters + string.digits + string.punctuation
+    count = condition.count or 0
+    ids: list[int] = []
+    while len(ids) < count:
+        ids += _encode(tokenizer, "".join(random.choice(list(alphabet), size=4 * count)))
+    return ids[:count]
+
+
+RECIPES: dict[str, Recipe] = {
+    "none": _none,
+    "repeat": _repeat,
+    "text": _text,
+    "sentence": _sentence,
+    "characters": _characters,
+}
+
+
+@cache
+def sentences() -> list[str]:
+    """The shipped list behind the random sentence."""
+    return files("fillerscope").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _advice(condition: Condition, tokenizer: Any, tokens: int) -> str:
+    """What to write instead: a count that fits, and a unit of one token if there is one close by."""
+    count = condition.count or 0
+    if condition.kind == "text":
+        fits = f"count: {tokens}"
+    else:
+        fits = f"count: {max(1, round(count / max(tokens, 1))) * tokens}" if tokens else "a text that is not empty"
+    core = _unit(condition.text).strip()
+    for unit in (" " + core, core):
+        if core and len(_encode(tokenizer, unit)) == 1:
+            return f"{fits}, or `kind: repeat, text: {unit!r}, count: {count}`, whose unit is one token"
+    return fits
+
+
+def _unit(text: str) -> str:
+    """The shortest piece that gives `text` when repeated."""
+    for size in range(1, len(text) + 1):
+        if len(text) % size == 0 and text[:size] * (len(text) // size) == text:
+            return text[:size]
+    return text
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 24 else repr(text[:21] + "...")
