@@ -1,0 +1,136 @@
+"""What a folder of weights must be before anything in it is loaded. Each refusal says what to do.
+
+Looks at names, sizes and headers only. Never unpickles and never runs code that comes with a model.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fillerscope.errors import ModelError
+from fillerscope.models.digests import TOKENIZER_FILES
+from fillerscope.models.wording import first_line
+
+PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
+_TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Refuse, with a reason, a folder that cannot or must not be loaded."""
+    config = _read_config(folder, name)
+    _refuse_remote_code(config, name)
+    _check_weights(folder, name)
+    if not any((folder / file).exists() for file in TOKENIZER_FILES):
+        raise ModelError(
+            f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
+            "copy the tokenizer files of the model there"
+        )
+
+
+def check_gguf(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {first_line(error)}") from error
+    if magic != b"GGUF":
+        raise ModelError(f"{path} is not a GGUF file: it begins with {magic!r}, not with b'GGUF'; download it again")
+
+
+def refuse_pickles(files: list[str], name: str) -> None:
+    """For a list of file names without safetensors among them."""
+    pickled = sorted(file for file in files if any(Path(file).match(pattern) for pattern in PICKLES))
+    if pickled:
+        raise ModelError(
+            f"{name} has its weights only as {pickled[0]}, a pickle, which can run any code when loaded; "
+            f"convert it to safetensors: {_TO_SAFETENSORS}"
+        )
+
+
+def refuse_gaps(report: Any, name: str) -> None:
+    """transformers fills weights that are not in the files with random numbers; a measurement must not."""
+    absent = sorted(report["missing_keys"])
+    if absent:
+        raise ModelError(
+            f"{name} lacks {len(absent)} of its weights, {absent[0]} among them; the files are incomplete or "
+            "belong to another kind of model: download or convert it again"
+        )
+
+
+def _read_config(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.exists():
+        raise ModelError(_without_config(folder, name))
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {first_line(error)}; download it again") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} holds no JSON object; download it again")
+    return config
+
+
+def _without_config(folder: Path, name: str) -> str:
+    if (folder / "adapter_config.json").exists():
+        return f"{name} is an adapter, not a model; merge it into its base model, save that, and give its folder"
+    ggufs = sorted(folder.glob("*.gguf"))
+    if ggufs:
+        return f"{name} has no config.json, but a GGUF file; give its path: {ggufs[0]}"
+    return f"{name} has no config.json in {folder}; give a folder that save_pretrained wrote, or a hub id"
+
+
+def _refuse_remote_code(config: dict[str, Any], name: str) -> None:
+    """Code that comes with a model is never run; most models that bring some are in transformers by now."""
+    kind = config.get("model_type")
+    if "auto_map" not in config:
+        return
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if kind not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{name} (model type {kind!r}) needs code that comes with it, and fillerscope runs no such code; "
+            "choose a model that transformers knows by itself, or upgrade transformers if it now does"
+        )
+
+
+def _check_weights(folder: Path, name: str) -> None:
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        refuse_pickles([path.name for path in folder.iterdir()], name)
+        raise ModelError(f"{name} has no .safetensors files in {folder}; download the weights again")
+    for path in weights:
+        _check_safetensors(path)
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        _check_shards(index)
+
+
+def _check_safetensors(path: Path) -> None:
+    """The header says how long the file is; a download that broke off is shorter."""
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= size - 8:
+                raise ValueError("its header is cut off")
+            tensors = json.loads(file.read(length))
+        tensors.pop("__metadata__", None)
+        whole = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        if whole != size:
+            raise ValueError(f"it has {size} bytes of {whole}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, LookupError) as error:
+        raise ModelError(
+            f"{path} is damaged ({first_line(error)}); remove it and download or convert the model again"
+        ) from error
+
+
+def _check_shards(index: Path) -> None:
+    try:
+        wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"{index} cannot be read: {first_line(error)}; download it again") from error
+    missing = [file for file in wanted if not (index.parent / file).exists()]
+    if missing:
+        raise ModelError(f"{missing[0]} is missing in {index.parent}: {len(wanted)} files of weights are expected")

@@ -1,0 +1,118 @@
+"""A GGUF file becomes a folder of float32 safetensors and a tokenizer, once.
+
+transformers takes minutes to unpack a GGUF, every time; the folder loads in seconds. It is written under
+another name, compared with the model that was read, flushed and renamed: a folder in the cache is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from fillerscope.errors import ModelError
+from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.digests import folder_digest
+from fillerscope.models.storage import (
+    Progress,
+    cache_subfolder,
+    explained_disk_errors,
+    flush_to_disk,
+    require_space,
+    silent,
+)
+from fillerscope.models.unpack import alone, one_reading, read_model, read_tokenizer, require_packages
+
+RECORD = "fillerscope.json"
+# Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
+_SAMPLES = (
+    "What is 1234 + 5.6?  Answer:\n\n\t42", " / / / //// \\\\ he he", "Größe 日本語 🙂 naïve",
+    "def f(x):\n    return x**2", "<|im_start|>user\nhi<|im_end|>", "<bos><start_of_turn>user\nhi",
+)  # fmt: skip
+
+
+def converted_folder(stem: str, sha256: str) -> Path:
+    """Where the model of a GGUF with this sha256 is, or will be."""
+    return cache_folder() / "models" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{sha256[:12]}"
+
+
+def read_record(folder: Path) -> dict[str, str] | None:
+    """What was noted about a conversion; None where there is no finished one."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return {key: str(record[key]) for key in ("source", "gguf_sha256", "digest")}
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def convert(gguf: Path, stem: str, sha256: str, progress: Progress = silent) -> Path:
+    """Convert a verified file. The caller holds the lock of the folder."""
+    target = converted_folder(stem, sha256)
+    draft = cache_subfolder("models") / f".{target.name}.converting"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)
+    try:
+        with explained_disk_errors():
+            draft.mkdir()
+            _convert_into(draft, gguf, progress)
+            record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(draft, progress)}
+            (draft / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            for path in draft.iterdir():
+                flush_to_disk(path)
+            draft.replace(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return target
+
+
+def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
+    from fillerscope.models.quiet import quiet_transformers
+
+    require_packages(gguf)
+    with quiet_transformers(), alone(gguf, draft) as folder, one_reading():
+        progress(f"reading the tokenizer of {gguf.name}", 0, None)
+        tokenizer = read_tokenizer(folder, gguf)
+        progress(f"reading the weights of {gguf.name}", 0, None)
+        model = read_model(folder, gguf, progress)
+        require_space(draft, sum(4 * p.numel() for p in model.parameters()), f"converting {gguf.name}")
+        progress(f"writing {gguf.name} as safetensors", 0, None)
+        model.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        progress(f"comparing the copy with {gguf.name}", 0, None)
+        _compare_tokenizers(tokenizer, draft, gguf.name)
+        expected = _logits(model)
+        del model  # two of a large model may not fit into memory
+        _compare_logits(expected, draft, gguf.name)
+
+
+def _compare_tokenizers(tokenizer: Any, folder: Path, name: str) -> None:
+    from transformers import AutoTokenizer
+
+    copy = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    for text in _SAMPLES:
+        before, after = tokenizer(text)["input_ids"], copy(text)["input_ids"]
+        if before != after:
+            raise ModelError(f"converting {name} changed its tokenizer: {text!r} was {before} and became {after}")
+    if tokenizer.chat_template != copy.chat_template:
+        raise ModelError(f"converting {name} lost its chat template")
+
+
+def _logits(model: Any) -> Any:
+    import torch
+
+    ids = torch.arange(3, 35)[None] * 7 % model.config.get_text_config().vocab_size
+    with torch.inference_mode():
+        return model(input_ids=ids).logits
+
+
+def _compare_logits(expected: Any, folder: Path, name: str) -> None:
+    """The same numbers in another file: only the order of additions may differ."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    copy = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    gap = float((_logits(copy.eval()) - expected).abs().max())
+    if not gap <= 1e-3:
+        raise ModelError(f"converting {name} changed the model: logits differ by up to {gap:.1e}")

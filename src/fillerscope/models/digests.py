@@ -1,0 +1,98 @@
+"""What a model is, in one sha256: the digest that goes into the name of a run.
+
+Two models have one digest only if every byte of their weights, config and tokenizer is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.storage import Progress, silent
+
+CHUNK = 1 << 22
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "tekken.json",
+)
+_COUNTED = (
+    "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", *TOKENIZER_FILES,
+    "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja",
+)  # fmt: skip
+
+
+def folder_digest(folder: Path, progress: Progress = silent) -> str:
+    """Of every file that can change a number; a README or a picture cannot."""
+    files = {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
+    return _digest_of((name, file_sha256(files[name], progress)) for name in sorted(files))
+
+
+def file_sha256(path: Path, progress: Progress = silent) -> str:
+    """Remembered by the real file's path, size and times, so that the second time is instant."""
+    real = path.resolve()
+    stat = real.stat()
+    # Copying tools may set the time of change back; nobody sets the time of status change (ctime).
+    key = json.dumps([str(real), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    note = cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return str(json.loads(note.read_text(encoding="utf-8"))["sha256"])
+    found = _hash_file(real, stat.st_size, progress)
+    with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
+        _remember(note, found)
+    return found
+
+
+def model_digest(model: Any, tokenizer: Any) -> str:
+    """Of a model in memory, from its config, its weights and its tokenizer."""
+    import torch
+
+    def hashed() -> Iterable[tuple[str, str]]:
+        yield "config", hashlib.sha256(model.config.to_json_string().encode()).hexdigest()
+        yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
+        for name, tensor in sorted(model.state_dict().items()):
+            kind = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            yield kind, hashlib.sha256(data).hexdigest()
+
+    return _digest_of(hashed())
+
+
+def _tokenizer_bytes(tokenizer: Any) -> bytes:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    vocabulary = backend.to_str() if backend else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    return f"{vocabulary}\n{tokenizer.chat_template}".encode()
+
+
+def _digest_of(pairs: Iterable[tuple[str, str]]) -> str:
+    whole = hashlib.sha256()
+    for name, sha256 in pairs:
+        whole.update(f"{name}\0{sha256}\n".encode())
+    return whole.hexdigest()
+
+
+def _hash_file(path: Path, size: int, progress: Progress) -> str:
+    found, done = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            found.update(chunk)
+            done += len(chunk)
+            if size > CHUNK:  # small files would only flicker
+                progress(f"reading {path.name}", done, size)
+    return found.hexdigest()
+
+
+def _remember(note: Path, sha256: str) -> None:
+    note.parent.mkdir(parents=True, exist_ok=True)
+    draft = note.with_suffix(f".{os.getpid()}")
+    draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
+    draft.replace(note)

