@@ -1,0 +1,117 @@
+"""A study carried out: models found, a run folder named, shards measured and merged.
+
+The orchestra's conductor: it plays no instrument. What measures is in runner, what keeps is in store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+from fillerscope.engines.local import measure_model
+from fillerscope.errors import ProblemError
+from fillerscope.models.resolve import ModelFolder, resolve
+from fillerscope.problems import Problem, load_problems, problems_digest
+from fillerscope.runner import shards_of
+from fillerscope.store import RunStore, slug
+from fillerscope.study import ModelSpec, Study, digest_of
+from fillerscope.version import __version__
+
+# Whatever can change a number: a stale shard is never taken for a fresh one.
+MEASURING = (
+    "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
+    "capture/masks.py", "capture/blocks.py", "capture/attention.py", "models/structure.py", "runner.py",
+)  # fmt: skip
+RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy")
+
+
+class Progress(Protocol):
+    """Whoever wants to know how far things are. Every method may be called any number of times."""
+
+    def stage(self, text: str, done: int, total: int | None) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+class Quiet:
+    def stage(self, text: str, done: int, total: int | None) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def carry_out(
+    study: Study, out: Path | None = None, progress: Progress | None = None, accept_licence: bool = False
+) -> RunStore:
+    """Measure what is not measured yet; everything that is there is taken as it is."""
+    progress = progress or Quiet()
+    problems = load_problems(study.problems)
+    if not problems:
+        raise ProblemError(f"{study.problems.source} holds no problems")
+    folders = {spec.name: resolve(spec.name, progress.stage, accept_licence) for spec in study.models}
+    identity = identify(study, problems, folders)
+    path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
+    store = RunStore.create(path, identity, study.model_dump(mode="json"))
+    if is_complete(store, study):
+        progress.say(f"{path} is complete already: nothing to measure")
+        return store
+    with store.writing():
+        store.note("environment", environment())
+        for spec in study.models:
+            if not store.has(merged_name(spec)):
+                measure_model(study, spec, folders[spec.name], shards_of(problems, study.batch.shard), store, progress)
+    return store
+
+
+def merged_name(spec: ModelSpec) -> str:
+    return f"merged/{slug(spec.name)}.safetensors"
+
+
+def is_complete(store: RunStore, study: Study) -> bool:
+    return all(store.has(merged_name(spec)) for spec in study.models)
+
+
+def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> dict[str, Any]:
+    """Everything that can change a number, and nothing that cannot."""
+    from fillerscope.models.loading import choose_device, choose_dtype
+
+    device = choose_device(study.device)
+    measured = study.measured()
+    del measured["problems"], measured["device"], measured["models"]
+    return {
+        "study": measured,
+        "problems": problems_digest(problems),
+        "models": [
+            {
+                "name": spec.name,
+                "digest": folders[spec.name].digest,
+                "dtype": choose_dtype(spec.dtype, device),
+                "template": study.template_of(spec),
+            }
+            for spec in study.models
+        ],
+        "device": device.split(":")[0],
+        "code": code_version(),
+    }
+
+
+def code_version() -> str:
+    digest = hashlib.sha256()
+    for name in MEASURING:
+        digest.update(files("fillerscope").joinpath(name).read_bytes())
+    return f"{__version__}+{digest.hexdigest()[:12]}"
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers were made with, for the record; it is not part of the identity."""
+    found = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+    for name in RECORDED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

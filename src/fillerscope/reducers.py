@@ -1,0 +1,71 @@
+"""Statistics that can be cut anywhere and put together again.
+
+A reducer is a value with `of`, `merge` and `state`: any split of the samples, merged in order, equals the
+whole; the empty one is the identity; it survives a round trip through its state. numpy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of each cell, over the samples that have the cell.
+
+    The last axis is positions and may differ in length between parts: what is shorter counts as missing.
+    `count` may be smaller than `mean` along axes where validity does not vary (size 1 there).
+    """
+
+    count: NDArray[np.int64]
+    mean: Floats
+    m2: Floats
+
+    @classmethod
+    def of(cls, values: Floats, valid: NDArray[np.bool_]) -> Moments:
+        """From samples on the first axis; `valid` broadcasts against `values`."""
+        count = valid.sum(axis=0, dtype=np.int64)
+        kept = np.where(valid, values, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = np.where(count > 0, kept.sum(axis=0) / count, 0.0)
+        m2 = np.where(valid, (kept - mean) ** 2, 0.0).sum(axis=0)
+        return cls(count, mean, m2)
+
+    def merge(self, other: Moments) -> Moments:
+        """Both samples together (Chan's update, so that nothing is subtracted from large sums)."""
+        length = max(self.mean.shape[-1], other.mean.shape[-1])
+        a, b = self._padded(length), other._padded(length)
+        count = a.count + b.count
+        share = np.where(count > 0, b.count / np.maximum(count, 1), 0.0)
+        delta = b.mean - a.mean
+        return Moments(count, a.mean + delta * share, a.m2 + b.m2 + delta**2 * (a.count * share))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {"count": self.count, "mean": self.mean, "m2": self.m2}
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The count of every cell."""
+        return np.broadcast_to(self.count, self.mean.shape)
+
+    def value(self) -> Floats:
+        """The mean, NaN where there are no samples."""
+        return np.where(self.counts > 0, self.mean, np.nan)
+
+    def deviation(self) -> Floats:
+        """The sample standard deviation, NaN below two samples."""
+        freedom = self.counts - 1
+        return np.sqrt(np.where(freedom > 0, self.m2 / np.maximum(freedom, 1), np.nan))
+
+    def _padded(self, length: int) -> Moments:
+        missing = length - self.mean.shape[-1]
+        if not missing:
+            return self
+        edge = [(0, 0)] * (self.mean.ndim - 1) + [(0, missing)]
+        return Moments(np.pad(self.count, edge), np.pad(self.mean, edge), np.pad(self.m2, edge))

@@ -1,0 +1,197 @@
+"""The run folder: immutable shards, a manifest with checksums, a lock.
+
+    RUN/
+      study.json                     the study, as it was checked
+      manifest.json                  identity, environment, and the checksum of every file below
+      shards/MODEL/00000.safetensors arrays and records of one group of problems, all conditions
+      merged/MODEL.safetensors       all shards of a model merged in shard order, once all are there
+
+Every file is written to a temporary name, synced and renamed, so a kill at any moment leaves either the
+old file or the new one. Knows nothing of what the arrays mean, and needs no torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.errors import StoreError
+
+Arrays = Mapping[str, NDArray[Any]]
+MANIFEST, STUDY = "manifest.json", "study.json"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored file: named arrays and the records that go with them."""
+
+    arrays: Arrays
+    records: list[dict[str, Any]]
+
+
+class RunStore:
+    """One run folder. `create` or `open` gives one."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def create(cls, path: Path, identity: dict[str, Any], study: dict[str, Any]) -> RunStore:
+        """The folder of this identity, new or as an earlier run left it."""
+        if (path / MANIFEST).exists():
+            store = cls.open(path)
+            if store.manifest["identity"] != identity:
+                raise StoreError(f"{path} holds another study's run; choose another folder with --out")
+            return store
+        if path.exists() and (not path.is_dir() or any(item.name != "lock" for item in path.iterdir())):
+            raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
+        store = cls(path, {"format": 1, "identity": identity, "files": {}})
+        with _disk(path):
+            path.mkdir(parents=True, exist_ok=True)
+            _write(path / STUDY, _json(study))
+            store._save_manifest()
+        return store
+
+    @classmethod
+    def open(cls, path: Path) -> RunStore:
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path / MANIFEST} cannot be read ({error}); run the study again") from None
+        if manifest.get("format") != 1:
+            raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
+        return cls(path, manifest)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the only pen. A killed process lets go of it by dying."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self.path / "lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise StoreError(f"another process is writing {self.path}; wait for it, or stop it") from None
+        try:
+            self.manifest = self.open(self.path).manifest
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def study(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
+        return data
+
+    def note(self, key: str, value: Any) -> None:
+        """Keep a fact about the run that does not change its numbers: versions, hardware, self-check."""
+        self.manifest[key] = value
+        self._save_manifest()
+
+    def has(self, name: str) -> bool:
+        """Whether a file is there in full: listed, and of the listed size."""
+        entry = self.manifest["files"].get(name)
+        path = self.path / name
+        return entry is not None and path.exists() and path.stat().st_size == entry["bytes"]
+
+    def put(self, name: str, part: Part) -> None:
+        from safetensors.numpy import save
+
+        arrays = {key: np.ascontiguousarray(array) for key, array in part.arrays.items()}
+        data = save(arrays, metadata={"records": json.dumps(part.records, sort_keys=True)})
+        with _disk(self.path):
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            _write(self.path / name, data)
+            entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            self.manifest["files"][name] = entry
+            self._save_manifest()
+
+    def get(self, name: str, keys: list[str] | None = None) -> Part:
+        """A stored file, or only some of its arrays: the others are not read."""
+        from safetensors import SafetensorError, safe_open
+
+        if not self.has(name):
+            raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
+        try:
+            with safe_open(self.path / name, framework="numpy") as file:
+                wanted = file.keys() if keys is None else keys
+                arrays = {key: file.get_tensor(key) for key in wanted}
+                records = json.loads((file.metadata() or {}).get("records", "[]"))
+        except SafetensorError as error:
+            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+        return Part(arrays, records)
+
+    def verify(self) -> list[str]:
+        """What is wrong, a line each; nothing is wrong where the list is empty."""
+        return [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
+
+    def discard(self, name: str) -> None:
+        """Forget a file, so that the next run makes it again."""
+        self.manifest["files"].pop(name, None)
+        self._save_manifest()
+
+    def _fault(self, name: str) -> str:
+        path, entry = self.path / name, self.manifest["files"][name]
+        if not path.exists():
+            return f"{name}: missing"
+        if path.stat().st_size != entry["bytes"]:
+            return f"{name}: {path.stat().st_size} bytes, expected {entry['bytes']}"
+        found = file_sha256(path)
+        return "" if found == entry["sha256"] else f"{name}: sha256 {found[:12]}, expected {entry['sha256'][:12]}"
+
+    def _save_manifest(self) -> None:
+        with _disk(self.path):
+            _write(self.path / MANIFEST, _json(self.manifest))
+
+
+def slug(name: str) -> str:
+    """A name that is safe as a file name, and still readable."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._") or "model"
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing: a temporary name, synced, renamed, and the folder synced after it."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Turn what a disk can do to us into one line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(f"no space left at {path}; free some and run again, it goes on from here") from None
+        raise StoreError(f"cannot write to {path}: {error.strerror}; choose another folder with --out") from None
