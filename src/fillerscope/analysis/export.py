@@ -1,0 +1,116 @@
+"""A run as tidy tables in files: profiles, head summaries of every problem, ranked heads, layers, problems.
+
+The same run gives the same bytes, whatever happened while it was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.headsummary import METRICS
+from fillerscope.study import QUERIES
+
+FORMATS = ("parquet", "csv")
+Columns = dict[str, NDArray[Any]]
+
+
+def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
+    """Write every table of a run; returns the files."""
+    if kind not in FORMATS:
+        raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
+    makers = {
+        "profiles": _profiles,
+        "summaries": _summaries,
+        "heads": _heads,
+        "depth": _depth,
+        "problems": _problems,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
+    except OSError as error:
+        raise StoreError(f"cannot write tables to {folder}: {error.strerror or error}") from None
+
+
+def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path:
+    """Part by part, so that a large run never stands in memory at once."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    temporary = path.with_name(f".{path.name}.tmp")
+    writer = None
+    for part in parts:
+        table = pyarrow.table(part)
+        if writer is None:
+            make = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
+            writer = make(temporary, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+        temporary.replace(path)
+    return path
+
+
+def _profiles(run: Run) -> Iterator[Columns]:
+    for model in run.models:
+        for condition in run.conditions:
+            views = ("whole", "aligned") if condition == "none" else ("whole", "aligned", "difference", "logratio")
+            for view in views:
+                for queries in QUERIES:
+                    columns = run.profile(condition, queries, view, model).columns()
+                    yield _keyed(columns, model=model, condition=condition, view=view, queries=queries)
+
+
+def _summaries(run: Run) -> Iterator[Columns]:
+    for model in run.models:
+        ids = np.array([record["id"] for record in run.measured(model)])
+        for condition in run.conditions:
+            for queries in QUERIES:
+                values = {metric: run.summary(metric, condition, queries, model) for metric in METRICS}
+                peak_at = run.peak_at(condition, queries, model)
+                problem, layer, head = (axis.ravel() for axis in np.indices(peak_at.shape))
+                columns: Columns = {"problem": ids[problem], "layer": layer + 1, "head": head + 1}
+                columns |= {metric: array.ravel() for metric, array in values.items()} | {"peak_at": peak_at.ravel()}
+                yield _keyed(columns, model=model, condition=condition, queries=queries)
+
+
+def _heads(run: Run) -> Iterator[Columns]:
+    for model, condition, queries in _comparisons(run):
+        table = head_table(run, condition, queries, model)
+        layers, heads = table.shape
+        rows = [table.row(layer, head) for layer in range(1, layers + 1) for head in range(1, heads + 1)]
+        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        yield _keyed(columns, model=model, condition=condition, queries=queries)
+
+
+def _depth(run: Run) -> Iterator[Columns]:
+    for model, condition, queries in _comparisons(run):
+        columns = depth_table(run, condition, queries, model).columns()
+        yield _keyed(columns, model=model, condition=condition, queries=queries)
+
+
+def _problems(run: Run) -> Iterator[Columns]:
+    for model in run.models:
+        records = run.records(model)
+        columns: Columns = {key: np.array([record[key] for record in records]) for key in ("number", "id", "status")}
+        columns["error"] = np.array([record.get("error", "") for record in records])
+        columns["tokens"] = np.array([len(record.get("tokens", ())) for record in records])
+        yield _keyed(columns, model=model)
+
+
+def _comparisons(run: Run) -> Iterator[tuple[str, str, str]]:
+    return ((m, c, q) for m in run.models for c in run.fillers for q in QUERIES)
+
+
+def _keyed(columns: Columns, **keys: str) -> Columns:
+    length = len(next(iter(columns.values())))
+    return {key: np.full(length, value) for key, value in keys.items()} | columns

@@ -1,0 +1,103 @@
+"""Which heads the filler reaches: one row a head, ranked, with how far the ranking can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.stats import ratio_interval, sample_interval, split_half
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number for each head [layer, head] with its interval, and the samples [problem, layer, head] of it."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+    samples: Floats
+
+    @classmethod
+    def ratio(cls, after: Floats, before: Floats) -> Estimate:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(after) - np.log(before)
+        return cls(*ratio_interval(after, before), logs)
+
+    @classmethod
+    def mean(cls, samples: Floats) -> Estimate:
+        return cls(*sample_interval(samples), samples)
+
+
+# How a head is placed: the largest key comes first.
+RANKINGS: dict[str, Callable[[dict[str, Estimate]], Floats]] = {
+    "drop": lambda columns: -columns["drop"].value,
+    "mass": lambda columns: columns["mass"].value,
+    "peak": lambda columns: np.abs(np.log(columns["peak"].value)),
+}
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """`drop` and `peak` are ratios with / without filler; `mass` is a share of attention; `entropy` is a
+    difference in nats."""
+
+    model: str
+    label: str
+    condition: str
+    queries: str
+    problems: int
+    columns: dict[str, Estimate]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        layers, heads = self.columns["drop"].value.shape
+        return layers, heads
+
+    def ranked(self, by: str = "drop", layer: int | None = None) -> list[tuple[int, int]]:
+        """(layer, head) from 1, the strongest first; NaN last."""
+        if by not in RANKINGS:
+            raise FigureError(f"heads are ranked by {', '.join(RANKINGS)}, not by {by!r}")
+        keys = RANKINGS[by](self.columns)
+        order = np.argsort(-np.where(np.isfinite(keys), keys, -np.inf), axis=None, kind="stable")
+        places = [(int(flat // self.shape[1]) + 1, int(flat % self.shape[1]) + 1) for flat in order]
+        return [place for place in places if layer is None or place[0] == layer]
+
+    def reliability(self, by: str = "drop") -> float:
+        """Split-half rank correlation of what the ranking is made of."""
+        samples = self.columns[by].samples
+        return split_half(samples.reshape(samples.shape[0], -1))
+
+    def row(self, layer: int, head: int) -> dict[str, Any]:
+        cell = (layer - 1, head - 1)
+        row: dict[str, Any] = {"layer": layer, "head": head}
+        for name, column in self.columns.items():
+            row |= {name: float(column.value[cell]), f"{name}_low": float(column.low[cell])}
+            row |= {f"{name}_high": float(column.high[cell])}
+        return row
+
+
+def head_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> HeadTable:
+    """Every head under a filler condition against none, pair by pair."""
+    if condition == "none":
+        raise FigureError("heads are compared with `none`; name a condition with filler")
+
+    def pair(metric: str) -> tuple[Floats, Floats]:
+        return run.summary(metric, condition, queries, model), run.summary(metric, "none", queries, model)
+
+    with_entropy, without_entropy = pair("entropy")
+    columns = {
+        "drop": Estimate.ratio(*pair("received_original")),
+        "mass": Estimate.mean(run.summary("filler_mass", condition, queries, model)),
+        "peak": Estimate.ratio(*pair("peak")),
+        "entropy": Estimate.mean(with_entropy - without_entropy),
+    }
+    name = run.model(model)
+    return HeadTable(name, run.label(name), condition, queries, len(run.measured(name)), columns)

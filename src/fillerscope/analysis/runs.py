@@ -1,0 +1,173 @@
+"""A run folder opened for reading: names in, arrays out. Needs neither torch nor the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.profiles import Profile
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.headsummary import METRICS
+from fillerscope.prompts import FILLER
+from fillerscope.reducers import Moments
+from fillerscope.store import RunStore, slug
+from fillerscope.study import QUERIES, Condition, Study
+
+VIEWS = ("whole", "aligned", "difference", "logratio")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where the filler stands in the whole prompt; `fixed` when it is the same for every problem."""
+
+    start: int
+    stop: int
+    fixed: bool
+
+
+class Run:
+    """A finished run. `open_run` gives one."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+        self._part = cache(self._read)
+
+    @property
+    def path(self) -> Path:
+        return self.store.path
+
+    @cached_property
+    def study(self) -> Study:
+        return Study.model_validate(self.store.study)
+
+    @property
+    def models(self) -> list[str]:
+        return [spec.name for spec in self.study.models]
+
+    @property
+    def conditions(self) -> list[str]:
+        return [condition.name for condition in self.study.conditions]
+
+    @property
+    def fillers(self) -> list[str]:
+        """The conditions that are not the baseline."""
+        return [name for name in self.conditions if name != "none"]
+
+    def condition(self, name: str) -> Condition:
+        for condition in self.study.conditions:
+            if condition.name == name:
+                return condition
+        raise FigureError(f"this run has no condition {name!r}; it has {', '.join(self.conditions)}")
+
+    def facts(self, model: str | None = None) -> dict[str, Any]:
+        """What was noted about a model when it was measured: label, template, self-check."""
+        facts: dict[str, Any] = self.store.manifest.get("models", {}).get(self.model(model), {})
+        return facts
+
+    def label(self, model: str | None = None) -> str:
+        return str(self.facts(model).get("label", self.model(model)))
+
+    def model(self, name: str | None = None) -> str:
+        if name is None:
+            return self.models[0]
+        if name not in self.models:
+            raise FigureError(f"this run has no model {name!r}; it has {', '.join(self.models)}")
+        return name
+
+    def records(self, model: str | None = None) -> list[dict[str, Any]]:
+        """A record for each problem, failed ones included."""
+        return list(self._part(self.model(model), ())[1])
+
+    def measured(self, model: str | None = None) -> list[dict[str, Any]]:
+        return [record for record in self.records(model) if record["status"] == "ok"]
+
+    def profile(
+        self, condition: str, queries: str = "original", view: str = "aligned", model: str | None = None
+    ) -> Profile:
+        """Attention received under a condition: `whole` prompt, `aligned` to the prompt without filler, or the
+        paired `difference` or `logratio` to it."""
+        self.condition(condition)
+        if queries not in QUERIES or view not in VIEWS:
+            raise FigureError(f"queries are {', '.join(QUERIES)} and views {', '.join(VIEWS)}")
+        if condition == "none" and view in ("difference", "logratio"):
+            raise FigureError(f"`none` is what the {view} is taken against; name another condition")
+        name = self.model(model)
+        keys = tuple(f"{condition}/{view}/{part}" for part in ("count", "mean", "m2"))
+        arrays, _ = self._part(name, keys)
+        row = QUERIES.index(queries)
+        moments = Moments(*(arrays[key][row] for key in keys))
+        tokens = self.tokens(condition if view == "whole" else "none", name)
+        title = f"{self.label(name)} {condition} {view} {queries}"
+        return Profile(title, moments, len(self.measured(name)), tokens)
+
+    def summary(self, metric: str, condition: str, queries: str = "original", model: str | None = None) -> Floats:
+        """[problem, layer, head] of one number of the head summaries."""
+        self.condition(condition)
+        arrays, _ = self._part(self.model(model), (f"{condition}/heads",))
+        values = arrays[f"{condition}/heads"][:, METRICS.index(metric), QUERIES.index(queries)]
+        return np.asarray(values, dtype=np.float64)
+
+    def peak_at(self, condition: str, queries: str = "original", model: str | None = None) -> NDArray[np.int32]:
+        """[problem, layer, head]: the original token that receives most, counted from 0."""
+        arrays, _ = self._part(self.model(model), (f"{condition}/peak_at",))
+        return np.asarray(arrays[f"{condition}/peak_at"][:, QUERIES.index(queries)])
+
+    def region(self, condition: str, model: str | None = None) -> Region | None:
+        """The filler's place; the median one where it differs between problems."""
+        starts, lengths = [], []
+        for record in self.measured(model):
+            spans = record["prompts"][condition]["spans"]
+            if FILLER in spans:
+                starts.append(spans.index(FILLER))
+                lengths.append(spans.count(FILLER))
+        if not starts:
+            return None
+        start, length = int(np.median(starts)), int(np.median(lengths))
+        return Region(start, start + length, len(set(starts)) == 1)
+
+    def tokens(self, condition: str, model: str | None = None) -> tuple[str, ...]:
+        """The text of the token at each position, "" where problems differ. Filler is shown as a dot."""
+        rows = [_token_row(record, condition) for record in self.measured(model)]
+        width = max(len(row) for row in rows)
+        shared = []
+        for position in range(width):
+            texts = {row[position] for row in rows if position < len(row)}
+            shared.append(texts.pop() if len(texts) == 1 else "")
+        return tuple(shared)
+
+    def faults(self) -> list[str]:
+        """What does not add up: every problem must be there once, measured under all conditions or failed."""
+        found = []
+        for model in self.models:
+            records = self.records(model)
+            if [record["number"] for record in records] != list(range(len(records))):
+                found.append(f"{model}: problems are missing or out of order")
+            measured = len(self.measured(model))
+            for condition in self.conditions:
+                kept = len(self.summary("entropy", condition, model=model))
+                if kept != measured:
+                    found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+        return found
+
+    def _read(self, model: str, keys: tuple[str, ...]) -> tuple[Any, list[dict[str, Any]]]:
+        name = f"merged/{slug(model)}.safetensors"
+        if not self.store.has(name):
+            raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
+        part = self.store.get(name, list(keys))
+        return part.arrays, part.records
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run folder."""
+    return Run(RunStore.open(Path(path)))
+
+
+def _token_row(record: dict[str, Any], condition: str) -> list[str]:
+    texts = iter(record["tokens"])
+    return ["\u00b7" if span == FILLER else next(texts) for span in record["prompts"][condition]["spans"]]
