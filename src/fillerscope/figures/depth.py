@@ -1,0 +1,48 @@
+"""`depth`: in which layers the effect lives: filler mass, lambda and drop by layer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.request import Request, caption
+from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
+
+PANELS = {
+    "mass": ("Filler mass", "share of attention on the filler"),
+    "lambda": ("Lambda", "1 - filler mass"),
+    "drop": ("Attention received", "by original tokens, with / without filler"),
+}
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    model = run.model(request.models[0] if request.models else None)
+    conditions, queries = request.fillers(run), request.queries or "original"
+    tables = [depth_table(run, name, queries, model) for name in conditions]
+    with styled():
+        figure, axes = grid(1, len(PANELS), 2.5)
+        for column, (measure, (title, label)) in enumerate(PANELS.items()):
+            panel = axes[0, column]
+            for index, table in enumerate(tables):
+                mean, low, high = table.values[measure]
+                layers = np.arange(1, table.layers + 1)
+                name = run.condition(table.condition).label or table.condition
+                colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
+                panel.plot(layers, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
+                panel.fill_between(layers, low, high, color=colour, alpha=0.22, linewidth=0)
+            if measure == "drop":
+                panel.axhline(1.0, color="#555555", linewidth=0.7)
+            else:
+                panel.set_ylim(0, 1.02 if measure == "lambda" else None)
+            panel.set_title(title)
+            panel.set_ylabel(label)
+            panel.set_xlabel("Layer")
+            panel.set_xlim(0.5, tables[0].layers + 0.5)
+        legend(figure, [axes[0, 0]], run.label(model))
+    parts = [table.columns() for table in tables]
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    names = np.concatenate([np.full(table.layers, table.condition) for table in tables])
+    notes = ("each problem's mean over the heads of a layer", "bands: 95% interval over problems")
+    text = caption(run, conditions, queries, *notes, models=[model])
+    return Drawn("depth", figure, {"condition": names} | columns, text)

@@ -1,0 +1,87 @@
+"""`fillers`: repeated tokens against a random sentence over the whole prompt, a panel a model."""
+
+from __future__ import annotations
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.figures.request import (
+    Request,
+    band_note,
+    caption,
+    choose_heads,
+    first_note,
+    line_of,
+    reach_note,
+)
+from fillerscope.figures.style import (
+    BLUE,
+    DASHES,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    Drawn,
+    draw_lines,
+    grid,
+    legend,
+    shade,
+    styled,
+    table_of,
+)
+
+END = 120
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    conditions = _conditions(run, request)
+    queries = request.queries or "all"
+    layer = request.layers[0] if request.layers else 1
+    panels, notes = _panels(run, request, layer, conditions[0])
+    lines, skipped = [], []
+    with styled():
+        figure, axes = grid(1, len(panels), 2.3)
+        for column, (model, head) in enumerate(panels):
+            skipped.append(request.skips_first(run, run.models.index(model)))
+            panel = [
+                line_of(run.profile(name, queries, "whole", model), layer, head, run.condition(name).label or name,
+                        COLOURS[i % 4], DASHES[i % 4], request, skipped[-1], END,
+                        {"model": run.label(model), "condition": name, "queries": queries})
+                for i, name in enumerate(conditions)
+            ]  # fmt: skip
+            draw_lines(axes[0, column], panel, END, request.limit(column))
+            for region in {run.region(name, model) for name in conditions} - {None}:
+                shade(axes[0, column], region.start, region.stop, "filler")  # type: ignore[union-attr]
+            axes[0, column].set_title(f"{run.label(model)} Layer {layer} Head {head}")
+            axes[0, column].set_xlabel("Token position")
+            lines += panel
+        axes[0, 0].set_ylabel("Average Attention Weight")
+        legend(figure, axes.flat)
+    models = list(dict.fromkeys(model for model, _ in panels))
+    notes = [*notes, first_note(skipped), band_note(request), reach_note(request)]
+    return Drawn("fillers", figure, table_of(lines), caption(run, conditions, queries, *notes, models=models))
+
+
+def _conditions(run: Run, request: Request) -> list[str]:
+    """Those asked for; else the first repeated token and the first sentence."""
+    if request.conditions:
+        return request.fillers(run)
+    kinds = {run.condition(name).kind: name for name in reversed(run.fillers)}
+    chosen = [kinds[kind] for kind in ("repeat", "sentence") if kind in kinds]
+    if len(chosen) < 2:
+        raise FigureError("`fillers` compares a repeated token with a sentence; name two with --condition")
+    return chosen
+
+
+def _panels(run: Run, request: Request, layer: int, condition: str) -> tuple[list[tuple[str, int]], list[str]]:
+    """One head a model; with a single model, three of its heads."""
+    models = [run.model(name) for name in request.models] or run.models
+    if len(models) == 1:
+        choice = choose_heads(run, request, layer, 3, condition, models[0])
+        return [(models[0], head) for head in choice.heads], [choice.note]
+    panels, notes = [], []
+    for index, model in enumerate(models):
+        asked = request.heads[index : index + 1] if len(request.heads) > 1 else request.heads
+        choice = choose_heads(run, request.but(heads=asked), layer, 1, condition, model)
+        panels.append((model, choice.heads[0]))
+        notes.append(f"{run.label(model)}: {choice.note}" if choice.note else "")
+    return panels, notes

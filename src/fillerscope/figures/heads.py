@@ -1,0 +1,80 @@
+"""`heads`: three heads of a layer. Above, with and without filler, aligned; below, the whole prompt."""
+
+from __future__ import annotations
+
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.request import (
+    Request,
+    band_note,
+    caption,
+    choose_heads,
+    first_note,
+    line_of,
+    reach_note,
+)
+from fillerscope.figures.style import (
+    BLUE,
+    DASHES,
+    RED,
+    Y_LABEL,
+    Drawn,
+    draw_lines,
+    grid,
+    legend,
+    shade,
+    styled,
+    table_of,
+)
+
+ALIGNED_END, WHOLE_END = 60, 120
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    model = run.model(request.models[0] if request.models else None)
+    filler, queries = request.filler(run), request.queries or "all"
+    layer = request.layers[0] if request.layers else 1
+    choice = choose_heads(run, request, layer, 3, filler, model)
+    skip, label = request.skips_first(run), run.condition(filler).label or filler
+    region = run.region(filler, model)
+    keys = {"model": run.label(model), "queries": queries}
+
+    def line(name: str, view: str, head: int, text: str, colour: str, dash: object, end: int):  # type: ignore[no-untyped-def]
+        profile = profiles[name, view]
+        return line_of(
+            profile,
+            layer,
+            head,
+            text,
+            colour,
+            dash,
+            request,
+            skip,
+            end,
+            keys | {"view": view, "condition": name},
+        )
+
+    views = (("none", "aligned"), (filler, "aligned"), (filler, "whole"))
+    profiles = {(name, view): run.profile(name, queries, view, model) for name, view in views}
+    lines = []
+    with styled():
+        figure, axes = grid(2, len(choice.heads), 3.9)
+        for column, head in enumerate(choice.heads):
+            top = [
+                line("none", "aligned", head, f"w/o {label}", BLUE, DASHES[0], ALIGNED_END),
+                line(filler, "aligned", head, f"w/ {label}", RED, DASHES[1], ALIGNED_END),
+            ]
+            bottom = [line(filler, "whole", head, f"w/ {label}", RED, DASHES[1], WHOLE_END)]
+            draw_lines(axes[0, column], top, ALIGNED_END, request.limit(column))
+            draw_lines(axes[1, column], bottom, WHOLE_END, request.limit(column + len(choice.heads)))
+            if region is not None:
+                shade(axes[1, column], region.start, region.stop, label)
+            for row in (0, 1):
+                axes[row, column].set_title(f"{run.label(model)} Layer {layer} Head {head}")
+            axes[1, column].set_xlabel("Token position")
+            lines += top + bottom
+        for row in (0, 1):
+            axes[row, 0].set_ylabel(Y_LABEL)
+        legend(figure, axes[0])
+    place = "" if region is None or region.fixed else "the shaded region is the median place of the filler"
+    notes = (choice.note, first_note([skip]), band_note(request), reach_note(request), place)
+    return Drawn("heads", figure, table_of(lines), caption(run, [filler], queries, *notes, models=[model]))

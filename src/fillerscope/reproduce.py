@@ -1,0 +1,68 @@
+"""The figures of the published study, by name: its own models and heads, or the same on the model at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from fillerscope.errors import StudyError
+from fillerscope.study import ModelSpec, Study
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What the person at the keyboard wants different. None leaves things as the study says."""
+
+    models: tuple[str, ...] = ()
+    limit: int | None = None
+    problems: str | None = None
+    layers: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    device: str | None = None
+
+    def apply(self, study: Study) -> Study:
+        problems = study.problems.model_copy(update=_given(limit=self.limit, source=self.problems))
+        update = _given(problems=problems, device=self.device)
+        if self.models:
+            update["models"] = tuple(ModelSpec(name=name) for name in self.models)
+            # The seeds' axis limits and first-token choices belong to the seeds' models.
+            update["figures"] = tuple(f.model_copy(update={"y_max": (), "skip_first": ()}) for f in study.figures)
+        figures = update.get("figures", study.figures)
+        given = _given(layers=self.layers or None, heads=self.heads or None)
+        update["figures"] = tuple(figure.model_copy(update=given) for figure in figures)
+        if self.problems is not None:
+            # A mapping or split belongs to the data it was written for.
+            update["problems"] = problems.model_copy(update={"fields": {}, "split": "test"})
+        return study.model_copy(update=update)
+
+
+def names() -> list[str]:
+    """The ready studies, the demo aside."""
+    found = [item.name.removesuffix(".yaml") for item in _folder().iterdir() if item.name.endswith(".yaml")]
+    return sorted(name for name in found if name != "demo")
+
+
+def ready_study(name: str) -> Study:
+    """One of the studies that ship with the package."""
+    if name != "demo" and name not in names():
+        raise StudyError(f"there is no ready study {name!r}; there are {', '.join(names())}")
+    with as_file(_folder().joinpath(f"{name}.yaml")) as path:
+        return Study.load(path)
+
+
+def _folder() -> Traversable:
+    return files("fillerscope").joinpath("studies")
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def data_path(text: str | None) -> str | None:
+    """A path from the command line is relative to where the person stands."""
+    if text is None or text == "builtin" or text.startswith("hub:"):
+        return text
+    return str(Path(text).expanduser().resolve())
