@@ -1,0 +1,263 @@
+"""The command line: parses, calls the library, prints. No logic of its own lives here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from fillerscope.errors import FillerscopeError, StudyError
+from fillerscope.version import __version__
+
+app = typer.Typer(
+    help="What do inserted filler tokens do to a decoder language model?",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
+)  # fmt: skip
+models_app = typer.Typer(help="Models that are known, what is cached, sizes and licences.")
+app.add_typer(models_app, name="models")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo-0123456789.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; may be given again."),
+]
+Model = Annotated[str | None, typer.Option("--model", "-m", help="One of the run's models; the first by default.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Take only the first N problems.")]
+Problems = Annotated[
+    str | None,
+    typer.Option("--problems", help="A .jsonl, .json or .parquet file, hub:owner/name, or builtin."),
+]
+Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; may be given again.")]
+Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; may be given again.")]
+Queries = Annotated[str | None, typer.Option("--queries", "-q", help="Whose attention counts: all, original or last.")]
+Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; may be given again.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
+Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fillerscope {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
+    """Measure SmolLM2-135M on built-in problems and draw all figures.
+
+    Example: `fillerscope demo`
+    """
+    from fillerscope.reproduce import Changes, ready_study
+    from fillerscope.session import measure_and_show
+
+    measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json)
+
+
+@app.command()
+def run(
+    study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
+    out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None, device: Device = None,
+    accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Carry out a study, or go on with one that was interrupted.
+
+    Example: `fillerscope run my-study.yaml --limit 20`
+    """
+    from fillerscope.reproduce import Changes, data_path
+    from fillerscope.session import measure_and_show
+    from fillerscope.study import Study
+
+    changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
+    measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="layers, heads, heads-llama, fillers, headmap or depth.")],
+    model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
+    queries: Queries = None, out: Out = None, device: Device = None, accept_licence: Licence = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Draw a published figure: with its own models and heads, or with yours.
+
+    Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
+    """
+    from fillerscope.reproduce import Changes, data_path, ready_study
+    from fillerscope.session import measure_and_draw
+
+    layers, heads = tuple(layer or ()), tuple(head or ())
+    changes = Changes(tuple(model or ()), limit, data_path(problems), layers, heads, device)
+    measure_and_draw(changes.apply(ready_study(name)), out, queries or "", bool(heads), json, accept_licence)
+
+
+@app.command()
+def profile(
+    text: Annotated[str, typer.Argument(help="A text, or the path of a text file.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")] = (
+        "smollm2-135m"
+    ),
+    layer: Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")] = 1,
+    head: Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; else their mean.")] = None,
+    queries: Annotated[str, typer.Option("--queries", "-q", help="all, or last.")] = "all",
+    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to list.")] = 15,
+    out: Out = None, device: Device = None, accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Which tokens of any text receive attention, in any model. No study needed.
+
+    Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
+    """
+    from fillerscope.session import profile_text
+
+    profile_text(text, model, layer, head, queries, top, out, device or "auto", accept_licence, json)
+
+
+@app.command()
+def figures(
+    run: RunPath,
+    names: Annotated[list[str] | None, typer.Argument(help="layers, heads, fillers, headmap, depth; else all.")] = None,
+    model: Models = None, condition: Conditions = None, layer: Layers = None, head: Heads = None,
+    queries: Queries = None,
+    band: Annotated[str, typer.Option("--band", help="interval (95%) or sd.")] = "interval",
+    skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Drop the first token.")] = None,
+    out: Out = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Draw the figures of a run as PDF, SVG and PNG, with their numbers as CSV.
+
+    Example: `fillerscope figures runs/demo-0123456789 heads --head 2 --head 7`
+    """
+    from fillerscope.session import draw_figures
+
+    changes = {
+        "models": tuple(model or ()), "conditions": tuple(condition or ()), "layers": tuple(layer or ()),
+        "heads": tuple(head or ()), "strict": bool(head) or None, "queries": queries, "band": band,
+        "skip_first": () if skip_first is None else (skip_first,),
+    }  # fmt: skip
+    draw_figures(run, names or [], changes, out, json)
+
+
+@app.command()
+def heads(
+    run: RunPath,
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="The filler condition.")] = None,
+    by: Annotated[str, typer.Option("--by", help="drop, mass or peak.")] = "drop",
+    top: Annotated[int, typer.Option("--top", min=1, help="How many heads to list.")] = 20,
+    queries: Annotated[str, typer.Option("--queries", "-q", help="all, original or last.")] = "original",
+    model: Model = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Rank the heads of a run by how far filler reaches them.
+
+    Example: `fillerscope heads runs/demo-0123456789 --by mass --top 10`
+    """
+    from fillerscope.session import show_heads
+
+    show_heads(run, condition, by, top, queries, model, json)
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context, json: Json = False) -> None:
+    """List the catalogue: what is known, what is cached, sizes and licences.
+
+    Example: `fillerscope models get gemma-3-270m --accept-licence`
+    """
+    if context.invoked_subcommand is None:
+        from fillerscope.session import show_models
+
+        show_models(json)
+
+
+@models_app.command("get")
+def models_get(
+    name: Annotated[str, typer.Argument(help="Catalogue name, hub id, folder or .gguf file.")],
+    accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Fetch a model into the cache.
+
+    Example: `fillerscope models get smollm2-135m`
+    """
+    from fillerscope.session import get_model
+
+    get_model(name, accept_licence, json)
+
+
+@app.command()
+def export(
+    run: RunPath, out: Out = None,
+    format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet", json: Json = False,
+) -> None:  # fmt: skip
+    """Write all tables of a run: profiles, head summaries, ranked heads, layers, problems.
+
+    Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
+    """
+    from fillerscope.session import export_tables
+
+    export_tables(run, out, format, json)
+
+
+@app.command()
+def verify(run: RunPath, json: Json = False) -> None:
+    """Check every file of a run against its checksum, and that all problems are accounted for.
+
+    Example: `fillerscope verify runs/demo-0123456789`
+    """
+    from fillerscope.session import verify_run
+
+    if not verify_run(run, json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(json: Json = False) -> None:
+    """Look at this machine: versions, devices, memory, disk, cache, and the capture against eager attention.
+
+    Example: `fillerscope doctor`
+    """
+    from fillerscope.doctor import examine
+
+    if not examine(json):
+        raise typer.Exit(1)
+
+
+def main() -> NoReturn:
+    """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C says how to go on."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except FillerscopeError as error:
+        _stop(str(error), 2 if isinstance(error, StudyError) else 1)
+    except (KeyboardInterrupt, typer.Abort):
+        again = shlex.join(["fillerscope", *sys.argv[1:]])
+        _stop(f"stopped. What is finished is kept; go on with: {again}", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing to say
+        sys.exit(1)
+    except Exception as error:
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # wrong usage, as the parser found it
+            error.show()
+            sys.exit(error.exit_code)
+        if os.environ.get("FILLERSCOPE_DEBUG"):
+            raise
+        text = (str(error).splitlines() or [""])[0]
+        _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    print(f"fillerscope: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

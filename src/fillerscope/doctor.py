@@ -1,0 +1,85 @@
+"""Is this machine fit to measure? Versions, devices, room, and the capture tried on a real or tiny model."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from importlib.metadata import version
+
+from fillerscope import show
+from fillerscope.errors import FillerscopeError
+from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
+from fillerscope.models.convert import converted_folder
+
+Check = Callable[[], str]
+
+
+def examine(json: bool) -> bool:
+    """Run every check; false if one failed."""
+    found = []
+    for name, check in CHECKS.items():
+        try:
+            found.append({"check": name, "ok": True, "found": check()})
+        except (FillerscopeError, ImportError, OSError) as error:
+            found.append({"check": name, "ok": False, "found": str(error)})
+    if json:
+        show.print_json(found)
+    else:
+        show.table("", ("check", "", "found"), [
+            [str(row["check"]), "ok" if row["ok"] else "FAILED", str(row["found"])] for row in found
+        ])  # fmt: skip
+    return all(row["ok"] for row in found)
+
+
+def _python() -> str:
+    return f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+
+
+def _libraries() -> str:
+    return ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "tokenizers", "gguf"))
+
+
+def _device() -> str:
+    import torch
+
+    from fillerscope.models.loading import choose_device, choose_dtype
+
+    device = choose_device("auto")
+    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    return f"{device} ({name}), {choose_dtype('auto', device)} by default"
+
+
+def _memory() -> str:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{pages / 2**30:.0f} GiB"
+
+
+def _cache() -> str:
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = [entry.name for entry in CATALOGUE.values() if converted_folder(entry.name, entry.sha256).exists()]
+    free = shutil.disk_usage(folder).free / 2**30
+    return f"{folder}, {free:.0f} GiB free; holds {', '.join(entries) or 'no model yet'}"
+
+
+def _capture() -> str:
+    from fillerscope.capture.selfcheck import selfcheck
+    from fillerscope.models.loading import load_model
+
+    entry = CATALOGUE[DEFAULT]
+    if not converted_folder(entry.name, entry.sha256).exists():
+        return f"not tried: fetch a model first, with `fillerscope models get {DEFAULT}`"
+    result = selfcheck(load_model(DEFAULT))
+    return f"{DEFAULT}: within {result.difference:.1e} of eager attention ({result.tolerance:.0e} allowed)"
+
+
+CHECKS: dict[str, Check] = {
+    "python": _python,
+    "libraries": _libraries,
+    "device": _device,
+    "memory": _memory,
+    "cache": _cache,
+    "capture": _capture,
+}

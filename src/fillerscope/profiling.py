@@ -1,0 +1,62 @@
+"""Attention received on any texts, for a model somebody has in memory: no study, no run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fillerscope.analysis.profiles import Profile
+from fillerscope.capture.attention import GROUPS, capturing, record
+from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.errors import PromptError
+from fillerscope.models.loading import wrap
+from fillerscope.prompts import token_texts
+from fillerscope.reducers import Moments
+from fillerscope.runner import batches, stack_profiles
+
+
+def attention_profile(
+    model: Any,
+    tokenizer: Any,
+    texts: Sequence[str],
+    queries: str = "all",
+    diagonal: bool = False,
+    batch_tokens: int = 4096,
+    check: bool = True,
+) -> Profile:
+    """What every position receives, for every layer and head, with moments over the texts.
+
+    Texts are encoded as the tokenizer does by itself and aligned from their start. `check` compares the
+    capture with the model's eager attention first, which costs two short passes.
+    """
+    if queries not in GROUPS:
+        raise PromptError(f"queries are {', '.join(GROUPS)}, not {queries!r}")
+    ids = [list(tokenizer.encode(text)) for text in texts]
+    short = next((text for text, tokens in zip(texts, ids, strict=True) if len(tokens) < 2), None)
+    if not ids or short is not None:
+        raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
+    loaded = wrap(model, tokenizer)
+    if check:
+        selfcheck(loaded)
+    measured: dict[int, Any] = {}
+    with capturing(model):
+        for batch in batches(ids, batch_tokens):
+            found = record(model, [ids[i] for i in batch], [np.ones(len(ids[i]), dtype=np.bool_) for i in batch])
+            measured |= dict(zip(batch, found, strict=True))
+    received = [measured[i].mean_received(diagonal)[GROUPS.index(queries)] for i in range(len(ids))]
+    values = stack_profiles(received, max(len(tokens) for tokens in ids))
+    moments = Moments.of(values, np.isfinite(values[:, :1, :1]))
+    tokens = tuple(token_texts(tokenizer, tuple(ids[0]))) if len(ids) == 1 else ()
+    return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)
+
+
+def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[dict[str, Any]]:
+    """The tokens that receive most in a head, or on average over the heads of a layer."""
+    profile.head(layer, head or 1)  # says so if there is none
+    mean = profile.mean[layer - 1]
+    values = mean.mean(axis=0) if head is None else mean[head - 1]
+    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
+    shown = [int(position) for position in order if np.isfinite(values[position])][:top]
+    return [{"position": p, "token": profile.tokens[p], "received": float(values[p])} for p in shown]

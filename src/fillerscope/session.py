@@ -1,0 +1,225 @@
+"""What each command does from end to end: measure, draw, then show to people or to programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fillerscope import show
+from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.errors import FigureError
+from fillerscope.figures.gallery import asked, draw_and_save, names_for
+from fillerscope.findings import findings
+from fillerscope.progress import Reporter
+from fillerscope.study import Study
+
+TOP = 10
+
+
+def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -> Run:
+    with Reporter(quiet) as reporter:
+        from fillerscope.library import run
+
+        return run(study, out, reporter, accept_licence)
+
+
+def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence: bool = False) -> None:
+    """Run a study; then its figures, the ranked heads of each model, and what it says."""
+    run = measure(study, out, json, accept_licence)
+    drawn = _draw(run, names_for(run), {}, None, json)
+    told = {model: findings(run, model=model) for model in run.models}
+    if json:
+        show.print_json(_summary(run, drawn, told))
+        return
+    for model in run.models:
+        if run.fillers:
+            show.heads(head_table(run, run.fillers[0], model=model), "drop", TOP)
+        show.lines(["", f"What {run.label(model)} shows:"])
+        show.findings(told[model])
+        _show_failures(run, model)
+    show.lines(["", f"Run:     {run.path}", f"Figures: {run.path / 'figures'} ({', '.join(names_for(run))})"])
+
+
+def measure_and_draw(
+    study: Study, out: Path | None, queries: str, strict: bool, json: bool, accept_licence: bool
+) -> None:
+    """Run a ready study and draw the figure that it is for."""
+    run = measure(study, out, json, accept_licence)
+    changes: dict[str, Any] = {"queries": queries, "strict": strict or None}
+    spec = study.figures[0]
+    changes |= {
+        "layers": spec.layers,
+        "heads": spec.heads,
+        "skip_first": spec.skip_first,
+        "y_max": spec.y_max,
+    }
+    _report_figures(run, _draw(run, [spec.name], changes, None, json), json)
+
+
+def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Path | None, json: bool) -> None:
+    if changes.get("band") not in ("interval", "sd"):
+        raise FigureError(f"--band takes interval or sd, not {changes['band']!r}")
+    run = open_run(path)
+    _report_figures(run, _draw(run, names or names_for(run), changes, out, json), json)
+
+
+def show_heads(
+    path: Path, condition: str | None, by: str, top: int, queries: str, model: str | None, json: bool
+) -> None:
+    run = open_run(path)
+    if condition is None and not run.fillers:
+        raise FigureError("this run has no condition with filler; add one to the study, such as mless")
+    table = head_table(run, condition or run.fillers[0], queries, model)
+    if json:
+        show.print_json(show.head_records(table, by, top))
+    else:
+        show.heads(table, by, top)
+
+
+def profile_text(
+    text: str, model: str, layer: int, head: int | None, queries: str, top: int, out: Path | None, device: str,
+    accept_licence: bool, json: bool,
+) -> None:  # fmt: skip
+    from fillerscope.models.loading import load_model
+    from fillerscope.profiling import attention_profile, top_tokens
+
+    with Reporter(json) as reporter:
+        loaded = load_model(model, device=device, progress=reporter.stage, accept_licence=accept_licence)
+        reporter.stage("measuring", 0, None)
+        profile = attention_profile(loaded.model, loaded.tokenizer, [_text_of(text)], queries)
+    rows = top_tokens(profile, layer, head, top)
+    if out is not None:
+        from fillerscope.figures.style import write_csv
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(profile.columns(), out / "profile.csv")
+    if json:
+        show.print_json({"model": loaded.name, "layer": layer, "head": head, "queries": queries, "tokens": rows})
+        return
+    where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
+    cells = [[str(row["position"]), repr(row["token"]), f"{row['received']:.4f}"] for row in rows]
+    show.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
+
+
+def show_models(json: bool) -> None:
+    from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
+    from fillerscope.models.convert import converted_folder
+
+    records: list[dict[str, Any]] = [
+        {
+            "name": entry.name, "default": entry.name == DEFAULT, "family": entry.family, "shape": entry.shape,
+            "download_bytes": entry.download_bytes, "licence": entry.licence, "licence_url": entry.licence_url,
+            "cached": converted_folder(entry.name, entry.sha256).exists(),
+        }
+        for entry in CATALOGUE.values()
+    ]  # fmt: skip
+    if json:
+        show.print_json({"cache": str(cache_folder()), "models": records})
+        return
+    rows = [
+        [str(r["name"]), str(r["family"]), str(r["shape"]), f"{r['download_bytes'] / 2**20:.0f} MiB",
+         "yes" if r["cached"] else "no", str(r["licence"])]
+        for r in records
+    ]  # fmt: skip
+    show.table("Models that need no hub account", ("name", "family", "shape", "download", "cached", "licence"), rows)
+    show.lines(["Hub ids (owner/name), folders and .gguf files work as well.", f"Cache: {cache_folder()}"])
+
+
+def get_model(name: str, accept_licence: bool, json: bool) -> None:
+    from fillerscope.models.resolve import resolve
+
+    with Reporter(json) as reporter:
+        folder = resolve(name, reporter.stage, accept_licence)
+    if json:
+        show.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
+    else:
+        show.lines([f"{folder.label} is ready in {folder.path}"])
+
+
+def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
+    from fillerscope.analysis.export import export
+
+    run = open_run(path)
+    with Reporter(json) as reporter:
+        reporter.stage("writing tables", 0, None)
+        files = export(run, out or run.path / "tables", kind)
+    if json:
+        show.print_json({"files": [str(file) for file in files]})
+    else:
+        show.lines([f"Wrote {file}" for file in files])
+
+
+def verify_run(path: Path, json: bool) -> bool:
+    """Whether all is well."""
+    run = open_run(path)
+    faults = run.store.verify() or run.faults()
+    if json:
+        show.print_json({"run": str(path), "files": len(run.store.manifest["files"]), "faults": faults})
+    elif faults:
+        show.lines([*faults, f"{path}: {len(faults)} faults; run the study again to mend missing or damaged files"])
+    else:
+        show.lines(
+            [f"{path}: {len(run.store.manifest['files'])} files as they were written, all problems accounted for"]
+        )
+    return not faults
+
+
+def _draw(run: Run, names: list[str], changes: dict[str, Any], out: Path | None, quiet: bool) -> dict[str, list[Path]]:
+    drawn: dict[str, list[Path]] = {}
+    with Reporter(quiet) as reporter:
+        for number, name in enumerate(names):
+            reporter.stage("drawing", number, len(names))
+            try:
+                drawn[name] = draw_and_save(run, name, asked(run, name).but(**changes), out)
+            except FigureError as error:
+                if len(names) == 1:
+                    raise
+                reporter.say(f"{name} was not drawn: {error}")
+    return drawn
+
+
+def _report_figures(run: Run, drawn: dict[str, list[Path]], json: bool) -> None:
+    if json:
+        figures = {name: [str(file) for file in files] for name, files in drawn.items()}
+        show.print_json({"run": str(run.path), "figures": figures})
+    else:
+        show.lines([f"Wrote {file}" for files in drawn.values() for file in files])
+
+
+def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": str(run.path),
+        "models": {
+            model: {
+                "problems": len(run.records(model)),
+                "measured": len(run.measured(model)),
+                "selfcheck": run.facts(model).get("selfcheck"),
+                "findings": [finding.record() for finding in told[model]],
+                "heads": show.head_records(head_table(run, run.fillers[0], model=model), "drop", TOP)
+                if run.fillers
+                else None,
+            }
+            for model in run.models
+        },
+        "figures": {name: [str(file) for file in files] for name, files in drawn.items()},
+    }
+
+
+def _show_failures(run: Run, model: str) -> None:
+    failed = [record for record in run.records(model) if record["status"] == "failed"]
+    if failed:
+        show.lines(
+            [f"{len(failed)} problems could not be measured; the first, {failed[0]['id']}: {failed[0]['error']}"]
+        )
+
+
+def _text_of(text: str) -> str:
+    """The text itself, or what a file of that name holds."""
+    try:
+        path = Path(text)
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):  # too long for a file name, or not a text
+        pass
+    return text
