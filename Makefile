@@ -1,0 +1,84 @@
+# Every target sets itself up: a fresh clone needs Python 3.11 or later and a network, nothing else.
+
+PYTHON ?= python3
+ARGS ?=
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+export PYTHONUNBUFFERED = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check clean
+
+help:
+	@echo "make demo    measure a small model, write a run folder and its figures"
+	@echo "make test    run the tests (ARGS='-k name' is handed to pytest)"
+	@echo "make check   lint, formatting, types, and the direction of imports"
+	@echo "make clean   remove $(VENV) and caches; run folders stay"
+	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
+
+demo: $(READY)
+	@$(BIN)/fillerscope demo
+
+test: $(READY)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made once, and again when the requirements change. The stamp is written last, so an interrupted set-up
+# is taken up again; an environment whose interpreter has gone is made anew.
+$(READY): pyproject.toml constraints.txt
+	@$(require-python)
+	@$(require-venv)
+	@if ! $(BIN)/python -c 'import pip; $(recent)' 2>/dev/null; then \
+	  echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"; \
+	  $(PYTHON) -m venv --clear $(VENV); \
+	else echo "[1/3] keeping $(VENV)"; fi
+	@echo "[2/3] bringing pip up to date"
+	@$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt 'pip>=24.1'
+	@echo "[3/3] installing fillerscope and its tools: some minutes the first time, a dot for each package"
+	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev]' | $(show-progress)
+	@touch $@
+
+recent = import sys; sys.exit(sys.version_info < (3, 11))
+
+define require-python
+if ! command -v $(PYTHON) >/dev/null; then \
+  echo "$(PYTHON) was not found: install Python 3.11 or later, or name one with PYTHON=/path/to/python3" >&2; exit 1; \
+elif ! $(PYTHON) -c '$(recent)'; then \
+  echo "fillerscope needs Python 3.11 or later, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with PYTHON=python3.12" >&2; exit 1; \
+fi
+endef
+
+# Debian and Ubuntu ship Python without the part that makes environments.
+has-venv = $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null
+
+define require-venv
+if ! $(has-venv) && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+  echo "$(PYTHON) cannot make environments: installing python3-venv with apt-get"; \
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >/dev/null; \
+fi; \
+if ! $(has-venv); then \
+  echo "$(PYTHON) cannot make environments: install python3-venv (Debian, Ubuntu: sudo apt-get install python3-venv)" >&2; exit 1; \
+fi
+endef
+
+# pip's own account is long; dots, the large downloads and the last line tell enough. Errors come unfiltered.
+define show-progress
+awk '/^ *Collecting / { printf "."; fflush() } \
+     /^ *Downloading .*[0-9][0-9]\.[0-9] MB/ { sub(/-.*/, "", $$2); printf " %s (%s MB) ", $$2, substr($$3, 2); fflush() } \
+     /^Installing collected packages/ { printf "\n      unpacking\n"; fflush() } \
+     /^Successfully installed/ { print "      done" }'
+endef

@@ -1,0 +1,211 @@
+"""The shape of the package: who imports whom, what loads without torch, how long a file may be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+# From left to right along the road that data takes. A module imports only what stands on earlier lines.
+# Modules on one line do not import each other. A package counts as one entry: inside it, any import goes,
+# as long as there is no cycle.
+ORDER = (
+    ("version", "errors"),
+    ("yamllines",),
+    ("study",),
+    ("problem",),
+    ("rows",),
+    ("hubdata", "arithmetic"),
+    ("problems",),
+    ("fillers",),
+    ("prompts",),
+    ("reducers",),
+    ("stats",),
+    ("headsummary",),
+    ("store",),
+    ("models",),
+    ("capture",),
+    ("runner",),
+    ("engines",),
+    ("run",),
+    ("analysis",),
+    ("findings",),
+    ("figures",),
+    ("reproduce",),
+    ("__init__",),  # what `import fillerscope` offers
+    ("cli",),
+    ("__main__",),
+)
+
+# Opening a finished run needs none of these.
+UNDERSTAND = ("store", "analysis", "findings", "figures", "cli")
+NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
+
+# These belong to the measuring half, but what they compute needs no tensors.
+WITHOUT_TORCH = ("study", "problems", "fillers", "prompts", "reducers", "stats", "store")
+
+LONGEST_MODULE = 400  # lines
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "fillerscope"
+PLACE = {entry: line for line, group in enumerate(ORDER) for entry in group}
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def entry_of(module: str) -> str:
+    """The entry of ORDER that a module falls under."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def modules_of(*entries: str) -> list[str]:
+    return [module for module in MODULES if entry_of(module) in entries]
+
+
+def imports_of(module: str) -> Iterator[str]:
+    """Modules of the package that a module imports, anywhere in its file: inside functions too."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            origin = origin_of(node, module)
+            names = [f"{origin}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (nearest_module(name) for name in names if name.split(".")[0] == "fillerscope")
+
+
+def origin_of(node: ast.ImportFrom, module: str) -> str:
+    if not node.level:
+        return node.module or ""
+    is_package = MODULES[module].name == "__init__.py"
+    climb = node.level - 1 if is_package else node.level
+    parts = module.split(".")
+    return ".".join([*parts[: len(parts) - climb], *filter(None, [node.module])])
+
+
+def nearest_module(name: str) -> str:
+    """`fillerscope.study.Study` is something in `fillerscope.study`."""
+    while name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def run_python(code: str, *arguments: str) -> list[str]:
+    """Run code in a fresh interpreter; what it prints last is a JSON list of complaints."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    complaints: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return complaints
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    unknown = [module for module in MODULES if entry_of(module) not in PLACE]
+    assert not unknown, f"{unknown} stand nowhere in ORDER: give each a line, left of everything that imports it"
+
+
+def test_imports_point_to_the_left() -> None:
+    back = {
+        f"{module} imports {imported}"
+        for module in MODULES
+        for imported in imports_of(module)
+        if (here := entry_of(module)) in PLACE
+        and (there := entry_of(imported)) in PLACE
+        and here != there
+        and PLACE[there] >= PLACE[here]
+    }
+    assert not back, f"arrows that point back: {sorted(back)}"
+
+
+def test_imports_form_no_cycle() -> None:
+    graph = {module: set(imports_of(module)) - {module} for module in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(reversed(error.args[1]))}")
+
+
+REFUSING_IMPORT = """
+import importlib, json, sys
+refused, modules = sys.argv[1].split(","), sys.argv[2:]
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in refused:
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Refuse())
+complaints = []
+for module in modules:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        complaints.append(f"{module}: {error}")
+print(json.dumps(complaints))
+"""
+
+
+def test_a_finished_run_is_understood_without_torch() -> None:
+    modules = modules_of(*UNDERSTAND)
+    complaints = run_python(REFUSING_IMPORT, ",".join(NOT_NEEDED_TO_UNDERSTAND), *modules)
+    assert not complaints, f"cannot be imported without {NOT_NEEDED_TO_UNDERSTAND}: {complaints}"
+
+
+WATCHING_IMPORT = """
+import importlib, json, sys
+complaints = []
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    if "torch" in sys.modules:
+        complaints.append(module)
+        break
+print(json.dumps(complaints))
+"""
+
+
+def test_plain_modules_do_not_load_torch() -> None:
+    complaints = run_python(WATCHING_IMPORT, *modules_of(*WITHOUT_TORCH))
+    assert not complaints, f"importing {complaints} loads torch: import it inside the function that needs it"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        module
+        for module, path in MODULES.items()
+        if (text := path.read_text(encoding="utf-8")).strip() and not ast.get_docstring(ast.parse(text))
+    ]
+    assert not silent, f"modules without a docstring: {silent}"
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
+    long = {module: length for module, length in lengths.items() if length > LONGEST_MODULE}
+    assert not long, f"modules over {LONGEST_MODULE} lines, to be split: {long}"
+
+
+def test_the_readme_lists_every_module() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    files = Counter(path.name for path in MODULES.values() if path.name != "__init__.py")
+    folders = Counter(f"{path.parent.name}/" for path in MODULES.values() if path.parent != PACKAGE)
+    wanted = files | Counter(dict.fromkeys(folders, 1))
+    missing = [name for name, times in wanted.items() if mentions(readme, name) < times]
+    assert not missing, f"README.md's file tree leaves out {missing}"
+
+
+def mentions(text: str, name: str) -> int:
+    return len(re.findall(rf"(?<![\w.-]){re.escape(name)}", text))
