@@ -438,6 +438,7 @@ def test_what_the_hub_refuses_is_one_line(
         raise error
 
     listing = fail if failing == "list" else lambda *_args, **_options: ["test.jsonl"]
+    monkeypatch.setattr(hubdata, "reach", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listing)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
     with pytest.raises(ProblemError, match=message) as caught:
@@ -467,7 +468,7 @@ def test_without_a_network_the_advice_is_a_local_file(tmp_path: Path) -> None:
     printed = run_python(code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     assert printed.startswith("ProblemError cannot fetch hub:owner/name (")
     assert "offline mode is enabled" in printed
-    assert printed.endswith("check the network, or give a local file")
+    assert printed.endswith("check the network, or give a local file or `builtin`")
     assert len(printed.splitlines()) == 1
 
 

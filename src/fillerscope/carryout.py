@@ -17,7 +17,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
-from fillerscope.store import RunStore, slug
+from fillerscope.store import RunStore, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study, digest_of
 from fillerscope.version import __version__
 
@@ -25,6 +25,7 @@ from fillerscope.version import __version__
 MEASURING = (
     "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
     "capture/masks.py", "capture/blocks.py", "capture/attention.py", "models/structure.py", "runner.py",
+    "engines/local.py",
 )  # fmt: skip
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy")
 
@@ -56,23 +57,21 @@ def carry_out(
     identity = identify(study, problems, folders)
     path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
-    if is_complete(store, study):
+    shards = shards_of(problems, study.batch.shard)
+    todo = [spec for spec in study.models if not is_complete(store, spec, len(shards))]
+    if not todo:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     with store.writing():
         store.note("environment", environment())
-        for spec in study.models:
-            if not store.has(merged_name(spec)):
-                measure_model(study, spec, folders[spec.name], shards_of(problems, study.batch.shard), store, progress)
+        for spec in todo:
+            measure_model(study, spec, folders[spec.name], shards, store, progress)
     return store
 
 
-def merged_name(spec: ModelSpec) -> str:
-    return f"merged/{slug(spec.name)}.safetensors"
-
-
-def is_complete(store: RunStore, study: Study) -> bool:
-    return all(store.has(merged_name(spec)) for spec in study.models)
+def is_complete(store: RunStore, spec: ModelSpec, shards: int) -> bool:
+    names = [shard_name(spec.name, index) for index in range(shards)]
+    return all(store.is_sound(name) for name in [*names, merged_name(spec.name)])
 
 
 def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def _others(run: Run, main: str, queries: str, model: str | None) -> list[Findin
         text = (
             f"{other} against {main}: it takes {word} attention {than} {main} over all layers "
             f"({np.nanmean(masses[0]):.3f} against {np.nanmean(masses[1]):.3f}, difference "
-            f"{_with(gap, below, above)}); in layer 1 original tokens receive {_with(drop, low, high)} times what they receive under {main}."
+            f"{_with(gap, below, above)}); in layer 1 original tokens receive {_with(drop, low, high)} times what "
+            f"they receive under {main}."
         )
         numbers = _numbers(drop, low, high) | {"mass_gap": gap, "mass_gap_low": below, "mass_gap_high": above}
         found.append(Finding(f"{other}_against_{main}", text, numbers, "depth"))

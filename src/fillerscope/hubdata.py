@@ -81,11 +81,22 @@ def _without_data(repo: str, files: Sequence[str]) -> str:
 
 def _listed(repo: str) -> list[str]:
     from huggingface_hub import HfApi
+    from huggingface_hub.utils import validate_repo_id
 
     try:
+        validate_repo_id(repo)
+        reach()
         return HfApi().list_repo_files(repo, repo_type="dataset")
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         raise ProblemError(_refusal(repo, error)) from None
+
+
+def reach() -> None:
+    """One plain request: the hub's own calls try for half a minute before they admit there is no network."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    get_session().head(constants.ENDPOINT, timeout=10)
 
 
 def _fetched(repo: str, file: str) -> Path:
@@ -108,4 +119,4 @@ def _refusal(repo: str, error: Exception) -> str:
         return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
     if isinstance(error, HFValidationError):
         return f"hub:{repo} is not the name of a data set; expected hub:owner/name"
-    return f"cannot fetch hub:{repo} ({one_line(error)}); check the network, or give a local file"
+    return f"cannot fetch hub:{repo} ({one_line(error)}); check the network, or give a local file or `builtin`"

@@ -18,7 +18,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,18 +49,14 @@ class RunStore:
     @classmethod
     def create(cls, path: Path, identity: dict[str, Any], study: dict[str, Any]) -> RunStore:
         """The folder of this identity, new or as an earlier run left it."""
-        if (path / MANIFEST).exists():
-            store = cls.open(path)
-            if store.manifest["identity"] != identity:
-                raise StoreError(f"{path} holds another study's run; choose another folder with --out")
-            return store
-        if path.exists() and (not path.is_dir() or any(item.name != "lock" for item in path.iterdir())):
-            raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
-        store = cls(path, {"format": 1, "identity": identity, "files": {}})
-        with _disk(path):
-            path.mkdir(parents=True, exist_ok=True)
-            _write(path / STUDY, _json(study))
-            store._save_manifest()
+        if not (path / MANIFEST).exists():
+            _begin(path, {"format": 1, "identity": identity, "files": {}})
+        store = cls.open(path)
+        if store.manifest["identity"] != identity:
+            raise StoreError(f"{path} holds another study's run; choose another folder with --out")
+        if not store._has_study(study):  # new, killed before it was written, or other figures are asked for
+            with store.writing(), _disk(path):
+                _write(path / STUDY, _json(study))
         return store
 
     @classmethod
@@ -70,31 +66,33 @@ class RunStore:
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
         except (OSError, ValueError) as error:
-            raise StoreError(f"{path / MANIFEST} cannot be read ({error}); run the study again") from None
-        if manifest.get("format") != 1:
+            raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
+        if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
+            raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is something else's; check the path")
+        if manifest["format"] != 1:
             raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
         return cls(path, manifest)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the only pen. A killed process lets go of it by dying."""
-        from filelock import FileLock, Timeout
-
-        lock = FileLock(self.path / "lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise StoreError(f"another process is writing {self.path}; wait for it, or stop it") from None
-        try:
+        with _pen(self.path):
             self.manifest = self.open(self.path).manifest
             yield
-        finally:
-            lock.release()
 
     @property
     def study(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
+        try:
+            data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
         return data
+
+    def _has_study(self, study: dict[str, Any]) -> bool:
+        try:
+            return self.study == study
+        except StoreError:
+            return False
 
     def note(self, key: str, value: Any) -> None:
         """Keep a fact about the run that does not change its numbers: versions, hardware, self-check."""
@@ -106,6 +104,10 @@ class RunStore:
         entry = self.manifest["files"].get(name)
         path = self.path / name
         return entry is not None and path.exists() and path.stat().st_size == entry["bytes"]
+
+    def is_sound(self, name: str) -> bool:
+        """Whether a file is there, byte by byte as it was written. Reads all of it."""
+        return name in self.manifest["files"] and not self._fault(name)
 
     def put(self, name: str, part: Part) -> None:
         from safetensors.numpy import save
@@ -130,18 +132,13 @@ class RunStore:
                 wanted = file.keys() if keys is None else keys
                 arrays = {key: file.get_tensor(key) for key in wanted}
                 records = json.loads((file.metadata() or {}).get("records", "[]"))
-        except SafetensorError as error:
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
         return Part(arrays, records)
 
     def verify(self) -> list[str]:
         """What is wrong, a line each; nothing is wrong where the list is empty."""
         return [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
-
-    def discard(self, name: str) -> None:
-        """Forget a file, so that the next run makes it again."""
-        self.manifest["files"].pop(name, None)
-        self._save_manifest()
 
     def _fault(self, name: str) -> str:
         path, entry = self.path / name, self.manifest["files"][name]
@@ -157,9 +154,18 @@ class RunStore:
             _write(self.path / MANIFEST, _json(self.manifest))
 
 
+def shard_name(model: str, index: int) -> str:
+    return f"shards/{slug(model)}/{index:05d}.safetensors"
+
+
+def merged_name(model: str) -> str:
+    return f"merged/{slug(model)}.safetensors"
+
+
 def slug(name: str) -> str:
-    """A name that is safe as a file name, and still readable."""
-    return re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._") or "model"
+    """A file name for a model: readable, and another one for every other name."""
+    safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._")[-80:]
+    return safe if safe == name else f"{safe or 'model'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def file_sha256(path: Path) -> str:
@@ -173,17 +179,55 @@ def _json(value: Any) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     """All or nothing: a temporary name, synced, renamed, and the folder synced after it."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary = _temporary(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()  # on a full disk, half a file is in the way of everything else
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _begin(path: Path, manifest: dict[str, Any]) -> None:
+    """Make a folder a run: a manifest is what tells it from any other. Two that begin at once do not mix."""
+    with _disk(path):
+        found = {item.name for item in path.iterdir()} if path.is_dir() else set()
+        strangers = found - {"lock", _temporary(path / MANIFEST).name}  # a kill may leave these two
+        if path.is_file() or (strangers and MANIFEST not in found):
+            raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
+        path.mkdir(parents=True, exist_ok=True)
+    with _pen(path), _disk(path):
+        if not (path / MANIFEST).exists():
+            _write(path / MANIFEST, _json(manifest))
+
+
+@contextmanager
+def _pen(path: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path / "lock", timeout=0)
+    with _disk(path):
+        try:
+            lock.acquire()
+        except Timeout:
+            raise StoreError(f"another process is writing {path}; wait for it, or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import Moments
-from fillerscope.store import RunStore, slug
+from fillerscope.store import RunStore, merged_name
 from fillerscope.study import QUERIES, Condition, Study
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
@@ -156,7 +156,7 @@ class Run:
         return found
 
     def _read(self, model: str, keys: tuple[str, ...]) -> tuple[Any, list[dict[str, Any]]]:
-        name = f"merged/{slug(model)}.safetensors"
+        name = merged_name(model)
         if not self.store.has(name):
             raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
         part = self.store.get(name, list(keys))

@@ -118,12 +118,12 @@ def register() -> None:
 
 
 @contextmanager
-def capturing(model: Any) -> Iterator[None]:
+def capturing(model: Any, name: str = NAME) -> Iterator[None]:
     """Run a stock model with our attention inside the block, and with its own again after it."""
     register()
     before = model.config._attn_implementation
     try:
-        model.set_attn_implementation(NAME)
+        model.set_attn_implementation(name)
     except ValueError as error:
         raise CaptureError(f"{type(model).__name__} does not take attention functions: {error}") from None
     try:

@@ -49,10 +49,11 @@ def attend(
         keys = rule.keys_for(block, key_count) if isinstance(rule, MaskRule) else range(key_count)
         piece = slice(block.start, block.stop)
         seen = slice(keys.start, keys.stop)
-        # Query heads that share keys are stacked as rows: keys and values are never repeated.
-        stacked = (query[:, :, piece] * scaling).reshape(batch, kv_heads, -1, query.shape[-1])
-        scores = stacked @ key[:, :, seen].transpose(-1, -2)
-        scores = scores.view(batch, heads, len(block), len(keys)).float()
+        # Query heads that share keys are stacked as rows: keys and values are never repeated. Scores are in
+        # float32 whatever the model's dtype: half precision would round the large ones beyond use.
+        stacked = (query[:, :, piece].float() * scaling).reshape(batch, kv_heads, -1, query.shape[-1])
+        scores = stacked @ key[:, :, seen].float().transpose(-1, -2)
+        scores = scores.view(batch, heads, len(block), len(keys))
         if softcap is not None:
             scores = torch.tanh(scores.div_(softcap)).mul_(softcap)
         _hide(scores, rule, block, keys, shift)

@@ -16,7 +16,7 @@ from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts import PromptMaker
 from fillerscope.reducers import Moments
 from fillerscope.runner import Shard, run_shard
-from fillerscope.store import Part, RunStore, slug
+from fillerscope.store import Part, RunStore, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
 
 
@@ -29,11 +29,11 @@ def measure_model(
     progress: Any,
 ) -> None:
     """All shards of one model that are not there yet, then their merger."""
-    names = [f"shards/{slug(spec.name)}/{shard.index:05d}.safetensors" for shard in shards]
-    missing = [(shard, name) for shard, name in zip(shards, names, strict=True) if not store.has(name)]
+    names = [shard_name(spec.name, shard.index) for shard in shards]
+    missing = [(shard, name) for shard, name in zip(shards, names, strict=True) if not store.is_sound(name)]
     if missing:
         _measure(study, spec, folder, missing, len(shards), store, progress)
-    store.put(f"merged/{slug(spec.name)}.safetensors", merge(store.get(name) for name in names))
+    store.put(merged_name(spec.name), merge(store.get(name) for name in names))
 
 
 def _measure(
@@ -76,6 +76,7 @@ def merge(parts: Iterable[Part]) -> Part:
         for key in sorted(part.arrays):
             if key.rpartition("/")[0] not in views:
                 rows.setdefault(key, []).append(part.arrays[key])
+        del part  # before the next one is read
     if not moments:
         first = next(record["error"] for record in records if record["status"] == "failed")
         raise ProblemError(f"none of the {len(records)} problems could be measured; the first says: {first}")
