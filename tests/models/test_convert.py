@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,21 @@ def test_a_file_is_converted_once_and_never_touched(write_gguf: WriteGguf, monke
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     record = json.loads((first.path / "fillerscope.json").read_text())
     assert record == {"source": "tiny", "gguf_sha256": before, "digest": first.digest}
+
+
+def test_two_at_once_convert_it_once(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, converted = str(write_gguf()), []
+
+    def slow(*arguments: Any) -> None:
+        converted.append(arguments)
+        time.sleep(0.5)
+        conversion.convert(*arguments)
+
+    monkeypatch.setattr("fillerscope.models.resolve.convert", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(resolve, [path, path])
+    assert first == second
+    assert len(converted) == 1
 
 
 def test_a_changed_file_is_another_model(write_gguf: WriteGguf) -> None:

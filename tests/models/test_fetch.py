@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -237,6 +238,7 @@ def test_two_at_once_fetch_it_once(pip: Pip, cache: Path) -> None:
         other = threading.Thread(target=lambda: found.append(fetch(ENTRY, progress=watch)))
         other.start()
         assert waiting.wait(10)
+        other.join(0.5)
         assert pip.asked == []
     other.join(10)
     assert found[0].read_bytes() == WHOLE
@@ -276,7 +278,8 @@ def test_a_stop_ends_pip_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     (tmp_path / "pip.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     lines = fetching._run_pip("tiny", str(tmp_path))
-    process = int(next(lines))
+    process, start = int(next(lines)), time.monotonic()
     lines.close()
+    assert time.monotonic() - start < 30  # did not wait for pip to end by itself
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)

@@ -89,6 +89,13 @@ def test_layers_without_attention_are_refused() -> None:
         attention_modules(decoder_of(model))
 
 
+def test_a_layer_whose_attention_does_not_know_its_place_is_refused() -> None:
+    decoder = decoder_of(tiny_model("llama"))
+    del attention_modules(decoder)[1].layer_idx
+    with pytest.raises(ModelError, match="layer 2 of LlamaModel has 0 attention modules"):
+        attention_modules(decoder)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tiny_models_are_the_same_for_the_same_seed(family: str) -> None:
     first, again, other = tiny_model(family), tiny_model(family), tiny_model(family, seed=1)

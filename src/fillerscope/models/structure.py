@@ -13,8 +13,8 @@ from torch import nn
 
 from fillerscope.errors import ModelError
 
-# The projection that makes queries: separate (Llama and most others) or fused with keys and values.
-_QUERY_MAKERS = ("q_proj", "qkv_proj", "c_attn", "query_key_value", "Wqkv", "query")
+# What only attention has, besides its layer's number: a direction, groups of heads, or a maker of queries.
+_SIGNS_OF_ATTENTION = ("is_causal", "num_key_value_groups", "q_proj", "qkv_proj", "c_attn", "query_key_value")
 _MLP_NAMES = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 
 
@@ -88,4 +88,4 @@ def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Modul
 
 
 def _is_attention(module: nn.Module) -> bool:
-    return hasattr(module, "layer_idx") and any(hasattr(module, name) for name in _QUERY_MAKERS)
+    return hasattr(module, "layer_idx") and any(hasattr(module, sign) for sign in _SIGNS_OF_ATTENTION)
