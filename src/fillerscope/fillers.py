@@ -5,6 +5,7 @@ A recipe is one function and one line in RECIPES. Knows nothing of where the fil
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Callable
 from functools import cache
@@ -46,6 +47,8 @@ def _repeat(condition: Condition, tokenizer: Any, random: np.random.Generator) -
 
 def _text(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
     ids, count = _encode(tokenizer, condition.text), condition.count
+    if not ids:
+        raise PromptError(f"condition {condition.name!r}: {_short(condition.text)} gives no tokens; write another text")
     if count is not None and len(ids) != count:
         raise PromptError(
             f"condition {condition.name!r}: {_short(condition.text)} gives {len(ids)} tokens and {count} were "
@@ -61,7 +64,10 @@ def _sentence(condition: Condition, tokenizer: Any, random: np.random.Generator)
         ids += _encode(tokenizer, " " + sentences()[index])
         if len(ids) >= (condition.count or 0):
             return ids[: condition.count]
-    raise PromptError(f"condition {condition.name!r}: count is {condition.count}, the list has {len(ids)} tokens")
+    raise PromptError(
+        f"condition {condition.name!r}: count is {condition.count}, and all sentences give {len(ids)} tokens; "
+        "ask for fewer"
+    )
 
 
 def _characters(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:
@@ -70,7 +76,10 @@ def _characters(condition: Condition, tokenizer: Any, random: np.random.Generato
     count = condition.count or 0
     ids: list[int] = []
     while len(ids) < count:
-        ids += _encode(tokenizer, "".join(random.choice(list(alphabet), size=4 * count)))
+        drawn = _encode(tokenizer, "".join(random.choice(list(alphabet), size=4 * count)))
+        if not drawn:
+            raise PromptError(f"condition {condition.name!r}: characters of {_short(alphabet)} give no tokens")
+        ids += drawn
     return ids[:count]
 
 
@@ -103,7 +112,8 @@ def _advice(condition: Condition, tokenizer: Any, tokens: int) -> str:
     core = _unit(condition.text).strip()
     for unit in (" " + core, core):
         if core and len(_encode(tokenizer, unit)) == 1:
-            return f"{fits}, or `kind: repeat, text: {unit!r}, count: {count}`, whose unit is one token"
+            quoted = json.dumps(unit, ensure_ascii=False)  # as YAML reads it: a backslash would be lost in ''
+            return f"{fits}, or `kind: repeat, text: {quoted}, count: {count}`, whose unit is one token"
     return fits
 
 

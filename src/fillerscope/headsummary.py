@@ -46,7 +46,7 @@ def summarise(
 ) -> dict[str, NDArray[Any]]:  # fmt: skip
     """`heads` [problem, metric, query, layer, head] and `peak_at` [problem, query, layer, head].
 
-    `peak_at` counts original tokens, so that it means the same token under every condition.
+    `peak_at` counts original tokens, so that it means the same token under every condition; -1 without a peak.
     """
     found = [
         _one(text, profile, prompt, base, skip_first)
@@ -76,10 +76,8 @@ def _one(
         "entropy": text.mean_entropy(),
         "filler_mass": _filler_mass(text, prompt),
     }
-    filled = np.where(np.isfinite(kept), kept, -np.inf)
-    at = filled.argmax(axis=-1) if kept.shape[-1] else np.full(kept.shape[:-1], -1)
-    values["peak"] = np.take_along_axis(kept, at[..., None], -1)[..., 0] if kept.shape[-1] else _mean(kept)
-    return np.stack([values[name] for name in METRICS]), at + first
+    values["peak"], at = _peak(kept)
+    return np.stack([values[name] for name in METRICS]), np.where(at < 0, -1, at + first)
 
 
 def _boundary(prompt: Prompt, plain: Prompt) -> int:
@@ -95,15 +93,26 @@ def _mean(values: Floats) -> Floats:
     return np.where(count > 0, np.where(valid, values, 0.0).sum(axis=-1) / np.maximum(count, 1), np.nan)
 
 
+def _peak(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """The highest value and its place on the last axis; NaN and -1 where there is nothing."""
+    lowest = np.full((*values.shape[:-1], 1), -np.inf)  # so that there is something to look at
+    filled = np.concatenate([np.where(np.isfinite(values), values, -np.inf), lowest], axis=-1)
+    peak, at = filled.max(axis=-1), filled.argmax(axis=-1)
+    found = np.isfinite(peak)
+    return np.where(found, peak, np.nan), np.where(found, at, -1)
+
+
 def _spread(values: Floats) -> Floats:
     return np.sqrt(_mean((values - _mean(values)[..., None]) ** 2))
 
 
 def _kurtosis(values: Floats) -> Floats:
-    centred = values - _mean(values)[..., None]
+    mean = _mean(values)
+    centred = values - mean[..., None]
     variance = _mean(centred**2)
+    alike = variance <= (1e-6 * mean) ** 2  # sums are in float32: below this they differ by rounding
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(variance > 0, _mean(centred**4) / variance**2 - 3.0, np.nan)
+        return np.where(~alike, _mean(centred**4) / variance**2 - 3.0, np.nan)
 
 
 def _filler_mass(text: Measured, prompt: Prompt) -> Floats:

@@ -81,7 +81,7 @@ def _without_data(repo: str, files: Sequence[str]) -> str:
 
 def _listed(repo: str) -> list[str]:
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(repo)
@@ -94,7 +94,7 @@ def _listed(repo: str) -> list[str]:
 def reach() -> None:
     """One plain request: the hub's own calls try for half a minute before they admit there is no network."""
     from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
     get_session().head(constants.ENDPOINT, timeout=10)
 

@@ -86,17 +86,21 @@ class PromptMaker:
 
     def plain(self, question: str) -> Prompt:
         """The prompt without filler."""
+        if not question.strip():
+            raise PromptError("the question has no text; give it one, or leave the problem out")
         before, after = self._frame()
         text = self._render(question)
         if not (text.startswith(before) and text.endswith(after)):
             raise PromptError("the chat template changes with the question; write `template: raw`")
         ids = self._encode(text)
-        start = self._boundary(ids, text[: len(before)])
-        stop = self._boundary(ids, text[: len(text) - len(after)], straddling="before")
+        start, _ = self._boundary(ids, text[: len(before)])
+        _, stop = self._boundary(ids, text[: len(text) - len(after)])
         if not start < stop:
             raise PromptError(f"the question {question[:40]!r} has no tokens of its own in the prompt")
-        spans = (*[SYSTEM] * start, *[QUESTION] * (stop - start), *[TAIL] * (len(ids) - stop))
-        return Prompt(tuple(ids), spans)
+        opening, closing = self._added(text, ids)
+        sizes = {SYSTEM: len(opening) + start, QUESTION: stop - start, TAIL: len(ids) - stop + len(closing)}
+        spans = tuple(span for span, size in sizes.items() for _ in range(size))
+        return Prompt((*opening, *ids, *closing), spans)
 
     def _frame(self) -> tuple[str, str]:
         """What stands before and after the question, whatever the question."""
@@ -106,14 +110,22 @@ class PromptMaker:
         return parts[0], parts[1]
 
     def _render(self, question: str) -> str:
+        system = self.spec.system
         if self.template == "raw":
-            return self.spec.raw.replace("{system}", self.spec.system).replace("{question}", question)
+            before, after = (part.replace("{system}", system) for part in self.spec.raw.split("{question}"))
+            return before + question + after
+        merged = messages("", f"{system}\n\n{question}" if system else question)
         try:
-            return self._chat(messages(self.spec.system, question))
-        except Exception as error:  # templates raise what they like, mostly on a role they do not know
-            if not self.spec.system:
-                raise PromptError(f"the chat template refuses a plain question: {error}") from None
-        return self._chat(messages("", f"{self.spec.system}\n\n{question}"))
+            text = self._chat(messages(system, question))
+            if system.strip() in text:
+                return text
+        except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
+            pass
+        try:
+            return self._chat(merged)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise PromptError(f"the chat template refuses a plain question: {reason}") from None
 
     def _chat(self, turns: list[dict[str, str]]) -> str:
         text: str = self.tokenizer.apply_chat_template(
@@ -122,37 +134,47 @@ class PromptMaker:
         return text
 
     def _encode(self, text: str) -> list[int]:
-        # A chat template writes its own special tokens; a raw text gets the tokenizer's (a BOS, mostly).
-        return list(self.tokenizer.encode(text, add_special_tokens=self.template == "raw"))
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def _boundary(self, ids: list[int], head: str, straddling: Literal["after", "before"] = "after") -> int:
-        """How many of `ids` make up `head`, the beginning of their text.
+    def _decode(self, ids: list[int]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _added(self, text: str, ids: list[int]) -> tuple[list[int], list[int]]:
+        """What the tokenizer puts before and after a raw text (a BOS, mostly); a chat template writes its own."""
+        if self.template == "chat":
+            return [], []
+        whole = list(self.tokenizer.encode(text, add_special_tokens=True))
+        for at in range(len(whole) - len(ids) + 1):
+            if whole[at : at + len(ids)] == ids:
+                return whole[:at], whole[at + len(ids) :]
+        raise PromptError("this tokenizer gives a text other tokens when it adds its special ones to it")
+
+    def _boundary(self, ids: list[int], head: str) -> tuple[int, int]:
+        """How many of `ids` lie within `head`, the beginning of their text, and how many it takes to cover it.
 
         Found by encoding the beginning by itself and not from character offsets, which some tokenizers
-        report wrongly. Where one token straddles the boundary it counts to the question.
+        report wrongly. Where one token straddles the boundary, the two differ: it counts to the question.
         """
         alone = self._encode(head)
-        if len(alone) > 1 and self.template == "raw":
-            alone = _without_closing_special(alone, self._encode(""))
         shared = 0
         while shared < min(len(ids), len(alone)) and ids[shared] == alone[shared]:
             shared += 1
-        if shared == len(alone) or straddling == "after":
-            return shared
-        return self._first_token_after(ids, shared, head)
-
-    def _first_token_after(self, ids: list[int], shared: int, head: str) -> int:
-        """The first position from which the decoded tokens cover all of `head`."""
+        if shared == len(alone):
+            return shared, shared
+        goal, within = self._decode(alone), shared
         for stop in range(shared, len(ids) + 1):
-            if len(self.tokenizer.decode(ids[:stop], skip_special_tokens=False)) >= len(head):
-                return stop
-        return len(ids)
+            text = self._decode(ids[:stop])
+            if text.startswith(goal):
+                return (stop if text == goal else within), stop
+            if goal.startswith(text.rstrip("\ufffd")):  # the bytes of a character may be several tokens
+                within = stop
+        return shared, min(shared + 1, len(ids))
 
     def _place(self, plain: Prompt, condition: Condition, problem: str) -> int:
         if condition.position == "start":
             # Only what the tokenizer puts before every text must stay first; a turn marker need not.
-            opening = self.tokenizer.encode("", add_special_tokens=True)[:1]
-            return 1 if list(plain.ids[:1]) == list(opening) else 0
+            with_special, bare = (self.tokenizer.encode("a", add_special_tokens=add)[:1] for add in (True, False))
+            return 1 if with_special != bare and list(plain.ids[:1]) == list(with_special) else 0
         start, stop = plain.question_start, plain.spans.count(QUESTION) + plain.question_start
         if condition.position == "random":
             random = generator(self.seed, condition.name, "position", problem)
@@ -164,11 +186,6 @@ def messages(system: str, question: str) -> list[dict[str, str]]:
     """The turns of one problem, as chat templates take them."""
     turns = [{"role": "system", "content": system}] if system else []
     return [*turns, {"role": "user", "content": question}]
-
-
-def _without_closing_special(ids: list[int], empty: list[int]) -> list[int]:
-    """Drop an end-of-text token that the tokenizer adds to every text it encodes."""
-    return ids[:-1] if len(empty) > 1 and ids[-1] == empty[-1] else ids
 
 
 def token_texts(tokenizer: Any, ids: tuple[int, ...]) -> list[str]:

@@ -29,7 +29,8 @@ class Moments:
 
     @classmethod
     def of(cls, values: Floats, valid: NDArray[np.bool_]) -> Moments:
-        """From samples on the first axis; `valid` broadcasts against `values`."""
+        """From samples on the first axis; `valid` broadcasts against `values`, with as many axes."""
+        valid = np.broadcast_to(valid, (values.shape[0], *valid.shape[1:]))  # each sample counts
         count = valid.sum(axis=0, dtype=np.int64)
         kept = np.where(valid, values, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -67,5 +68,6 @@ class Moments:
         missing = length - self.mean.shape[-1]
         if not missing:
             return self
+        count = np.broadcast_to(self.count, (*self.count.shape[:-1], self.mean.shape[-1]))
         edge = [(0, 0)] * (self.mean.ndim - 1) + [(0, missing)]
-        return Moments(np.pad(self.count, edge), np.pad(self.mean, edge), np.pad(self.m2, edge))
+        return Moments(np.pad(count, edge), np.pad(self.mean, edge), np.pad(self.m2, edge))

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fillerscope.errors import StudyError
 from fillerscope.yamllines import LinedYaml
@@ -97,12 +97,24 @@ PRESETS = {
 }
 
 
+def _ready_made(value: Any) -> Any:
+    """A name alone stands for a ready-made condition."""
+    if isinstance(value, str) and value not in PRESETS:
+        raise ValueError(f"{value!r} is not a ready-made condition; there are {', '.join(PRESETS)}")
+    return PRESETS[value] if isinstance(value, str) else value
+
+
+def _named(value: Any) -> Any:
+    """A name alone stands for a model with nothing else said about it."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 class AttentionProbe(_Strict):
     """How attention received is counted; see docs/method.md for the definitions."""
 
     diagonal: bool = False
     skip_first: bool = True
-    positions: int = Field(512, ge=2)  # profiles keep this many positions; head summaries see them all
+    positions: int = Field(256, ge=2)  # profiles keep this many positions; head summaries see them all
 
 
 class Probes(_Strict):
@@ -111,7 +123,7 @@ class Probes(_Strict):
 
 class BatchSpec(_Strict):
     tokens: int = Field(4096, ge=1)  # padded tokens in one forward pass
-    shard: int = Field(16, ge=1)  # problems in one shard
+    shard: int = Field(32, ge=1)  # problems in one shard
 
 
 class FigureSpec(_Strict):
@@ -130,39 +142,30 @@ class Study(_Strict):
     """Everything a run needs to know. `load` reads one from a file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=60)
-    models: tuple[ModelSpec, ...] = Field(min_length=1)
+    models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field(min_length=1)
     problems: ProblemsSpec = ProblemsSpec()
     prompt: PromptSpec = PromptSpec()
-    conditions: tuple[Condition, ...] = tuple(PRESETS.values())
+    conditions: tuple[Annotated[Condition, BeforeValidator(_ready_made)], ...] = tuple(PRESETS.values())
     probes: Probes = Probes()
     seed: int = Field(0, ge=0)
     batch: BatchSpec = BatchSpec()
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
     figures: tuple[FigureSpec, ...] = ()
 
-    @field_validator("models", mode="before")
+    @field_validator("models")
     @classmethod
-    def _models(cls, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return value
-        return [{"name": item} if isinstance(item, str) else item for item in value]
+    def _models_differ(cls, value: tuple[ModelSpec, ...]) -> tuple[ModelSpec, ...]:
+        _refuse_repeats([model.name for model in value], "model")
+        return value
 
-    @field_validator("conditions", mode="before")
+    @field_validator("conditions")
     @classmethod
-    def _conditions(cls, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return value
-        return [_preset(item) if isinstance(item, str) else item for item in value]
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        names = [condition.name for condition in self.conditions]
-        _refuse_repeats(names, "condition")
-        _refuse_repeats([model.name for model in self.models], "model")
-        baseline = [condition.name for condition in self.conditions if condition.kind == "none"]
-        if baseline != ["none"] or names[0] != "none":
+    def _baseline_first(cls, value: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        _refuse_repeats([condition.name for condition in value], "condition")
+        baseline = [condition.name for condition in value if condition.kind == "none"]
+        if baseline != ["none"] or value[0].name != "none":
             raise ValueError("conditions must begin with `none`, the baseline of every pair, once")
-        return self
+        return value
 
     @classmethod
     def load(cls, path: str | Path) -> Study:
@@ -171,7 +174,8 @@ class Study(_Strict):
         try:
             study = cls.model_validate(document.data)
         except ValidationError as error:
-            first = error.errors()[0]
+            # A misspelt key comes first: that another is missing may only follow from it.
+            first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
             raise StudyError(document.locate(first["loc"], _wording(first))) from None
         return study.with_sources_from(Path(path).parent)
 
@@ -187,8 +191,10 @@ class Study(_Strict):
         return model.template or self.prompt.template
 
     def measured(self) -> dict[str, Any]:
-        """The part that can change a number, ready for a digest. Names of figures are not in it."""
-        return self.model_dump(mode="json", exclude={"name", "figures"})
+        """The part that can change a number, ready for a digest. Names, labels and figures are not in it."""
+        return self.model_dump(
+            mode="json", exclude={"name": True, "figures": True, "conditions": {"__all__": {"label"}}}
+        )
 
 
 def digest_of(value: Any) -> str:
@@ -197,16 +203,13 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _preset(name: str) -> Condition:
-    if name not in PRESETS:
-        raise ValueError(f"{name!r} is not a ready-made condition; there are {', '.join(PRESETS)}")
-    return PRESETS[name]
-
-
 def _refuse_repeats(names: list[str], noun: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{noun} {name!r} is given {names.count(name)} times; names must differ")
+
+
+_EXPECTED = {"tuple_type": "a list", "model_type": "a mapping of keys to values"}
 
 
 def _wording(error: Any) -> str:
@@ -214,4 +217,6 @@ def _wording(error: Any) -> str:
         return f"unknown key {error['loc'][-1]!r}; check the spelling, or remove it"
     if error["type"] == "missing":
         return f"{error['loc'][-1]!r} is required and missing"
+    if error["type"] in _EXPECTED:
+        return f"{_EXPECTED[error['type']]} is expected here, not {error['input']!r:.60}"
     return str(error["msg"]).removeprefix("Value error, ")

@@ -12,6 +12,17 @@ import yaml
 from fillerscope.errors import StudyError
 
 
+class _Loader(yaml.SafeLoader):
+    """Gives the line of values such as the date 2024-99-99, which yaml refuses without saying where."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError) as error:
+            problem = f"{str(node.value)[:40]!r}: {error}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
 @dataclass(frozen=True)
 class LinedYaml:
     path: Path
@@ -22,13 +33,15 @@ class LinedYaml:
     def read(cls, path: Path) -> LinedYaml:
         text = _text(path)
         try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-            data = yaml.safe_load(text)
+            root = yaml.compose(text, Loader=_Loader)
+            data = yaml.load(text, Loader=_Loader)
+            if not isinstance(root, yaml.MappingNode):
+                raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
+            _refuse_repeated_keys(path, root)
         except yaml.YAMLError as error:
-            raise StudyError(_syntax(path, error)) from None
-        if not isinstance(root, yaml.MappingNode):
-            raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
-        _refuse_repeated_keys(path, root)
+            raise StudyError(_syntax(path, text, error)) from None
+        except RecursionError:
+            raise StudyError(f"{path}:1: not a study: it is nested too deeply, or refers to itself") from None
         return cls(path, root, data)
 
     def locate(self, where: Sequence[str | int], message: str) -> str:
@@ -46,17 +59,21 @@ class LinedYaml:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         raise StudyError(f"no study file at {path}; give the path of a YAML file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise StudyError(f"cannot read the study file {path}: {error}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise StudyError(f"{path}:{line}: not UTF-8 text: {error.reason}; save the file as UTF-8") from None
 
 
-def _syntax(path: Path, error: yaml.YAMLError) -> str:
+def _syntax(path: Path, text: str, error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
+    line = mark.line if mark else text.count("\n", 0, getattr(error, "position", 0))
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    return f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {problem}"
+    return f"{path}:{line + 1}: not valid YAML: {problem}"
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, int] | None:

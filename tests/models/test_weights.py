@@ -21,7 +21,7 @@ def loss(loaded: LoadedModel, special: bool = True) -> float:
 
 
 def only_if_there(name: str) -> LoadedModel:
-    """A test accepts no licence for anybody and downloads no GiB unasked."""
+    """A test downloads no GiB unasked."""
     entry = CATALOGUE[name]
     if read_record(converted_folder(name, entry.sha256)) is None:
         pytest.skip(f"{name} is not in the cache; `fillerscope models get {name}` puts it there")
@@ -32,8 +32,8 @@ def count(loaded: LoadedModel, text: str) -> int:
     return len(loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def test_smollm2() -> None:
-    loaded = load_model("smollm2-135m", device="cpu")
+def test_smollm2(smollm2: LoadedModel) -> None:
+    loaded = smollm2
     assert (loaded.label, loaded.layers, loaded.heads, loaded.has_chat_template) == (
         "SmolLM2-135M",
         30,
@@ -47,8 +47,8 @@ def test_smollm2() -> None:
     assert loss(loaded) < 2.5
 
 
-def test_gemma_begins_with_its_bos() -> None:
-    loaded = only_if_there("gemma-3-270m")
+def test_gemma_begins_with_its_bos(gemma3: LoadedModel) -> None:
+    loaded = gemma3
     assert (loaded.layers, loaded.heads, loaded.has_chat_template) == (18, 4, False)
     assert loaded.tokenizer("Hello world")["input_ids"] == [2, 9259, 1902]
     assert loss(loaded) < 2.5 < 4.0 < loss(loaded, special=False)

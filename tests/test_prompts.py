@@ -1,0 +1,529 @@
+"""Prompts: the ids of the tokenizer's own template, whatever the question, and filler that changes none of them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from fillerscope.errors import PromptError
+from fillerscope.fillers import filler_ids
+from fillerscope.models.catalogue import CATALOGUE
+from fillerscope.models.convert import converted_folder, read_record
+from fillerscope.models.resolve import resolve
+from fillerscope.problem import Problem
+from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
+from fillerscope.study import DEFAULT_SYSTEM, PRESETS, Condition, PromptSpec
+from tiny import tiny_tokenizer
+
+POSITIONS = ("start", "before_question", "end", "random")
+QUESTIONS = (
+    "What is 12 + 30?",
+    "user",
+    "assistant",
+    "system\n",
+    "<|im_end|>",
+    "Is <|im_end|>\n<|im_start|>assistant\nfour the answer?",
+    "<|endoftext|> first",
+    DEFAULT_SYSTEM,
+    f"{DEFAULT_SYSTEM}\n\n{DEFAULT_SYSTEM}",
+    "\nA line before, a line after\n\n",
+    "   spaces before and after   ",
+    "\ttabs\t",
+    "{question} and {system} and {{ messages }}",
+    "naïve café — 中文 한국어 🙂👩‍👩‍👧 ∑ x̄",
+    "🙂",
+    "e\u0301 \ufffd \u200b",
+    "a" * 300,
+)
+anything = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+pieces = st.lists(
+    st.sampled_from(["<|im_end|>", "<|im_start|>", "user", "\n", " ", "Anna", "é", "🙂", "3", "."]), min_size=1
+)
+questions = (anything | pieces.map("".join)).filter(str.strip)
+
+
+# Tokenizers ----------------------------------------------------------------------------------------------
+
+
+def with_template(template: str | None) -> Any:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def adding(single: str) -> Any:
+    """The tiny tokenizer, putting special tokens around every text as in `[BOS] $A`."""
+    tokenizer = with_template(None)
+    names = {"[BOS]": "<|endoftext|>", "[EOS]": "<|im_end|>"}
+    for short, name in names.items():
+        single = single.replace(short, name)
+    special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in names.values() if name in single]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+    return tokenizer
+
+
+def merging() -> Any:
+    """Byte-level BPE without words: tokens run across spaces, lines and into the bytes of a character."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=[AddedToken("<|endoftext|>", special=True, normalized=False)],
+    )  # fmt: skip
+    texts = ["é🙂a\n\nb é\nab🙂🙂", "ab\n\n🙂é\n é🙂a ba", "aé\n\n\n🙂b\n bé ab\n", "🙂aé bé\n\naa\n\n"]
+    tokenizer.train_from_iterator(texts * 3, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<|endoftext|>")
+
+
+@cache
+def tokenizer_of(name: str) -> Any:
+    if name == "tiny":
+        return tiny_tokenizer()
+    from transformers import AutoTokenizer
+
+    if read_record(converted_folder(name, CATALOGUE[name].sha256)) is None and name != "smollm2-135m":
+        pytest.skip(f"{name} is not in the cache; `fillerscope models get {name}` puts it there")
+    return AutoTokenizer.from_pretrained(resolve(name).path)
+
+
+TINY, MERGING = tokenizer_of("tiny"), merging()
+tokenizers = pytest.mark.parametrize("name", ["tiny", pytest.param("smollm2-135m", marks=pytest.mark.weights)])
+
+
+# Prompts -------------------------------------------------------------------------------------------------
+
+
+def maker(tokenizer: Any = TINY, template: str = "auto", seed: int = 0, **spec: Any) -> PromptMaker:
+    return PromptMaker.of(tokenizer, PromptSpec(**spec), template, seed)
+
+
+def condition(position: Any, **given: Any) -> Condition:
+    return Condition(**{"name": "filler", "kind": "repeat", "text": " /", "count": 5, "position": position} | given)
+
+
+def span(prompt: Prompt, which: int) -> list[int]:
+    return [token for token, kind in zip(prompt.ids, prompt.spans, strict=True) if kind == which]
+
+
+def question_of(prompt: Prompt, tokenizer: Any = TINY) -> str:
+    return str(tokenizer.decode(span(prompt, QUESTION), clean_up_tokenization_spaces=False))
+
+
+def by_template(tokenizer: Any, system: str, question: str) -> list[int]:
+    turns = messages(system, question)
+    return list(tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=True, return_dict=False))
+
+
+def refusal(made_by: PromptMaker, question: str = "What is 2 + 2?") -> str:
+    with pytest.raises(PromptError) as caught:
+        made_by.plain(question)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def byte_length(tokenizer: Any, token: int) -> int:
+    """Of a byte-level tokenizer: each character of a token's name stands for one byte."""
+    name = tokenizer.convert_ids_to_tokens(token)
+    return len(name.encode()) if token in tokenizer.all_special_ids else len(name)
+
+
+def spans_by_bytes(tokenizer: Any, ids: tuple[int, ...], before: str, question: str) -> list[int]:
+    """The definition: a token is the question's if it holds a byte of it."""
+    start, stop = len(before.encode()), len((before + question).encode())
+    spans, at = [], 0
+    for token in ids:
+        end = at + byte_length(tokenizer, token)
+        spans.append(SYSTEM if end <= start else TAIL if at >= stop else QUESTION)
+        at = end
+    return spans
+
+
+def assert_well_formed(prompt: Prompt, plain: Prompt, filler: list[int], position: str, first: int) -> None:
+    """Filler is one block in its place, and taking it out gives the prompt without."""
+    kept = [(token, kind) for token, kind in zip(prompt.ids, prompt.spans, strict=True) if kind != FILLER]
+    assert kept == list(zip(plain.ids, plain.spans, strict=True))
+    assert span(prompt, FILLER) == filler
+    assert [prompt.ids[position] for position in prompt.positions] == list(plain.ids)
+    start = prompt.filler_start
+    assert start is not None
+    assert set(prompt.spans[start : start + len(filler)]) == {FILLER}
+    question, tail = plain.question_start, plain.question_start + plain.spans.count(QUESTION)
+    places = {"start": [first], "before_question": [question], "end": [tail], "random": range(question, tail + 1)}
+    assert start in places[position]
+
+
+def assert_filler_changes_nothing(made_by: PromptMaker, question: str, first: int = 0) -> None:
+    plain = made_by.plain(question)
+    assert list(plain.spans) == sorted(plain.spans, key=(SYSTEM, QUESTION, TAIL).index)
+    for position in POSITIONS:
+        placed = condition(position)
+        prompt = made_by.make(Problem("p", question, ""), placed)
+        assert_well_formed(prompt, plain, filler_ids(placed, made_by.tokenizer, 0, "p"), position, first)
+
+
+# Chat templates ------------------------------------------------------------------------------------------
+
+
+@tokenizers
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
+def test_without_filler_the_ids_are_the_templates_own(name: str, question: str, system: str) -> None:
+    tokenizer = tokenizer_of(name)
+    assert list(maker(tokenizer, system=system).plain(question).ids) == by_template(tokenizer, system, question)
+
+
+@tokenizers
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_filler_changes_no_token_of_a_chat_prompt(name: str, question: str) -> None:
+    assert_filler_changes_nothing(maker(tokenizer_of(name)), question)
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_spans_of_a_real_tokenizer_are_exact(question: str) -> None:
+    smollm2 = tokenizer_of("smollm2-135m")
+    before = f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\n"
+    prompt = maker(smollm2).plain(question)
+    assert list(prompt.spans) == spans_by_bytes(smollm2, prompt.ids, before, question)
+
+
+@settings(deadline=None)
+@given(question=questions, system=st.sampled_from([DEFAULT_SYSTEM, "", "user", "Anna"]))
+def test_any_question_is_kept_as_it_is(question: str, system: str) -> None:
+    made_by = maker(system=system)
+    plain = made_by.plain(question)
+    assert list(plain.ids) == by_template(TINY, system, question)
+    assert question_of(plain) == question  # a turn's marks and line breaks share no token with it here
+    assert_filler_changes_nothing(made_by, question)
+
+
+def test_a_chat_prompt_is_covered_by_its_spans() -> None:
+    prompt = maker().make(Problem("p", "What is 2 + 2?", ""), condition("before_question"))
+    texts = {which: TINY.decode(span(prompt, which)) for which in (SYSTEM, FILLER, QUESTION, TAIL)}
+    assert texts == {
+        SYSTEM: f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\n",
+        FILLER: " / / / / /",
+        QUESTION: "What is 2 + 2?",
+        TAIL: "<|im_end|>\n<|im_start|>assistant\n",
+    }
+    assert "".join(token_texts(TINY, prompt.ids)) == "".join(texts.values())
+
+
+NO_SYSTEM_ROLE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_template_without_a_system_role_gets_the_system_text_in_the_users_turn(question: str) -> None:
+    tokenizer = with_template(NO_SYSTEM_ROLE)
+    made_by = maker(tokenizer)
+    plain = made_by.plain(question)
+    assert list(plain.ids) == by_template(tokenizer, "", f"{DEFAULT_SYSTEM}\n\n{question}")
+    assert question_of(plain) == question
+    assert_filler_changes_nothing(made_by, question)
+
+
+def test_a_template_without_a_system_role_takes_a_question_alone() -> None:
+    tokenizer = with_template(NO_SYSTEM_ROLE)
+    assert list(maker(tokenizer, system="").plain("user").ids) == by_template(tokenizer, "", "user")
+
+
+# As Gemma's: the system text is written into the first user turn, and content is trimmed.
+TRIMMING = (
+    "{{ bos_token }}"
+    "{% if messages[0]['role'] == 'system' %}{% set first = messages[0]['content'] + '\n\n' %}"
+    "{% set turns = messages[1:] %}{% else %}{% set first = '' %}{% set turns = messages %}{% endif %}"
+    "{% for message in turns %}{{ '<|im_start|>' + message['role'] + '\n' + (first if loop.first else '') }}"
+    "{{ message['content'] | trim }}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
+def test_a_template_that_trims_the_question(question: str, system: str) -> None:
+    tokenizer = with_template(TRIMMING)
+    made_by = maker(tokenizer, system=system)
+    plain = made_by.plain(question)
+    assert list(plain.ids) == by_template(tokenizer, system, question)
+    assert question_of(plain) == question.strip()
+    assert_filler_changes_nothing(made_by, question)
+
+
+@pytest.mark.parametrize("template", [TRIMMING, NO_SYSTEM_ROLE, TINY.chat_template], ids=["trim", "no role", "chatml"])
+@pytest.mark.parametrize("question", ["", " ", "\n\t ", "\u3000"])
+def test_a_question_without_text_is_refused(template: str, question: str) -> None:
+    assert "question" in refusal(maker(with_template(template)), question)
+    assert "question" in refusal(maker(with_template(template), "raw"), question)
+
+
+def test_a_date_in_the_template_does_not_change_overnight() -> None:
+    template = (
+        "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y %H:%M:%S.%f') %}{% endif %}"
+        "{{ 'Today: ' + date_string + '\n' + messages[-1]['content'] }}"
+    )
+    first, second = (maker(with_template(template), system="").plain("What is 2 + 2?") for _ in range(2))
+    assert first == second
+    assert TINY.decode(span(first, SYSTEM)) == "Today: 26 Jul 2024\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ raise_exception('never\nthis') }}", "the chat template refuses a plain question: never this"),
+        ("{{ messages[-1]['content'] * 2 }}", "the chat template shows the question 2 times; write `template: raw`"),
+        ("Hello", "the chat template shows the question 0 times; write `template: raw`"),
+        ("{{ messages[-1]['content'] }}{{ messages[-1]['content'] | length }}", "the chat template changes with the"),
+    ],
+)
+@pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
+def test_a_template_that_cannot_be_taken_apart_is_refused(template: str, expected: str, system: str) -> None:
+    assert refusal(maker(with_template(template), system=system)).startswith(expected)
+
+
+# Raw text ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_chat_template_the_text_is_raw() -> None:
+    tokenizer = with_template(None)
+    with pytest.raises(PromptError, match="no chat template; write `template: raw`"):
+        maker(tokenizer, "chat")
+    assert maker(tokenizer, "auto").template == maker(tokenizer, "raw").template == maker(TINY, "raw").template == "raw"
+    assert maker(TINY, "auto").template == maker(TINY, "chat").template == "chat"
+    prompt = maker(tokenizer).plain("What is 2 + 2?")
+    assert list(prompt.ids) == tokenizer.encode(f"{DEFAULT_SYSTEM}\n\nWhat is 2 + 2?\n")
+    assert question_of(prompt) == "What is 2 + 2?"
+    assert TINY.decode(span(prompt, TAIL)) == "\n"
+
+
+@pytest.mark.parametrize("system", ["Solve {question}", "{system}", "Use {braces}"])
+def test_braces_in_the_system_text_stand_for_themselves(system: str) -> None:
+    prompt = maker(template="raw", system=system).plain("What is {system}?")
+    assert TINY.decode(prompt.ids) == f"{system}\n\nWhat is {{system}}?\n"
+    assert question_of(prompt) == "What is {system}?"
+
+
+RAWS = ("{system}\n\n{question}\n", "{system}{question}", "{question}", "{question}{system}", "a{question}b")
+
+
+@pytest.mark.parametrize("raw", RAWS)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_filler_changes_no_token_of_a_raw_prompt(raw: str, question: str) -> None:
+    made_by = maker(template="raw", raw=raw)
+    assert_filler_changes_nothing(made_by, question)
+    before, _, after = raw.replace("{system}", DEFAULT_SYSTEM).partition("{question}")
+    prompt = made_by.plain(question)
+    assert list(prompt.ids) == TINY.encode(before + question + after)
+    assert list(prompt.spans) == spans_by_bytes(TINY, prompt.ids, before, question)
+
+
+def test_a_token_across_the_boundary_is_the_questions() -> None:
+    made_by = maker(template="raw", raw="{system}{question}er is 42.", system="Anna has 3 app")
+    prompt = made_by.plain("les and the final answ")
+    assert token_texts(TINY, span(prompt, SYSTEM)) == ["Anna", " has", " 3"]
+    assert token_texts(TINY, span(prompt, QUESTION))[0] == " apples"
+    assert token_texts(TINY, span(prompt, QUESTION))[-1] == " answer"
+    assert token_texts(TINY, span(prompt, TAIL)) == [" is", " 42", "."]
+    assert_filler_changes_nothing(made_by, "les and the final answ")
+
+
+mergeable = st.text("ab é🙂\n", max_size=8)
+
+
+@settings(deadline=None, max_examples=300)
+@example(system="aa", question="b", after="")  # the beginning alone has other tokens than in the whole
+@example(system="", question="aa", after="b")
+@example(system="🙂a", question="b\n", after="\n")
+@given(system=mergeable, question=mergeable.filter(str.strip), after=mergeable)
+def test_spans_are_exact_where_tokens_run_across_everything(system: str, question: str, after: str) -> None:
+    made_by = maker(MERGING, system=system, raw="{system}{question}" + after)
+    prompt = made_by.plain(question)
+    assert list(prompt.ids) == MERGING.encode(system + question + after)
+    assert list(prompt.spans) == spans_by_bytes(MERGING, prompt.ids, system, question)
+
+
+def crafted(words: str, *merges: tuple[str, str]) -> Any:
+    """Byte-level BPE with just these merges, within what the pattern takes for words."""
+    alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, list(merges)))
+    split = pre_tokenizers.Split(Regex(words), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "system", "question", "tokens"),
+    [
+        # "é" is one token by itself, but gives its second byte to a following "a".
+        (crafted(r".+", ("©", "a"), ("Ã", "©")), "é", "a", (["Ã", "©a"], [SYSTEM, QUESTION])),
+        # Two spaces are one token by themselves, but not between two line breaks; nothing straddles.
+        (
+            crafted(r"\s*\n+|\s+|\S+", ("Ċ", "Ġ"), ("Ġ", "Ġ")),
+            "\n  ",
+            "\na",
+            (["ĊĠ", "Ġ", "Ċ", "a"], [SYSTEM, SYSTEM, QUESTION, QUESTION]),
+        ),
+    ],
+    ids=["bytes", "spaces"],
+)
+def test_tokens_that_what_follows_changes(tokenizer: Any, system: str, question: str, tokens: Any) -> None:
+    prompt = maker(tokenizer, system=system, raw="{system}{question}").plain(question)
+    assert (tokenizer.convert_ids_to_tokens(prompt.ids), list(prompt.spans)) == tokens
+
+
+ADDED = ("[BOS] $A", "[BOS] $A [EOS]", "$A [EOS]", "$A")
+
+
+@pytest.mark.parametrize("single", ADDED)
+@pytest.mark.parametrize("raw", RAWS)
+@pytest.mark.parametrize("question", ["What is 2 + 2?", "les\n", " 🙂", "<|im_end|>"])
+def test_special_tokens_that_the_tokenizer_adds_are_no_part_of_the_question(
+    single: str, raw: str, question: str
+) -> None:
+    tokenizer = adding(single)
+    made_by = maker(tokenizer, raw=raw, system="Anna has 3 app")
+    prompt = made_by.plain(question)
+    assert list(prompt.ids) == tokenizer.encode(raw.format(system="Anna has 3 app", question=question))
+    before, _, _ = raw.replace("{system}", "Anna has 3 app").partition("{question}")
+    opening, closing = ("<|endoftext|>" if "[BOS]" in single else ""), ("<|im_end|>" if "[EOS]" in single else "")
+    assert list(prompt.spans) == spans_by_bytes(tokenizer, prompt.ids, opening + before, question)
+    assert span(prompt, TAIL)[-1:] == tokenizer.encode(closing, add_special_tokens=False) or not closing
+    assert_filler_changes_nothing(made_by, question, first=1 if opening else 0)
+
+
+def test_the_bos_token_stays_first() -> None:
+    tokenizer = adding("[BOS] $A")
+    raw = maker(tokenizer).make(Problem("p", "What is 2 + 2?", ""), condition("start"))
+    tokenizer.chat_template = TRIMMING  # writes the same token by itself
+    chat = maker(tokenizer).make(Problem("p", "What is 2 + 2?", ""), condition("start"))
+    for prompt in (raw, chat):
+        assert prompt.ids[0] == tokenizer.bos_token_id
+        assert prompt.ids.count(tokenizer.bos_token_id) == 1
+        assert prompt.spans[:7] == (SYSTEM, *[FILLER] * 5, SYSTEM)
+    assert list(chat.ids[:1] + chat.ids[6:]) == by_template(tokenizer, DEFAULT_SYSTEM, "What is 2 + 2?")
+
+
+# Places of filler, and what a prompt knows ---------------------------------------------------------------
+
+
+def test_a_random_place_depends_on_seed_name_and_problem_alone() -> None:
+    question = "A train leaves at 9 and arrives at 11: how long is the ride?"
+
+    def place(problem: str = "p", name: str = "filler", seed: int = 0, **given: Any) -> int | None:
+        made_by = maker(seed=seed)
+        return made_by.make(Problem(problem, question, ""), condition("random", name=name, **given)).filler_start
+
+    many = {problem: place(problem) for problem in map(str, range(120))}
+    plain = maker().plain(question)
+    first, last = plain.question_start, plain.question_start + plain.spans.count(QUESTION)
+    assert set(many.values()) == set(range(first, last + 1))  # every boundary, both ends included
+    assert {problem: place(problem) for problem in reversed(many)} == many
+    assert {problem: place(problem, count=1, text=" he") for problem in many} == many
+    assert {problem: place(problem, seed=1) for problem in many} != many
+    assert {problem: place(problem, name="other") for problem in many} != many
+
+
+def test_a_prompt_knows_where_everything_is() -> None:
+    prompt = Prompt((7, 8, 9), (SYSTEM, QUESTION, TAIL)).insert([1, 2], 2)
+    assert (prompt.ids, prompt.spans) == ((7, 8, 1, 2, 9), (SYSTEM, QUESTION, FILLER, FILLER, TAIL))
+    assert prompt.original.tolist() == [True, True, False, False, True]
+    assert prompt.positions.tolist() == [0, 1, 4]
+    assert (len(prompt), prompt.filler_start, prompt.question_start) == (5, 2, 1)
+    assert Prompt((7,), (QUESTION,)).filler_start is None
+
+
+def test_a_prompt_checks_itself() -> None:
+    with pytest.raises(PromptError, match="2 ids with 1 spans"):
+        Prompt((1, 2), (QUESTION,))
+    with pytest.raises(PromptError, match="no tokens"):
+        Prompt((), ())
+
+
+def test_the_condition_without_filler_gives_the_plain_prompt() -> None:
+    made_by = maker()
+    assert made_by.make(Problem("p", "user", ""), PRESETS["none"]) == made_by.plain("user")
+
+
+class Lying:
+    """A tokenizer whose character offsets are all wrong, as some are after spaces or in other scripts."""
+
+    def __init__(self, honest: Any) -> None:
+        self.honest = honest
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.honest, name)
+
+    def __call__(self, *texts: Any, **options: Any) -> Any:
+        found = self.honest(*texts, **options | {"return_offsets_mapping": True})
+        found["offset_mapping"] = [(0, 0) for _ in found["offset_mapping"]]
+        found.char_to_token = found.token_to_chars = lambda *_: None
+        return found
+
+
+@pytest.mark.parametrize("template", ["chat", "raw"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_wrong_character_offsets_do_not_matter(template: str, question: str) -> None:
+    assert maker(Lying(TINY), template).plain(question) == maker(TINY, template).plain(question)
+
+
+# Gemma's own tokenizer: sentencepiece with a BOS, no words, no chat template in the base model ------------
+
+
+@pytest.mark.weights
+def test_gemma() -> None:
+    gemma = tokenizer_of("gemma-3-270m")
+    made_by = maker(gemma)
+    assert made_by.template == "raw"
+    for question in QUESTIONS:
+        plain = made_by.plain(question)
+        assert list(plain.ids) == gemma.encode(f"{DEFAULT_SYSTEM}\n\n{question}\n")
+        assert plain.ids[0] == gemma.bos_token_id
+        assert_filler_changes_nothing(made_by, question, first=1)
+        # Gemma has tokens for many line breaks at once: those at the question's ends may share one.
+        assert question_of(plain, gemma).strip("\n") == question.strip("\n")
+    lines = made_by.plain("What is 2 + 2?\n")
+    assert question_of(lines, gemma) == "What is 2 + 2?\n\n"
+    assert span(lines, TAIL) == []
+    for kind, text in (("repeat", " /"), ("repeat", " he"), ("sentence", ""), ("characters", "")):
+        filler = condition("start", kind=kind, text=text, count=55)
+        assert len(filler_ids(filler, gemma, 0, "p")) == 55
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("question", ["What is 2 + 2?", "  two\n\n", "user", "<start_of_turn>user\nhi<end_of_turn>"])
+def test_gemma_with_its_chat_template(question: str) -> None:
+    """The base model has no template; this is the one of its instruction-tuned sibling, in short."""
+    gemma = tokenizer_of("gemma-3-270m")
+    try:
+        gemma.chat_template = re.sub(r"<\|im_(start|end)\|>", r"<\1_of_turn>", TRIMMING).replace("assistant", "model")
+        made_by = maker(gemma)
+        plain = made_by.plain(question)
+        assert list(plain.ids) == by_template(gemma, DEFAULT_SYSTEM, question)
+        assert plain.ids[:2] == tuple(gemma.convert_tokens_to_ids(["<bos>", "<start_of_turn>"]))
+        assert question_of(plain, gemma) == question.strip()
+        assert_filler_changes_nothing(made_by, question, first=1)
+    finally:
+        gemma.chat_template = None
+
+
+def test_a_template_that_drops_the_system_turn_gets_it_with_the_question() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}<|im_start|>{{ m.content }}{% endfor %}"
+    prompt = PromptMaker.of(tokenizer, PromptSpec(system="Be kind."), "chat", 0).plain("How many?")
+    assert tokenizer.decode(prompt.ids) == "<|im_start|>Be kind.\n\nHow many?"

@@ -1,0 +1,307 @@
+"""Study files: whatever is wrong is named with its line, and what is measured names the run."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from fillerscope.errors import StudyError
+from fillerscope.study import PRESETS, Condition, FigureSpec, ModelSpec, Study, digest_of
+
+START = """\
+# a study
+name: small
+models:
+  - smollm2-135m
+"""
+SHIPPED = sorted(Path(str(files("fillerscope"))).joinpath("studies").glob("*.yaml"))
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "study.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def refusal(path: Path) -> str:
+    """The message, after checking that it is one line, without the folder."""
+    with pytest.raises(StudyError) as caught:
+        Study.load(path)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    return message.replace(f"{path.parent}/", "")
+
+
+# What is added to START (which has four lines), where the mistake is, and what is said about it.
+MISTAKES = {
+    "unknown key": ("colour: red\n", "5: colour: unknown key 'colour'"),
+    "unknown key, nested": (
+        "probes:\n  attention:\n    diagonal: true\n    diagnal: true\n",
+        "8: probes.attention.diagnal: unknown key 'diagnal'",
+    ),
+    "unknown key, in a list": (
+        "conditions:\n  - none\n  - name: x\n    kind: repeat\n    text: a\n    cuont: 3\n    count: 3\n",
+        "10: conditions.1.cuont: unknown key 'cuont'",
+    ),
+    "unknown key, in a flow list": (
+        "conditions:\n  [none,\n   {name: x,\n    knd: none}]\n",
+        "8: conditions.1.knd: unknown key 'knd'",
+    ),
+    "unknown key of a mapping": (
+        "problems:\n  fields:\n    question: text\n    colour: red\n",
+        "8: problems.fields.colour: Input should be 'id', 'question' or 'answer'",
+    ),
+    "a key that is a number": ("3: 4\n", "5: 3: Keys should be strings"),
+    "key given twice": ("seed: 1\nseed: 2\n", "6: key 'seed' is given twice"),
+    "key given twice, nested": ("batch:\n  shard: 1\n  tokens: 9\n  shard: 2\n", "8: key 'shard' is given twice"),
+    "key given twice, in a list": (
+        "conditions:\n  - none\n  - name: x\n    kind: repeat\n    kind: text\n",
+        "9: key 'kind' is given twice",
+    ),
+    "wrong type": ("batch:\n  shard: 3\n  tokens: many\n", "7: batch.tokens: Input should be a valid integer"),
+    "wrong type, in a list": (
+        "figures:\n  - name: heads\n    layers:\n      - 1\n      - 0\n",
+        "9: figures.0.layers.1: Input should be greater than or equal to 1",
+    ),
+    "a word where a list goes": ("conditions: none\n", "5: conditions: a list is expected here, not 'none'"),
+    "nothing where keys go": ("problems:\n", "5: problems: a mapping of keys to values is expected here, not None"),
+    "a number where a model goes": ("  - 3\n", "5: models.1: a mapping of keys to values is expected here, not 3"),
+    "a choice that does not exist": (
+        "  - name: b\n    dtype: int8\n",
+        "6: models.1.dtype: Input should be 'auto', 'float32', 'bfloat16' or 'float16'",
+    ),
+    "a choice that may be left out": (
+        "  - name: b\n    template: chatty\n",
+        "6: models.1.template: Input should be 'auto', 'chat' or 'raw'",
+    ),
+    "a number that may be left out": ("problems:\n  source: builtin\n  limit: 0\n", "7: problems.limit: "),
+    "an empty name": ("  - ''\n", "5: models.1: String should have at least 1 character"),
+    "the same model twice": ("  - smollm2-135m\n", "3: models: model 'smollm2-135m' is given 2 times"),
+    "missing key, in a list": (
+        "conditions:\n  - none\n  - name: x\n    text: a\n",
+        "7: conditions.1: 'kind' is required and missing",
+    ),
+    "a ready-made condition that does not exist": (
+        "conditions:\n  - none\n  - mless\n  - mles\n",
+        "8: conditions.2: 'mles' is not a ready-made condition; there are none, mless, mful, random",
+    ),
+    "a condition without text": (
+        "conditions:\n  - none\n  -\n    name: x\n    kind: repeat\n    count: 3\n",
+        "8: conditions.1: a condition of kind repeat needs `text`",
+    ),
+    "a condition without count": (
+        "conditions:\n  - none\n  - mless\n  - {name: x, kind: sentence}\n",
+        "8: conditions.2: a condition of kind sentence needs `count`",
+    ),
+    "a condition with a bad name": (
+        "conditions:\n  - none\n  - kind: sentence\n    count: 3\n    name: a b\n",
+        "9: conditions.1.name: String should match pattern",
+    ),
+    "a condition with a bad kind": (
+        "conditions:\n  - none\n  - count: 3\n    kind: rpeat\n    name: a\n",
+        "8: conditions.1.kind: Input should be 'none', 'repeat', 'text', 'sentence' or 'characters'",
+    ),
+    "none is not the first condition": (
+        "seed: 1\nconditions:\n  - mless\n  - none\n",
+        "6: conditions: conditions must begin with `none`",
+    ),
+    "none is missing": ("seed: 1\nconditions: [mless]\n", "6: conditions: conditions must begin with `none`"),
+    "no conditions": ("seed: 1\nconditions: []\n", "6: conditions: conditions must begin with `none`"),
+    "none by another name": (
+        "conditions:\n  - {name: nothing, kind: none}\n",
+        "5: conditions: conditions must begin with `none`",
+    ),
+    "a second condition without filler": (
+        "conditions: [none, {name: again, kind: none}]\n",
+        "5: conditions: conditions must begin with `none`, the baseline of every pair, once",
+    ),
+    "the same condition twice": (
+        "conditions:\n  - none\n  - mless\n  - {name: mless, kind: sentence, count: 2}\n",
+        "5: conditions: condition 'mless' is given 2 times",
+    ),
+    "difficulty": ("problems:\n  seed: 1\n  difficulty: [1, 4]\n", "7: problems.difficulty: difficulty takes a list"),
+    "raw without a question": (
+        "prompt:\n  system: x\n  raw: abc\n",
+        "7: prompt.raw: raw takes {question} exactly once",
+    ),
+    "device": ("device: gpu\n", "5: device: String should match"),
+    "a merged key": (
+        "batch: &b\n  shard: 3\nproblems:\n  <<: *b\n  limit: 3\n",
+        "7: problems: unknown key 'shard'",
+    ),
+    "not YAML": ("probes: [1, 2\nseed: 3\n", "6: not valid YAML: expected ',' or ']'"),
+    "a tab": ("\tseed: 3\n", "5: not valid YAML: found character '\\t'"),
+    "an unknown alias": ("batch: *nope\n", "5: not valid YAML: found undefined alias 'nope'"),
+    "two documents": ("---\nname: b\n", "5: not valid YAML: but found another document"),
+    "a list as key": ("[a]: 3\n", "5: not valid YAML: found unhashable key"),
+    "a foreign object": ("seed: !!python/name:os.system\n", "5: not valid YAML: could not determine a constructor"),
+    "a date that does not exist": ("batch:\n  shard: 2024-99-99\n", "6: not valid YAML: '2024-99-99': month must be"),
+    "a tag that does not fit": ("seed: !!int abc\n", "5: not valid YAML: 'abc': invalid literal for int"),
+    "a character that is no text": ("seed: 1\ndevice: a\0b\n", "6: not valid YAML: unacceptable character #x0000"),
+    "a list inside itself": ("figures: &a\n  - *a\n", "1: not a study: it is nested too deeply, or refers to itself"),
+    "nested too deeply": (f"seed: {'[' * 1200}{']' * 1200}\n", "1: not a study: it is nested too deeply"),
+    "not UTF-8": (b"device: cpu\nseed: \xff\n", "6: not UTF-8 text: invalid start byte; save the file as UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("added", "expected"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, added: str | bytes, expected: str, newline: str) -> None:
+    text = START.encode() + (added.encode() if isinstance(added, str) else added)
+    message = refusal(write(tmp_path, text.replace(b"\n", newline.encode())))
+    assert message.startswith(f"study.yaml:{expected}")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# nothing yet\n", "- a list\n", "a word\n", "null\n"])
+def test_a_file_that_holds_no_keys_is_refused(tmp_path: Path, text: str) -> None:
+    assert refusal(write(tmp_path, text)).startswith("study.yaml:1: a study is a mapping of keys to values")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [("# comment\n\nname: a\n", "models"), ("# comment\n\nmodels: [a]\n", "name")]
+)
+def test_a_missing_key_is_named_where_the_study_begins(tmp_path: Path, text: str, key: str) -> None:
+    assert refusal(write(tmp_path, text)) == f"study.yaml:3: {key!r} is required and missing"
+
+
+def test_a_file_that_is_missing_or_no_file_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.yaml") == "no study file at no.yaml; give the path of a YAML file"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert refusal(folder).startswith("cannot read the study file folder: ")
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    assert Study.load(write(tmp_path, b"\xef\xbb\xbf" + START.encode())).name == "small"
+
+
+def test_names_alone_stand_for_models_and_ready_made_conditions(tmp_path: Path) -> None:
+    study = Study.load(write(tmp_path, START + "  - {name: b, dtype: float32}\nconditions: [none, random]\n"))
+    assert study.models == (ModelSpec(name="smollm2-135m"), ModelSpec(name="b", dtype="float32"))
+    assert study.conditions == (PRESETS["none"], PRESETS["random"])
+
+
+def test_without_conditions_all_ready_made_ones_are_measured(tmp_path: Path) -> None:
+    assert Study.load(write(tmp_path, START)).conditions == tuple(PRESETS.values())
+
+
+def test_a_study_made_in_python_is_checked_alike() -> None:
+    with pytest.raises(ValidationError, match="conditions must begin with `none`"):
+        Study(name="a", models=("b",), conditions=("mless", "none"))
+    with pytest.raises(ValidationError, match="model 'b' is given 2 times"):
+        Study(name="a", models=("b", ModelSpec(name="b")))
+
+
+def test_a_study_does_not_change_once_made() -> None:
+    study = Study(name="a", models=("b",))
+    with pytest.raises(ValidationError, match="frozen"):
+        study.seed = 3  # type: ignore[misc]
+
+
+def test_data_is_looked_for_beside_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    text = START + "problems: {source: ../data/rows.jsonl}\n"
+    expected = str((tmp_path / "data/rows.jsonl").resolve())
+    assert Study.load(write(folder, text)).problems.source == expected
+    monkeypatch.chdir(tmp_path)
+    assert Study.load("studies/study.yaml").problems.source == expected
+
+
+@pytest.mark.parametrize("source", ["builtin", "hub:owner/name", "/data/rows.jsonl"])
+def test_other_sources_stay_as_they_are(tmp_path: Path, source: str) -> None:
+    study = Study.load(write(tmp_path, START + f"problems: {{source: '{source}', limit: 3}}\n"))
+    assert (study.problems.source, study.problems.limit) == (source, 3)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_the_shipped_studies_load(path: Path) -> None:
+    study = Study.load(path)
+    assert study.name == path.stem
+    used = {name for figure in study.figures for name in figure.conditions}
+    assert used <= {condition.name for condition in study.conditions}
+
+
+def test_there_are_shipped_studies() -> None:
+    assert "demo" in {path.stem for path in SHIPPED}
+
+
+def test_a_model_may_choose_its_own_template() -> None:
+    study = Study(
+        name="a", models=(ModelSpec(name="b"), ModelSpec(name="c", template="raw")), prompt={"template": "chat"}
+    )
+    assert [study.template_of(model) for model in study.models] == ["chat", "raw"]
+
+
+def digest(study: Study) -> str:
+    return digest_of(study.measured())
+
+
+BASE = Study(name="a", models=("b",), figures=(FigureSpec(name="heads"),))
+MEASURED: dict[str, dict[str, Any]] = {
+    "models": {"models": ("c",)},
+    "dtype": {"models": ({"name": "b", "dtype": "float16"},)},
+    "order of models": {"models": ("b", "c")},
+    "problems": {"problems": {"limit": 3}},
+    "seed of problems": {"problems": {"seed": 3}},
+    "system text": {"prompt": {"system": "Think."}},
+    "template": {"prompt": {"template": "raw"}},
+    "conditions": {"conditions": BASE.conditions[:2]},
+    "order of conditions": {"conditions": (*BASE.conditions[:1], *BASE.conditions[:0:-1])},
+    "place of filler": {"conditions": (BASE.conditions[0], BASE.conditions[1].model_copy(update={"position": "end"}))},
+    "diagonal": {"probes": {"attention": {"diagonal": True}}},
+    "skip_first": {"probes": {"attention": {"skip_first": False}}},
+    "positions": {"probes": {"attention": {"positions": 99}}},
+    "seed": {"seed": 1},
+    "batch": {"batch": {"tokens": 1}},
+}
+
+
+def changed(**changes: Any) -> Study:
+    kept = {name: getattr(BASE, name) for name in Study.model_fields}
+    return Study(**{**kept, **changes})
+
+
+@pytest.mark.parametrize("change", MEASURED.values(), ids=MEASURED)
+def test_whatever_can_change_a_number_changes_the_digest(change: dict[str, Any]) -> None:
+    assert digest(changed(**change)) != digest(BASE)
+
+
+def test_names_and_figures_do_not_change_the_digest() -> None:
+    assert digest(changed(name="another")) == digest(BASE)
+    assert digest(changed(figures=())) == digest(BASE)
+
+
+def test_the_digest_does_not_depend_on_how_the_study_was_written(tmp_path: Path) -> None:
+    long = START + "seed: 0\nconditions:\n  - none\n  - name: mless\n    text: ' /'\n    kind: repeat\n    count: 55\n"
+    long += "    label: Meaningless tokens\n"
+    short = "conditions: [none, mless]\nmodels: [{name: smollm2-135m}]\nname: small\n"
+    assert digest(Study.load(write(tmp_path, long))) == digest(Study.load(write(tmp_path, short)))
+
+
+def test_the_digest_survives_a_round_trip_through_json() -> None:
+    assert digest(Study.model_validate_json(BASE.model_dump_json())) == digest(BASE)
+    assert Study.model_validate(BASE.model_dump(mode="json")) == BASE
+
+
+def test_the_digest_of_a_value_is_fixed() -> None:
+    """It names runs on disk: were it to change, every finished run would be measured again."""
+    expected = hashlib.sha256(b'{"a":null,"b":[1,"\\u00e9"]}').hexdigest()
+    assert digest_of({"b": [1, "é"], "a": None}) == digest_of({"a": None, "b": [1, "é"]}) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_ready_made_conditions_are_what_was_published(name: str) -> None:
+    expected = {
+        "none": Condition(name="none", kind="none", label="None"),
+        "mless": Condition(name="mless", kind="repeat", text=" /", count=55, label="Meaningless tokens"),
+        "mful": Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens"),
+        "random": Condition(name="random", kind="sentence", count=55, label="Random sentence"),
+    }
+    assert PRESETS[name] == expected[name]
+    assert PRESETS[name].position == "before_question"
