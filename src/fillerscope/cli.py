@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -17,8 +18,10 @@ app = typer.Typer(
     help="What do inserted filler tokens do to a decoder language model?",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
 )  # fmt: skip
-models_app = typer.Typer(help="Models that are known, what is cached, sizes and licences.")
+models_app = typer.Typer()
 app.add_typer(models_app, name="models")
+
+INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo-0123456789.")]
@@ -28,6 +31,9 @@ Models = Annotated[
     typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; may be given again."),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="One of the run's models; the first by default.")]
+RunModels = Annotated[
+    list[str] | None, typer.Option("--model", "-m", help="One of the run's models; may be given again.")
+]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Take only the first N problems.")]
 Problems = Annotated[
     str | None,
@@ -129,8 +135,10 @@ def profile(
 @app.command()
 def figures(
     run: RunPath,
-    names: Annotated[list[str] | None, typer.Argument(help="layers, heads, fillers, headmap, depth; else all.")] = None,
-    model: Models = None, condition: Conditions = None, layer: Layers = None, head: Heads = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="layers, heads, fillers, headmap, depth; else the study's, or all.")
+    ] = None,
+    model: RunModels = None, condition: Conditions = None, layer: Layers = None, head: Heads = None,
     queries: Queries = None,
     band: Annotated[str, typer.Option("--band", help="interval (95%) or sd.")] = "interval",
     skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Drop the first token.")] = None,
@@ -235,23 +243,38 @@ def doctor(json: Json = False) -> None:
 def main() -> NoReturn:
     """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C says how to go on."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(prog_name="fillerscope", standalone_mode=False) or 0
+        if code == INTERRUPTED:  # typer swallows Ctrl-C and gives this
+            raise KeyboardInterrupt
+        sys.exit(code)
     except FillerscopeError as error:
         _stop(str(error), 2 if isinstance(error, StudyError) else 1)
     except (KeyboardInterrupt, typer.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the goodbye short
         again = shlex.join(["fillerscope", *sys.argv[1:]])
-        _stop(f"stopped. What is finished is kept; go on with: {again}", 130)
+        _stop(f"stopped. What is finished is kept; go on with: {again}", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing to say
         sys.exit(1)
+    except OSError as error:
+        _stop(f"cannot read or write: {error}; check the path and the space on the disk", 1)
     except Exception as error:
-        if hasattr(error, "show") and hasattr(error, "exit_code"):  # wrong usage, as the parser found it
-            error.show()
-            sys.exit(error.exit_code)
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # wrong usage, as the parser found it
+            _misused(error)
         if os.environ.get("FILLERSCOPE_DEBUG"):
             raise
         text = (str(error).splitlines() or [""])[0]
         _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
+
+
+def _misused(error: Any) -> NoReturn:
+    """In one line, but for a command without arguments, whose message is its help."""
+    message = str(error.format_message())
+    if not message or "\n" in message:
+        error.show()
+        sys.exit(error.exit_code)
+    asked = error.ctx.command_path if getattr(error, "ctx", None) else "fillerscope"
+    _stop(f"{message.removesuffix('.')}; see {asked} --help", error.exit_code)
 
 
 def _stop(message: str, code: int) -> NoReturn:

@@ -17,6 +17,8 @@ from fillerscope.analysis.runs import Run
 from fillerscope.stats import ratio_interval, sample_interval
 
 Floats = NDArray[np.float64]
+COLLAPSE = 0.5  # attention that falls below this share of what stands before it has collapsed
+SIDES = ("before", "after")
 NEAR = 0.05  # a layer whose ratio is within this of 1 is called unchanged
 
 
@@ -41,7 +43,7 @@ def findings(run: Run, queries: str = "original", model: str | None = None) -> l
         _first_layer(run, table, queries, model),
         _depth(run, main, queries, model),
         *_others(run, main, queries, model),
-        _collapse(run, main, queries, model),
+        _collapse(run, main, model),
         _peaks(run, table, queries, model),
         _spread(run, main, queries, model),
         _reliability(table),
@@ -54,69 +56,107 @@ def _first_layer(run: Run, table: HeadTable, queries: str, model: str | None) ->
     ratio, low, high = (float(x) for x in ratio_interval(received[0].mean(-1), received[1].mean(-1)))
     drop = table.columns["drop"]
     falls, rises = int((drop.high[0] < 1).sum()), int((drop.low[0] > 1).sum())
-    verdict = "falls" if high < 1 else "rises" if low > 1 else "does not change beyond noise"
+    verdict = _verdict(low, high, "falls", "rises")
     text = (
-        f"Layer 1, {table.condition}: what original tokens receive {verdict}, to {_with(ratio, low, high)} of its "
-        f"value without filler; {falls} of {table.shape[1]} heads fall and {rises} rise beyond their interval "
-        f"(n = {table.problems})."
+        f"Layer 1, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
+        f"{_with(ratio, low, high)} of its value without filler; {falls} of {table.shape[1]} heads fall and {rises} "
+        f"rise beyond their interval (n = {table.problems})."
     )
-    return Finding("first_layer", text, _numbers(ratio, low, high) | {"falls": falls, "rises": rises}, "heads")
+    return Finding("first_layer", text, _numbers(ratio, low, high) | {"falls": falls, "rises": rises}, "depth")
 
 
 def _depth(run: Run, condition: str, queries: str, model: str | None) -> Finding:
     ratio, low, high = depth_table(run, condition, queries, model).values["drop"]
     moved = [layer for layer in range(len(ratio)) if low[layer] > 1 + NEAR or high[layer] < 1 - NEAR]
-    where = f"layers {_ranges(moved)}" if moved else "no layer"
+    where = f"{'layers' if len(moved) > 1 else 'layer'} {_ranges(moved)}" if moved else "no layer"
+    beyond = int(((low > 1) | (high < 1)).sum())
     half = len(ratio) // 2
     deep = [
         run.summary("received_original", name, queries, model)[:, half:].mean((-1, -2)) for name in (condition, "none")
     ]
     value, below, above = (float(x) for x in ratio_interval(deep[0], deep[1]))
     text = (
-        f"Depth, {condition}: the whole interval lies more than {NEAR:.0%} away from 1 in {where}; over the deeper "
+        f"Depth, {condition}: the interval excludes 1 in {beyond} of {len(ratio)} layers, and lies more than "
+        f"{NEAR:.0%} away from it in {where}; over the deeper "
         f"half, layers {half + 1} to {len(ratio)}, the ratio is {_with(value, below, above)}."
     )
-    return Finding("depth", text, _numbers(value, below, above) | {"layers_moved": len(moved)}, "depth")
+    return Finding("depth", text, _numbers(value, below, above) | {"layers_moved": len(moved)}, "summaries")
 
 
 def _others(run: Run, main: str, queries: str, model: str | None) -> list[Finding]:
-    """Another filler of the same length against the main one, on the same problems."""
+    """Other fillers of the same length at the same place against the main one, on the same problems."""
     found = []
-    for other in run.fillers[1:]:
+    for other in _alike(run, main):
         masses = [run.summary("filler_mass", name, queries, model).mean((-1, -2)) for name in (other, main)]
         received = [run.summary("received_original", name, queries, model)[:, 0].mean(-1) for name in (other, main)]
         drop, low, high = (float(x) for x in ratio_interval(received[0], received[1]))
         gap, below, above = (float(x) for x in sample_interval(masses[0] - masses[1]))
-        word = "more" if below > 0 else "less" if above < 0 else "as much, within noise,"
-        than = "as" if word.startswith("as") else "than"
+        level = f"{np.mean(masses[0]):.3f} against {np.mean(masses[1]):.3f}, difference {_with(gap, below, above)}"
         text = (
-            f"{other} against {main}: it takes {word} attention {than} {main} over all layers "
-            f"({np.nanmean(masses[0]):.3f} against {np.nanmean(masses[1]):.3f}, difference "
-            f"{_with(gap, below, above)}); in layer 1 original tokens receive {_with(drop, low, high)} times what "
-            f"they receive under {main}."
+            f"{other} against {main}: {_takes(below, above, main)} over all layers ({level}); in layer 1 original "
+            f"tokens receive {_with(drop, low, high)} times what they receive under {main}."
         )
         numbers = _numbers(drop, low, high) | {"mass_gap": gap, "mass_gap_low": below, "mass_gap_high": above}
-        found.append(Finding(f"{other}_against_{main}", text, numbers, "depth"))
+        found.append(Finding(f"{other}_against_{main}", text, numbers, "summaries"))
     return found
 
 
-def _collapse(run: Run, condition: str, queries: str, model: str | None) -> Finding | None:
-    filler, before, after = (
-        run.summary(f"received_{name}", condition, queries, model)[:, 0].mean(-1)
-        for name in ("filler", "before", "after")
+def _alike(run: Run, main: str) -> list[str]:
+    """Fillers that may be compared by mass: another length or place alone would change it."""
+
+    def kind(name: str) -> tuple[object, ...]:
+        condition = run.condition(name)
+        return condition.count, condition.position
+
+    return [name for name in run.fillers if name != main and kind(name) == kind(main)]
+
+
+def _takes(low: float, high: float, main: str) -> str:
+    """On the difference of two filler masses."""
+    if not np.isfinite([low, high]).all():
+        return f"it cannot be told whether it takes more attention than {main}"
+    if low <= 0 <= high:
+        return f"the attention that it takes cannot be told apart from that of {main}"
+    return f"it takes {'more' if low > 0 else 'less'} attention than {main}"
+
+
+def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
+    """All queries vote, as published. Tokens after a place differ from those before it without any filler too,
+    so that ratio stands beside."""
+    received = {
+        (name, where): run.summary(f"received_{where}", name, "all", model)[:, 0].mean(-1)
+        for name, where in ((condition, "filler"), (condition, "before"), (condition, "after"))
+    } | {("none", where): run.summary(f"received_{where}", "none", "all", model)[:, 0].mean(-1) for where in SIDES}
+    to_before, to_after, control = (
+        [float(x) for x in ratio_interval(received[above], received[below])]
+        for above, below in (
+            ((condition, "filler"), (condition, "before")),
+            ((condition, "filler"), (condition, "after")),
+            (("none", "after"), ("none", "before")),
+        )
     )
-    to_before = [float(x) for x in ratio_interval(filler, before)]
-    to_after = [float(x) for x in ratio_interval(filler, after)]
     if not np.isfinite([*to_before, *to_after]).all():
         return None
-    verdict = "collapses on the filler" if to_before[2] < 0.5 else "does not collapse on the filler"
-    back = "recovers after it" if to_after[2] < 1 else "does not recover after it"
+    verdict = _decided(to_before, COLLAPSE, "collapses on the filler", "does not collapse on the filler")
+    back = _decided(to_after, 1, "is higher again after it", "is not higher after it")
     text = (
-        f"Layer 1, {condition}: attention {verdict} and {back}: a filler token receives {_with(*to_before)} times what "
-        f"an original token before it receives, and {_with(*to_after)} times one after it."
+        f"Layer 1, {condition}, all queries: attention {verdict or 'may or may not collapse on the filler'} and "
+        f"{back or 'cannot be told apart from that after it'}: a filler token receives {_with(*to_before)} times what "
+        f"an original token before it receives (below {COLLAPSE:g} is called a collapse) and {_with(*to_after)} times "
+        f"what one after it receives; without filler, tokens after the place receive {_with(*control)} times those "
+        "before."
     )
-    numbers = {"to_before": to_before[0], "to_after": to_after[0]}
-    return Finding("collapse", text, numbers, "profiles")
+    numbers = {
+        f"{name}{part}": value
+        for name, values in (("to_before", to_before), ("to_after", to_after), ("control", control))
+        for part, value in zip(("", "_low", "_high"), values, strict=True)
+    }
+    return Finding("collapse", text, numbers, "summaries")
+
+
+def _decided(ratio: list[float], threshold: float, below: str, above: str) -> str:
+    """What the interval decides; nothing where the threshold lies inside it."""
+    return below if ratio[2] < threshold else above if ratio[1] > threshold else ""
 
 
 def _peaks(run: Run, table: HeadTable, queries: str, model: str | None) -> Finding:
@@ -127,21 +167,21 @@ def _peaks(run: Run, table: HeadTable, queries: str, model: str | None) -> Findi
     ratio = float(np.exp(np.nanmean(np.log(peak.value[0]))))
     text = (
         f"Peaks in layer 1, {table.condition}: the highest value falls in {falls} and rises in {rises} of "
-        f"{table.shape[1]} heads beyond the interval, to {ratio:.3f} of itself on average; the peak stays on the same "
-        f"token in {same:.0%} of cases."
+        f"{table.shape[1]} heads beyond the interval, and is {ratio:.3f} of itself on average; the peak stays on the "
+        f"same token in {same:.0%} of cases."
     )
-    return Finding("peaks", text, {"ratio": ratio, "falls": falls, "rises": rises, "same_token": same}, "heads")
+    return Finding("peaks", text, {"ratio": ratio, "falls": falls, "rises": rises, "same_token": same}, "summaries")
 
 
 def _spread(run: Run, condition: str, queries: str, model: str | None) -> Finding:
     pair = [run.summary("spread", name, queries, model)[:, 0].mean(-1) for name in (condition, "none")]
     ratio, low, high = (float(x) for x in ratio_interval(pair[0], pair[1]))
-    verdict = "shrinks" if high < 1 else "grows" if low > 1 else "does not change beyond noise"
+    verdict = _verdict(low, high, "shrinks", "grows")
     text = (
-        f"Variability in layer 1, {condition}: the standard deviation over original tokens {verdict}, to "
+        f"Variability in layer 1, {condition}: the standard deviation over original tokens {verdict}: "
         f"{_with(ratio, low, high)} of its value without filler."
     )
-    return Finding("spread", text, _numbers(ratio, low, high), "heads")
+    return Finding("spread", text, _numbers(ratio, low, high), "summaries")
 
 
 def _reliability(table: HeadTable) -> Finding | None:
@@ -150,11 +190,18 @@ def _reliability(table: HeadTable) -> Finding | None:
         return None
     word = "repeats itself" if value >= 0.8 else "repeats itself in part" if value >= 0.4 else "is mostly noise"
     text = f"The ranking of heads by drop {word}: rank correlation of random halves of the problems is {value:.2f}."
-    return Finding("reliability", text, {"split_half": value}, "heads")
+    return Finding("reliability", text, {"split_half": value}, "summaries")
+
+
+def _verdict(low: float, high: float, falls: str, rises: str) -> str:
+    """On a ratio, from its interval alone."""
+    if not np.isfinite([low, high]).all():
+        return "cannot be told from noise with so few problems"
+    return falls if high < 1 else rises if low > 1 else "does not change beyond noise"
 
 
 def _with(value: float, low: float, high: float) -> str:
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]" if np.isfinite([low, high]).all() else f"{value:.3f}"
 
 
 def _numbers(value: float, low: float, high: float) -> dict[str, float]:

@@ -12,6 +12,7 @@ from fillerscope.capture.attention import GROUPS, capturing, record
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
+from fillerscope.models.structure import text_config
 from fillerscope.prompts import token_texts
 from fillerscope.reducers import Moments
 from fillerscope.runner import batches, stack_profiles
@@ -29,14 +30,11 @@ def attention_profile(
     """What every position receives, for every layer and head, with moments over the texts.
 
     Texts are encoded as the tokenizer does by itself and aligned from their start. `check` compares the
-    capture with the model's eager attention first, which costs two short passes.
+    capture with the model's eager attention first, which costs a short pass.
     """
     if queries not in GROUPS:
         raise PromptError(f"queries are {', '.join(GROUPS)}, not {queries!r}")
-    ids = [list(tokenizer.encode(text)) for text in texts]
-    short = next((text for text, tokens in zip(texts, ids, strict=True) if len(tokens) < 2), None)
-    if not ids or short is not None:
-        raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
+    ids = _encoded(texts, tokenizer, model)
     loaded = wrap(model, tokenizer)
     if check:
         selfcheck(loaded)
@@ -50,6 +48,21 @@ def attention_profile(
     moments = Moments.of(values, np.isfinite(values[:, :1, :1]))
     tokens = tuple(token_texts(tokenizer, tuple(ids[0]))) if len(ids) == 1 else ()
     return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)
+
+
+def _encoded(texts: Sequence[str], tokenizer: Any, model: Any) -> list[list[int]]:
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    for text in texts:
+        if not isinstance(text, str):
+            raise PromptError(f"texts are strings, and one of them is {type(text).__name__}")
+    ids = [list(tokenizer.encode(text)) for text in texts]
+    if not ids or min(len(tokens) for tokens in ids) < 2:
+        raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
+    longest = max(len(tokens) for tokens in ids)
+    context = getattr(text_config(model), "max_position_embeddings", None)
+    if context is not None and longest > context:
+        raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
+    return ids
 
 
 def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[dict[str, Any]]:

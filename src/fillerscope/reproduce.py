@@ -8,6 +8,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fillerscope.errors import StudyError
 from fillerscope.study import ModelSpec, Study
 
@@ -27,7 +29,7 @@ class Changes:
         problems = study.problems.model_copy(update=_given(limit=self.limit, source=self.problems))
         update = _given(problems=problems, device=self.device)
         if self.models:
-            update["models"] = tuple(ModelSpec(name=name) for name in self.models)
+            update["models"] = tuple(ModelSpec.model_construct(name=name) for name in self.models)
             # The seeds' axis limits and first-token choices belong to the seeds' models.
             update["figures"] = tuple(f.model_copy(update={"y_max": (), "skip_first": ()}) for f in study.figures)
         figures = update.get("figures", study.figures)
@@ -36,7 +38,7 @@ class Changes:
         if self.problems is not None:
             # A mapping or split belongs to the data it was written for.
             update["problems"] = problems.model_copy(update={"fields": {}, "split": "test"})
-        return study.model_copy(update=update)
+        return _checked(study.model_copy(update=update))
 
 
 def names() -> list[str]:
@@ -51,6 +53,17 @@ def ready_study(name: str) -> Study:
         raise StudyError(f"there is no ready study {name!r}; there are {', '.join(names())}")
     with as_file(_folder().joinpath(f"{name}.yaml")) as path:
         return Study.load(path)
+
+
+def _checked(study: Study) -> Study:
+    """A copy is not checked when it is made, and what the keyboard gives may be anything."""
+    try:
+        return Study.model_validate(study.model_dump())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, found = ".".join(map(str, first["loc"])), first["input"]
+        came = f", not {found!r}" if isinstance(found, str | int) else ""
+        raise StudyError(f"{where}: {first['msg'].removeprefix('Value error, ')}{came}") from None
 
 
 def _folder() -> Traversable:

@@ -25,6 +25,7 @@ from fillerscope.store import Part
 from fillerscope.study import Study
 
 Floats = NDArray[np.float64]
+LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,20 @@ def run_shard(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker
 
 def prepare(study: Study, maker: PromptMaker, model: LoadedModel, number: int, problem: Problem) -> Prepared:
     """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
+    context = getattr(text_config(model.model), "max_position_embeddings", None)
+    if context is not None and len(problem.question) > LONGEST_TOKEN * context:
+        return Prepared(
+            number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"
+        )
     try:
         plain = maker.plain(problem.question)
     except PromptError as error:
         return Prepared(number, problem, {}, str(error))
     prompts = {c.name: maker.make(problem, c) if c.kind != "none" else plain for c in study.conditions}
     longest = max(len(prompt) for prompt in prompts.values())
-    context = getattr(text_config(model.model), "max_position_embeddings", None)
     if context is not None and longest > context:
-        return Prepared(number, problem, {}, f"{longest} tokens, and the model takes {context}")
+        reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
+        return Prepared(number, problem, {}, reason)
     return Prepared(number, problem, prompts)
 
 
@@ -153,7 +159,7 @@ def _split(todo: list[Prepared], found: dict[tuple[int, str], TextAttention]) ->
     """Problems that were measured, and those where the model gave numbers that are not finite."""
     good, bad = [], []
     for item in todo:
-        names = [name for name in item.prompts if not np.isfinite(found[item.number, name].received).all()]
+        names = [name for name in item.prompts if not found[item.number, name].finite]
         if names:
             bad.append(Prepared(item.number, item.problem, {}, f"attention is not finite under {names[0]}"))
         else:

@@ -7,17 +7,19 @@ from typing import Any
 
 from fillerscope import show
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.errors import FigureError
-from fillerscope.figures.gallery import asked, draw_and_save, names_for
+from fillerscope.errors import FigureError, PromptError
+from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
 from fillerscope.findings import findings
 from fillerscope.progress import Reporter
-from fillerscope.study import Study
+from fillerscope.study import QUERIES, Study
 
 TOP = 10
 
 
 def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -> Run:
+    check(study)
     with Reporter(quiet) as reporter:
         from fillerscope.library import run
 
@@ -27,10 +29,10 @@ def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -
 def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence: bool = False) -> None:
     """Run a study; then its figures, the ranked heads of each model, and what it says."""
     run = measure(study, out, json, accept_licence)
-    drawn = _draw(run, names_for(run), {}, None, json)
+    drawn, missed = _draw(run, names_for(run), {}, None, json)
     told = {model: findings(run, model=model) for model in run.models}
     if json:
-        show.print_json(_summary(run, drawn, told))
+        show.print_json(_summary(run, drawn, told) | {"not_drawn": missed})
         return
     for model in run.models:
         if run.fillers:
@@ -38,13 +40,18 @@ def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence:
         show.lines(["", f"What {run.label(model)} shows:"])
         show.findings(told[model])
         _show_failures(run, model)
-    show.lines(["", f"Run:     {run.path}", f"Figures: {run.path / 'figures'} ({', '.join(names_for(run))})"])
+    if not run.fillers:
+        show.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
+    figures = f"Figures: {run.path / 'figures'} ({', '.join(drawn) or 'none'})"
+    show.lines(["", f"Run:     {run.path}", figures])
 
 
 def measure_and_draw(
     study: Study, out: Path | None, queries: str, strict: bool, json: bool, accept_licence: bool
 ) -> None:
     """Run a ready study and draw the figure that it is for."""
+    if queries and queries not in QUERIES:
+        raise FigureError(f"--queries takes {', '.join(QUERIES)}, not {queries!r}")
     run = measure(study, out, json, accept_licence)
     changes: dict[str, Any] = {"queries": queries, "strict": strict or None}
     spec = study.figures[0]
@@ -54,14 +61,18 @@ def measure_and_draw(
         "skip_first": spec.skip_first,
         "y_max": spec.y_max,
     }
-    _report_figures(run, _draw(run, [spec.name], changes, None, json), json)
+    _report_figures(run, *_draw(run, [spec.name], changes, None, json, strict=True), json)
 
 
 def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Path | None, json: bool) -> None:
+    """What is asked for must be drawn; where nothing particular is, what the run does not allow is left out."""
     if changes.get("band") not in ("interval", "sd"):
         raise FigureError(f"--band takes interval or sd, not {changes['band']!r}")
     run = open_run(path)
-    _report_figures(run, _draw(run, names or names_for(run), changes, out, json), json)
+    if not run.fillers:
+        raise FigureError("this run has no condition with filler; add one to the study, such as mless")
+    strict = bool(names) or any(changes[key] for key in ("models", "conditions", "layers", "heads", "queries"))
+    _report_figures(run, *_draw(run, names or names_for(run), changes, out, json, strict), json)
 
 
 def show_heads(
@@ -90,16 +101,25 @@ def profile_text(
         profile = attention_profile(loaded.model, loaded.tokenizer, [_text_of(text)], queries)
     rows = top_tokens(profile, layer, head, top)
     if out is not None:
-        from fillerscope.figures.style import write_csv
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_csv(profile.columns(), out / "profile.csv")
+        _write_profile(profile, out)
     if json:
         show.print_json({"model": loaded.name, "layer": layer, "head": head, "queries": queries, "tokens": rows})
         return
     where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
     cells = [[str(row["position"]), repr(row["token"]), f"{row['received']:.4f}"] for row in rows]
     show.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
+    if out is not None:
+        show.lines([f"Wrote {out / 'profile.csv'}, all layers and heads"])
+
+
+def _write_profile(profile: Profile, out: Path) -> None:
+    from fillerscope.figures.style import write_csv
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(profile.columns(), out / "profile.csv")
+    except OSError as error:
+        raise FigureError(f"cannot write to {out}: {error.strerror or error}; choose another folder") from None
 
 
 def show_models(json: bool) -> None:
@@ -165,24 +185,29 @@ def verify_run(path: Path, json: bool) -> bool:
     return not faults
 
 
-def _draw(run: Run, names: list[str], changes: dict[str, Any], out: Path | None, quiet: bool) -> dict[str, list[Path]]:
+def _draw(
+    run: Run, names: list[str], changes: dict[str, Any], out: Path | None, quiet: bool, strict: bool = False
+) -> tuple[dict[str, list[Path]], dict[str, str]]:
+    """The files of each figure, and why others were not drawn; `strict` makes that an error."""
     drawn: dict[str, list[Path]] = {}
+    missed: dict[str, str] = {}
     with Reporter(quiet) as reporter:
         for number, name in enumerate(names):
             reporter.stage("drawing", number, len(names))
             try:
                 drawn[name] = draw_and_save(run, name, asked(run, name).but(**changes), out)
-            except FigureError as error:
-                if len(names) == 1:
+            except Exception as error:  # what one figure cannot do must not cost the others, nor the findings
+                if strict:
                     raise
+                missed[name] = str(error)
                 reporter.say(f"{name} was not drawn: {error}")
-    return drawn
+    return drawn, missed
 
 
-def _report_figures(run: Run, drawn: dict[str, list[Path]], json: bool) -> None:
+def _report_figures(run: Run, drawn: dict[str, list[Path]], missed: dict[str, str], json: bool) -> None:
     if json:
         figures = {name: [str(file) for file in files] for name, files in drawn.items()}
-        show.print_json({"run": str(run.path), "figures": figures})
+        show.print_json({"run": str(run.path), "figures": figures, "not_drawn": missed})
     else:
         show.lines([f"Wrote {file}" for files in drawn.values() for file in files])
 
@@ -218,8 +243,10 @@ def _text_of(text: str) -> str:
     """The text itself, or what a file of that name holds."""
     try:
         path = Path(text)
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    except (OSError, ValueError):  # too long for a file name, or not a text
-        pass
-    return text
+        if path.is_dir():
+            raise PromptError(f"{text} is a folder; give a text, or the path of a text file")
+        return path.read_text(encoding="utf-8") if path.is_file() else text
+    except UnicodeDecodeError:
+        raise PromptError(f"{text} is not a text file in UTF-8") from None
+    except (OSError, ValueError):  # too long for a file name: a text
+        return text

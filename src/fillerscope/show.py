@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any
 
 from fillerscope.analysis.heads import HeadTable
@@ -20,18 +21,24 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     """A table of texts; columns that hold numbers stand to the right."""
     from rich.table import Table
 
-    view = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+    view = Table(header_style="bold")
     for index, name in enumerate(columns):
         numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
-        view.add_column(name, justify="right" if numeric else "left")
+        # Cells may be folded where a terminal is narrow, never cut; what stands first is often a name to type.
+        view.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
     for row in rows:
         view.add_row(*(_plain(cell) for cell in row))
+    if title:
+        lines([title], style="bold")
     console().print(view)
 
 
-def lines(texts: Sequence[str]) -> None:
+def lines(texts: Sequence[str], style: str = "") -> None:
+    """Broken at spaces to fit a terminal, never inside a word: a path stays a path. Elsewhere one line each."""
+    out = console()
     for text in texts:
-        console().print(text, markup=False, highlight=False)
+        parts = wrap(text, out.width, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
+        out.print("\n".join(parts), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def console() -> Any:
@@ -49,7 +56,7 @@ def heads(found: HeadTable, by: str, top: int) -> None:
         rows.append([
             str(layer), str(head), *(_interval(row, name) for name in ("drop", "mass", "peak", "entropy")),
         ])  # fmt: skip
-    columns = ("layer", "head", "drop (with/without)", "filler mass", "peak change", "entropy change")
+    columns = ("layer", "head", "drop", "filler mass", "peak", "entropy")
     title = (
         f"{found.label}, {found.condition} against none: {len(rows)} of {found.shape[0] * found.shape[1]} heads "
         f"by {by}; queries {found.queries}, n = {found.problems}"
@@ -57,7 +64,8 @@ def heads(found: HeadTable, by: str, top: int) -> None:
     table(title, columns, rows)
     reliability = found.reliability(by)
     if math.isfinite(reliability):
-        lines([f"Split-half rank correlation of this ranking: {reliability:.2f}. Brackets: 95% interval."])
+        lines([f"Split-half rank correlation of this ranking: {reliability:.2f}."])
+    lines(["Drop and peak: with / without filler; entropy: the difference, in nats; brackets: 95% interval."])
 
 
 def head_records(found: HeadTable, by: str, top: int | None) -> dict[str, Any]:
@@ -77,7 +85,8 @@ def findings(found: Sequence[Finding]) -> None:
 
 
 def _interval(row: dict[str, Any], name: str) -> str:
-    return f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+    value, low, high = (f"{row[key]:z.3f}" for key in (name, f"{name}_low", f"{name}_high"))
+    return f"{value} [{low}, {high}]" if math.isfinite(row[f"{name}_low"]) else value
 
 
 def _plain(text: str) -> Any:

@@ -45,6 +45,7 @@ class RunStore:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest = path, manifest
+        self._trusted: set[str] = set()  # files whose checksum was right when they were first read
 
     @classmethod
     def create(cls, path: Path, identity: dict[str, Any], study: dict[str, Any]) -> RunStore:
@@ -53,7 +54,9 @@ class RunStore:
             _begin(path, {"format": 1, "identity": identity, "files": {}})
         store = cls.open(path)
         if store.manifest["identity"] != identity:
-            raise StoreError(f"{path} holds another study's run; choose another folder with --out")
+            other = sorted(key for key in identity if store.manifest["identity"].get(key) != identity[key])
+            differs = f" (it differs in: {', '.join(other)})"
+            raise StoreError(f"{path} holds another study's run{differs}; choose another folder with --out")
         if not store._has_study(study):  # new, killed before it was written, or other figures are asked for
             with store.writing(), _disk(path):
                 _write(path / STUDY, _json(study))
@@ -65,12 +68,14 @@ class RunStore:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
         if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
             raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is something else's; check the path")
         if manifest["format"] != 1:
             raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
+        if not _is_whole(manifest):
+            raise StoreError(f"{path / MANIFEST} is damaged; remove {path} and run again")
         return cls(path, manifest)
 
     @contextmanager
@@ -127,6 +132,9 @@ class RunStore:
 
         if not self.has(name):
             raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
+        if name not in self._trusted and (fault := self._fault(name)):
+            raise StoreError(f"{self.path}: {fault}; the file is damaged: remove it and run the study again")
+        self._trusted.add(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
@@ -171,6 +179,19 @@ def slug(name: str) -> str:
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest has the shape that `put` and `note` give it: somebody may have edited it."""
+    files, models = manifest["files"], manifest.get("models", {})
+    if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
+        return False
+    inside = all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
+    entries = all(
+        isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+        for entry in files.values()
+    )
+    return inside and entries and all(isinstance(facts, dict) for facts in models.values())
 
 
 def _json(value: Any) -> bytes:

@@ -72,7 +72,7 @@ class Condition(_Strict):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
     kind: Literal["none", "repeat", "text", "sentence", "characters"]
     text: str = ""
-    count: int | None = Field(None, ge=1)
+    count: int | None = Field(None, ge=1, le=100_000)
     position: Literal["start", "before_question", "end", "random"] = "before_question"
     draw: Literal["once", "problem"] = "once"
     label: str = ""
@@ -135,7 +135,7 @@ class FigureSpec(_Strict):
     heads: tuple[Annotated[int, Field(ge=1)], ...] = ()  # `fillers` takes one a model, in order
     queries: Queries | None = None
     skip_first: tuple[bool, ...] = ()  # one for all models or one a model; empty: as the probe says
-    y_max: tuple[float, ...] = ()
+    y_max: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
 
 
 class Study(_Strict):

@@ -23,6 +23,9 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
+LARGEST = 100_000  # parts of a study with its aliases written out; a few make a million
+
+
 @dataclass(frozen=True)
 class LinedYaml:
     path: Path
@@ -34,6 +37,8 @@ class LinedYaml:
         text = _text(path)
         try:
             root = yaml.compose(text, Loader=_Loader)
+            if root is not None and _expanded(root, {}) > LARGEST:
+                raise StudyError(f"{path}:1: not a study: it has over {LARGEST} parts")
             data = yaml.load(text, Loader=_Loader)
             if not isinstance(root, yaml.MappingNode):
                 raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
@@ -84,6 +89,16 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, int] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step].start_mark.line
     return None
+
+
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """How many nodes a document has once its aliases are written out, without writing them out."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 1  # also what a node inside itself counts
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        if not isinstance(node, yaml.ScalarNode):
+            sizes[id(node)] += sum(_expanded(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 def _refuse_repeated_keys(path: Path, node: yaml.Node) -> None:

@@ -36,13 +36,17 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
+        written = [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
     except OSError as error:
-        raise StoreError(f"cannot write tables to {folder}: {error.strerror or error}") from None
+        for left in folder.glob(".*.tmp"):
+            left.unlink(missing_ok=True)
+        reason = error.strerror or error
+        raise StoreError(f"cannot write tables to {folder}: {reason}; choose another folder with --out") from None
+    return [path for path in written if path is not None]
 
 
-def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path:
-    """Part by part, so that a large run never stands in memory at once."""
+def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
+    """Part by part, so that a large run never stands in memory at once. A table without parts has no file."""
     import pyarrow
     from pyarrow import csv, parquet
 
@@ -54,10 +58,11 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path:
             make = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
             writer = make(temporary, table.schema)
         writer.write_table(table)
-    if writer is not None:
-        writer.close()
-        temporary.replace(path)
-    return path
+    if writer is None:
+        path.unlink(missing_ok=True)
+        return None
+    writer.close()
+    return temporary.replace(path)
 
 
 def _profiles(run: Run) -> Iterator[Columns]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -44,7 +45,10 @@ class Run:
 
     @cached_property
     def study(self) -> Study:
-        return Study.model_validate(self.store.study)
+        try:
+            return Study.model_validate(self.store.study)
+        except ValueError:
+            raise StoreError(f"{self.path / 'study.json'} does not hold a study; run the study again") from None
 
     @property
     def models(self) -> list[str]:
@@ -93,14 +97,13 @@ class Run:
         """Attention received under a condition: `whole` prompt, `aligned` to the prompt without filler, or the
         paired `difference` or `logratio` to it."""
         self.condition(condition)
-        if queries not in QUERIES or view not in VIEWS:
-            raise FigureError(f"queries are {', '.join(QUERIES)} and views {', '.join(VIEWS)}")
+        row = _place(queries, QUERIES, "queries")
+        _place(view, VIEWS, "views")
         if condition == "none" and view in ("difference", "logratio"):
             raise FigureError(f"`none` is what the {view} is taken against; name another condition")
         name = self.model(model)
         keys = tuple(f"{condition}/{view}/{part}" for part in ("count", "mean", "m2"))
         arrays, _ = self._part(name, keys)
-        row = QUERIES.index(queries)
         moments = Moments(*(arrays[key][row] for key in keys))
         tokens = self.tokens(condition if view == "whole" else "none", name)
         title = f"{self.label(name)} {condition} {view} {queries}"
@@ -109,17 +112,21 @@ class Run:
     def summary(self, metric: str, condition: str, queries: str = "original", model: str | None = None) -> Floats:
         """[problem, layer, head] of one number of the head summaries."""
         self.condition(condition)
+        cell = _place(metric, METRICS, "metrics"), _place(queries, QUERIES, "queries")
         arrays, _ = self._part(self.model(model), (f"{condition}/heads",))
-        values = arrays[f"{condition}/heads"][:, METRICS.index(metric), QUERIES.index(queries)]
+        values = arrays[f"{condition}/heads"][:, *cell]
         return np.asarray(values, dtype=np.float64)
 
     def peak_at(self, condition: str, queries: str = "original", model: str | None = None) -> NDArray[np.int32]:
         """[problem, layer, head]: the original token that receives most, counted from 0."""
+        self.condition(condition)
+        row = _place(queries, QUERIES, "queries")
         arrays, _ = self._part(self.model(model), (f"{condition}/peak_at",))
-        return np.asarray(arrays[f"{condition}/peak_at"][:, QUERIES.index(queries)])
+        return np.asarray(arrays[f"{condition}/peak_at"][:, row])
 
     def region(self, condition: str, model: str | None = None) -> Region | None:
         """The filler's place; the median one where it differs between problems."""
+        self.condition(condition)
         starts, lengths = [], []
         for record in self.measured(model):
             spans = record["prompts"][condition]["spans"]
@@ -133,6 +140,7 @@ class Run:
 
     def tokens(self, condition: str, model: str | None = None) -> tuple[str, ...]:
         """The text of the token at each position, "" where problems differ. Filler is shown as a dot."""
+        self.condition(condition)
         rows = [_token_row(record, condition) for record in self.measured(model)]
         width = max(len(row) for row in rows)
         shared = []
@@ -144,6 +152,10 @@ class Run:
     def faults(self) -> list[str]:
         """What does not add up: every problem must be there once, measured under all conditions or failed."""
         found = []
+        measured_study = self.store.manifest["identity"].get("study", {})
+        told = self.study.measured()
+        if any(told.get(key) != value for key, value in measured_study.items()):
+            found.append("study.json: it is not the study that was measured")
         for model in self.models:
             records = self.records(model)
             if [record["number"] for record in records] != list(range(len(records))):
@@ -166,6 +178,12 @@ class Run:
 def open_run(path: str | Path) -> Run:
     """Open a run folder."""
     return Run(RunStore.open(Path(path)))
+
+
+def _place(name: str, names: Sequence[str], noun: str) -> int:
+    if name not in names:
+        raise FigureError(f"{noun} are {', '.join(names)}, not {name!r}")
+    return names.index(name)
 
 
 def _token_row(record: dict[str, Any], condition: str) -> list[str]:

@@ -38,6 +38,7 @@ class Recorder:
     """What one forward pass adds up, layer by layer."""
 
     rows: Tensor  # [batch, group, query]
+    block: int | None = None  # rows at a time; None: as many as suit the shape
     received: dict[int, Tensor] = field(default_factory=dict)
     diagonal: dict[int, Tensor] = field(default_factory=dict)
     entropy: dict[int, Tensor] = field(default_factory=dict)
@@ -51,6 +52,10 @@ class TextAttention:
     diagonal: NDArray[np.float32]  # [layer, head, position]
     entropy: NDArray[np.float32]  # [group, layer, head]: sums over rows
     rows: NDArray[np.bool_]  # [group, position]: which rows voted
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.received).all() and np.isfinite(self.entropy).all())
 
     def mean_received(self, diagonal: bool = False) -> NDArray[np.float64]:
         """[group, layer, head, position]; NaN where no row could vote."""
@@ -89,7 +94,7 @@ def captured_attention(
         raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
     rule = PLAIN_CAUSAL if attention_mask is None else attention_mask
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    result = attend(query, key, value, recorder.rows, rule, scale, softcap)
+    result = attend(query, key, value, recorder.rows, rule, scale, softcap, recorder.block)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     recorder.received[layer] = result.received
     recorder.diagonal[layer] = result.diagonal
@@ -142,9 +147,9 @@ def row_groups(original: Sequence[NDArray[np.bool_]], width: int) -> NDArray[np.
     return rows
 
 
-def observe(model: Any, tokens: Tensor, rows: Tensor, mask: Tensor | None = None) -> Recorder:
+def observe(model: Any, tokens: Tensor, rows: Tensor, mask: Tensor | None = None, block: int | None = None) -> Recorder:
     """One forward pass inside `capturing`. `mask` [batch, position] marks padding, on either side."""
-    recorder = Recorder(rows.float())
+    recorder = Recorder(rows.float(), block)
     places = None if mask is None else (mask.long().cumsum(-1) - 1).clamp(min=0)
     token = _active.set(recorder)
     try:
@@ -159,7 +164,9 @@ def observe(model: Any, tokens: Tensor, rows: Tensor, mask: Tensor | None = None
     return recorder
 
 
-def record(model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]]) -> list[TextAttention]:
+def record(
+    model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]], block: int | None = None
+) -> list[TextAttention]:
     """One forward pass over a batch of texts inside `capturing`: attention received, text by text."""
     lengths = [len(text) for text in ids]
     groups = row_groups(original, max(lengths))
@@ -168,7 +175,7 @@ def record(model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[
     for row, text in enumerate(ids):
         tokens[row, : len(text)] = torch.tensor(text)
     # Padding stands on the right, where causality hides it: no mask is needed.
-    recorder = observe(model, tokens.to(device), torch.from_numpy(groups).to(device))
+    recorder = observe(model, tokens.to(device), torch.from_numpy(groups).to(device), block=block)
     return _texts(recorder, groups, lengths)
 
 

@@ -34,6 +34,7 @@ def attend(
     rule: MaskRule | Tensor,  # a Tensor is an additive or boolean mask [batch or 1, 1, query, key]
     scaling: float,
     softcap: float | None = None,
+    block_rows: int | None = None,
 ) -> Attended:
     batch, heads, query_count, _ = query.shape
     kv_heads, key_count = key.shape[1], key.shape[2]
@@ -43,7 +44,7 @@ def attend(
     received = torch.zeros(batch, heads, groups, key_count, device=query.device)
     diagonal = torch.zeros(batch, heads, key_count, device=query.device)
     entropy = torch.zeros(batch, heads, groups, device=query.device)
-    step = _block_size(batch * heads * key_count)
+    step = block_rows or _block_size(batch * heads * key_count)
     for start in range(0, query_count, step):
         block = range(start, min(start + step, query_count))
         keys = rule.keys_for(block, key_count) if isinstance(rule, MaskRule) else range(key_count)

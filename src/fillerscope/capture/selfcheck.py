@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.attention import captured_attention, capturing, record
+from fillerscope.capture.attention import TextAttention, captured_attention, capturing, record
 from fillerscope.capture.masks import MaskRule, mask_rule
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel
@@ -24,6 +24,7 @@ from fillerscope.models.structure import text_config
 
 NAME = "fillerscope_check"
 TOLERANCE = 1e-5
+BLOCK = 16  # rows, so that the seams between blocks are tried too
 SHORT, LONGEST = 48, 1100  # tokens; a sliding window is checked where whole matrices can reach past it
 
 _eager: ContextVar[dict[int, Tensor]] = ContextVar("fillerscope_eager_weights")
@@ -48,33 +49,44 @@ class _BothMasks:
 
 
 def selfcheck(loaded: LoadedModel) -> SelfCheck:
-    """One pass over two random texts of unequal length; a mismatch is an error with the figure in it."""
+    """One pass over two random texts of unequal length, all query groups; a mismatch is an error with the figure."""
     length = _length(loaded)
     random = np.random.default_rng(0)
     vocabulary = text_config(loaded.model).vocab_size
     texts = [random.integers(0, vocabulary, size=n).tolist() for n in (length, length // 2)]
+    original = [random.random(len(text)) < 0.5 for text in texts]
     _register()
     whole: dict[int, Tensor] = {}
     token = _eager.set(whole)
     try:
         with capturing(loaded.model, NAME):
-            ours = record(loaded.model, texts, [np.ones(len(text), dtype=np.bool_) for text in texts])
+            ours = record(loaded.model, texts, original, BLOCK)
     finally:
         _eager.reset(token)
     weights = torch.stack([whole[layer] for layer in sorted(whole)], 1).double().cpu().numpy()
     gaps = [
-        np.abs(mine.mean_received()[0] - eager_received(matrix[..., : len(text), : len(text)]))[..., :-1]
+        _gap(mine, eager_received(matrix[..., : len(text), : len(text)], mine.rows))
         for mine, matrix, text in zip(ours, weights, texts, strict=True)
     ]
-    worst = np.maximum(*(gap.max(axis=-1) for gap in gaps))
+    worst = np.maximum(*gaps)
     layer, head = np.unravel_index(int(worst.argmax()), worst.shape)
     return _judge(SelfCheck(float(worst.max()), TOLERANCE, length, int(layer) + 1, int(head) + 1), loaded.label)
 
 
-def eager_received(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[..., position] from whole matrices [..., row, key]: the plain definition, for short texts only."""
+def eager_received(weights: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """[group, layer, head, position] from whole matrices [layer, head, row, key]: the plain definition, for
+    short texts only. `rows` [group, row] says who votes."""
+    below = np.tril(weights, -1)
+    voters = np.tril(np.ones(weights.shape[-2:]), -1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.tril(weights, -1).sum(axis=-2) / np.arange(weights.shape[-1] - 1, -1, -1))
+        return np.stack([(below[..., group, :].sum(-2)) / voters[group].sum(0) for group in rows])
+
+
+def _gap(mine: TextAttention, expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[layer, head]: the largest over groups and positions; NaN where either is not a number and should be one."""
+    votes = mine.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - mine.rows > 0
+    gaps = np.abs(mine.mean_received() - expected)
+    return np.asarray(np.where(votes[:, None, None], gaps, 0.0).max(axis=(0, -1)))
 
 
 def _judge(result: SelfCheck, label: str) -> SelfCheck:

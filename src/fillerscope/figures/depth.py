@@ -10,13 +10,15 @@ from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
 
 PANELS = {
-    "mass": ("Filler mass", "share of attention on the filler"),
+    "mass": ("Filler mass", "Share of attention"),
     "lambda": ("Lambda", "1 - filler mass"),
-    "drop": ("Attention received", "by original tokens, with / without filler"),
+    "drop": ("Paired drop", "With / without filler"),
 }
 
 
 def draw(run: Run, request: Request) -> Drawn:
+    from matplotlib.ticker import MaxNLocator
+
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
     tables = [depth_table(run, name, queries, model) for name in conditions]
@@ -39,10 +41,16 @@ def draw(run: Run, request: Request) -> Drawn:
             panel.set_ylabel(label)
             panel.set_xlabel("Layer")
             panel.set_xlim(0.5, tables[0].layers + 0.5)
+            panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
         legend(figure, [axes[0, 0]], run.label(model))
     parts = [table.columns() for table in tables]
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     names = np.concatenate([np.full(table.layers, table.condition) for table in tables])
-    notes = ("each problem's mean over the heads of a layer", "bands: 95% interval over problems")
+    notes = (
+        "filler mass: share of attention that original tokens after the filler give to it",
+        "paired drop: attention received by original tokens, with / without filler",
+        "each problem's mean over the heads of a layer",
+        "bands: 95% interval over problems",
+    )
     text = caption(run, conditions, queries, *notes, models=[model])
     return Drawn("depth", figure, {"condition": names} | columns, text)

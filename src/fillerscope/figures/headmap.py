@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,11 @@ from numpy.typing import NDArray
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.request import Request, caption
-from fillerscope.figures.style import Drawn, grid, styled
+from fillerscope.figures.style import Drawn, fit_titles, grid, styled
+
+PANELS = 3  # side by side
+SMALLEST = 0.1  # log2 at the ends of the scale at least: changes of a few per cent stay pale
+RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 def draw(run: Run, request: Request) -> Drawn:
@@ -20,19 +25,27 @@ def draw(run: Run, request: Request) -> Drawn:
     conditions, queries = request.fillers(run), request.queries or "original"
     tables = [head_table(run, name, queries, model) for name in conditions]
     with styled():
-        layers, _ = tables[0].shape
-        figure, axes = grid(1, len(tables), min(8.5, 1.4 + 0.14 * layers))
-        reach = max(float(np.nanmax(np.abs(np.log2(table.columns["drop"].value)))) for table in tables)
-        norm = TwoSlopeNorm(0.0, -reach, reach) if reach > 0 else None
-        for column, table in enumerate(tables):
-            image = _panel(axes[0, column], table, norm, run.condition(table.condition).label or table.condition)
-        axes[0, 0].set_ylabel("Layer")
-        bar = figure.colorbar(image, ax=list(axes.flat), shrink=0.6, aspect=30, pad=0.015)
+        rows, layers = ceil(len(tables) / PANELS), tables[0].shape[0]
+        figure, axes = grid(rows, min(PANELS, len(tables)), min(8.5, 0.5 + rows * max(1.6, 0.9 + 0.14 * layers)))
+        changes = np.abs(np.log2([table.columns["drop"].value for table in tables]))
+        reach = max(SMALLEST, float(np.max(changes, where=np.isfinite(changes), initial=0.0)))
+        norm = TwoSlopeNorm(0.0, -reach, reach)
+        for panel, table in zip(axes.flat, tables, strict=False):
+            image = _panel(panel, table, norm, run.condition(table.condition).label or table.condition)
+        for panel in axes.flat[len(tables) :]:
+            panel.remove()
+        for panel in axes[:, 0]:
+            panel.set_ylabel("Layer")
+        fit_titles(axes.flat[: len(tables)])
+        bar = figure.colorbar(
+            image, ax=list(axes.flat[: len(tables)]), shrink=1.0 if layers <= 8 else 0.6, aspect=30, pad=0.015
+        )
         _ratio_ticks(bar, reach)
-        bar.set_label("attention received, with / without filler")
+        bar.set_label("with / without filler")
         figure.suptitle(run.label(model), fontsize=8.5)
     notes = (
-        "colour: paired drop of each head, the geometric mean over problems; blue is a fall, red a rise",
+        "colour: paired drop of each head, attention received by original tokens with / without filler, the geometric "
+        "mean over problems; blue is a fall, red a rise",
         "dots: heads whose 95% interval reaches 1",
     )
     columns = _columns(tables)
@@ -58,34 +71,13 @@ def _panel(axes: Any, table: HeadTable, norm: Any, title: str) -> Any:
 
 
 def _ticks(count: int) -> list[int]:
-    step = 1 if count <= 10 else 2 if count <= 20 else 5
+    step = 1 if count <= 10 else 2 if count <= 20 else 5 if count <= 40 else 10
     return sorted({1, *range(step, count + 1, step)})
 
 
 def _ratio_ticks(bar: Any, reach: float) -> None:
     """Tick at round ratios, printed as ratios."""
-    candidates = (
-        0.1,
-        0.2,
-        0.3,
-        0.4,
-        0.5,
-        0.6,
-        0.7,
-        0.8,
-        0.9,
-        0.95,
-        1.0,
-        1.05,
-        1.1,
-        1.25,
-        1.5,
-        2.0,
-        3.0,
-        5.0,
-        10.0,
-    )
-    inside = [ratio for ratio in candidates if abs(np.log2(ratio)) <= reach]
+    inside = [ratio for ratio in RATIOS if abs(np.log2(ratio)) <= reach]
     shown: list[float] = []
     for ratio in sorted(inside, key=lambda ratio: (ratio != 1.0, -abs(np.log2(ratio)))):
         if all(abs(np.log2(ratio / other)) > reach / 6 for other in shown):

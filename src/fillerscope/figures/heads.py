@@ -11,14 +11,17 @@ from fillerscope.figures.request import (
     first_note,
     line_of,
     reach_note,
+    region_note,
 )
 from fillerscope.figures.style import (
     BLUE,
     DASHES,
+    HEADROOM,
     RED,
     Y_LABEL,
     Drawn,
     draw_lines,
+    fit_titles,
     grid,
     legend,
     shade,
@@ -33,8 +36,8 @@ def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
     layer = request.layers[0] if request.layers else 1
-    choice = choose_heads(run, request, layer, 3, filler, model)
-    skip, label = request.skips_first(run), run.condition(filler).label or filler
+    choice = choose_heads(run, request, layer, 3, filler, queries, model)
+    skip, label = request.skips_first(run, run.models.index(model)), run.condition(filler).label or filler
     region = run.region(filler, model)
     keys = {"model": run.label(model), "queries": queries}
 
@@ -65,7 +68,7 @@ def draw(run: Run, request: Request) -> Drawn:
             ]
             bottom = [line(filler, "whole", head, f"w/ {label}", RED, DASHES[1], WHOLE_END)]
             draw_lines(axes[0, column], top, ALIGNED_END, request.limit(column))
-            draw_lines(axes[1, column], bottom, WHOLE_END, request.limit(column + len(choice.heads)))
+            draw_lines(axes[1, column], bottom, WHOLE_END, request.limit(column + len(choice.heads)), HEADROOM)
             if region is not None:
                 shade(axes[1, column], region.start, region.stop, label)
             for row in (0, 1):
@@ -74,7 +77,13 @@ def draw(run: Run, request: Request) -> Drawn:
             lines += top + bottom
         for row in (0, 1):
             axes[row, 0].set_ylabel(Y_LABEL)
+        fit_titles(axes.flat)
         legend(figure, axes[0])
-    place = "" if region is None or region.fixed else "the shaded region is the median place of the filler"
-    notes = (choice.note, first_note([skip]), band_note(request), reach_note(request), place)
+    notes = (
+        choice.note,
+        first_note([skip]),
+        band_note(request),
+        reach_note(request),
+        region_note([[region] if region else []]),
+    )
     return Drawn("heads", figure, table_of(lines), caption(run, [filler], queries, *notes, models=[model]))

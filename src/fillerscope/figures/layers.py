@@ -19,6 +19,7 @@ from fillerscope.figures.style import (
     Y_LABEL,
     Drawn,
     draw_lines,
+    fit_titles,
     grid,
     legend,
     styled,
@@ -31,11 +32,11 @@ END = 60
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
-    layers = request.layers or (1, 2, 3)
-    choice = choose_heads(run, request, layers[0], 1, filler, model)
-    head, skip = choice.heads[0], request.skips_first(run)
     series = (("none", "None", BLUE, DASHES[0]), (filler, filler.capitalize(), ORANGE, DASHES[1]))
     profiles = {name: run.profile(name, queries, "aligned", model) for name, *_ in series}
+    layers = request.layers or tuple(range(1, profiles["none"].layers + 1))[:3]
+    choice = choose_heads(run, request, layers[0], 1, filler, queries, model)
+    head, skip = choice.heads[0], request.skips_first(run, run.models.index(model))
     lines = []
     with styled():
         figure, axes = grid(1, len(layers), 2.2)
@@ -50,6 +51,7 @@ def draw(run: Run, request: Request) -> Drawn:
             axes[0, column].set_xlabel("Token position")
             lines += panel
         axes[0, 0].set_ylabel(Y_LABEL)
+        fit_titles(axes.flat)
         legend(figure, axes.flat)
     notes = (choice.note, first_note([skip]), band_note(request), reach_note(request))
     return Drawn("layers", figure, table_of(lines), caption(run, [filler], queries, *notes, models=[model]))

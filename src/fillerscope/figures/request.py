@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,10 +10,17 @@ import numpy as np
 
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.runs import Region, Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.style import Line
 from fillerscope.study import FigureSpec, Study
+
+PLACES = {
+    "start": "at the start",
+    "before_question": "before the question",
+    "end": "at the end",
+    "random": "at random places",
+}
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,11 @@ class Request:
 
     def filler(self, run: Run) -> str:
         """The one filler condition of a figure that compares it with none."""
-        chosen = [name for name in self.conditions if name != "none"] or run.fillers
-        if not chosen:
-            raise FigureError("this run has no condition with filler; add one to the study, such as mless")
-        run.condition(chosen[0])
-        return chosen[0]
+        return self.fillers(run)[0]
 
     def fillers(self, run: Run) -> list[str]:
+        if self.conditions and set(self.conditions) == {"none"}:
+            raise FigureError("`none` is what the others are compared with; name a condition with filler")
         names = [name for name in self.conditions if name != "none"] or run.fillers
         if not names:
             raise FigureError("this run has no condition with filler; add one to the study, such as mless")
@@ -73,10 +79,10 @@ class Choice:
 
 
 def choose_heads(
-    run: Run, request: Request, layer: int, wanted: int, condition: str, model: str | None = None
+    run: Run, request: Request, layer: int, wanted: int, condition: str, queries: str, model: str | None = None
 ) -> Choice:
     """The heads asked for; where there are none, or they do not exist, those with the largest paired drop."""
-    table = head_table(run, condition, request.queries or "original", model)
+    table = head_table(run, condition, queries, model)
     layers, heads = table.shape
     if not 1 <= layer <= layers:
         raise FigureError(f"there is no layer {layer}: {table.label} has layers 1 to {layers}")
@@ -86,8 +92,9 @@ def choose_heads(
     if request.heads and not missing:
         return Choice(request.heads[:wanted] if not request.strict else request.heads)
     best = tuple(sorted(head for _, head in table.ranked("drop", layer)[:wanted]))
-    why = f"heads {', '.join(map(str, request.heads))} do not exist in this model; " if missing else ""
-    return Choice(best, f"{why}heads chosen by the largest paired drop in layer {layer}")
+    why = f"of the heads asked for, {', '.join(map(str, missing))} not in this model; " if missing else ""
+    noun = "head" if wanted == 1 else "heads"
+    return Choice(best, f"{why}{noun} chosen by the largest paired drop in layer {layer}")
 
 
 def line_of(
@@ -134,6 +141,15 @@ def reach_note(request: Request) -> str:
     return f"lines end where fewer than {request.share:.0%} of the problems have the position"
 
 
+def region_note(panels: Sequence[Sequence[Region]]) -> str:
+    """On the regions that each panel marks."""
+    several = any(len(set(regions)) > 1 for regions in panels)
+    moving = any(not region.fixed for regions in panels for region in regions)
+    bars = "bars at the top: where each filler stands, in the colour of its line" if several else ""
+    median = "where the place of the filler differs between problems, its median is marked" if moving else ""
+    return "; ".join(filter(None, (bars, median)))
+
+
 def _data(study: Study) -> str:
     source = study.problems.source
     return "built-in problems" if source == "builtin" else source.removeprefix("hub:").rsplit("/", 1)[-1]
@@ -141,9 +157,10 @@ def _data(study: Study) -> str:
 
 def _condition(run: Run, name: str) -> str:
     condition = run.condition(name)
-    what = f"{condition.text!r} repeated" if condition.kind == "repeat" else condition.kind
+    text = repr(condition.text if len(condition.text) <= 40 else condition.text[:37] + "...")
+    what = {"repeat": f"{text} repeated", "sentence": "random sentences", "characters": "random characters"}
     count = f"{condition.count} tokens" if condition.count else "as it stands"
-    return f"{name}: {what}, {count}, {condition.position.replace('_', ' ')}."
+    return f"{name}: {what.get(condition.kind, text)}, {count}, {PLACES[condition.position]}."
 
 
 def _yes(included: bool) -> str:

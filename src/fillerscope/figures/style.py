@@ -6,11 +6,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fillerscope.errors import FigureError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,13 +24,14 @@ BLUE, ORANGE, RED, GREEN, PURPLE, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E7
 SERIES = (ORANGE, GREEN, PURPLE, SKY, RED, BLUE)
 DASHES: tuple[Any, ...] = (
     "solid",
-    (0, (3.2, 0.8)),
+    (0, (4, 0.6)),  # short gaps: a longer one can swallow the tip of a peak
     (0, (5, 1, 1, 1)),
     (0, (1, 0.8)),
     (0, (7, 1.5)),
     (0, (2, 1.5)),
 )
 WIDTH = 7.2  # inches: two columns of a paper
+HEADROOM = 0.25  # above the lines, for the name of a shaded region
 Y_LABEL = "Average Attention Weight"
 
 _RC: Any = {
@@ -52,6 +56,7 @@ _RC: Any = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "fillerscope",
+    "text.parse_math": False,  # a label may hold any characters, dollars too
     "savefig.dpi": 300,
 }
 
@@ -89,51 +94,111 @@ class Line:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    import matplotlib
     from matplotlib import rc_context
 
-    matplotlib.use("Agg")
     with rc_context(_RC):
         yield
 
 
 def grid(rows: int, columns: int, height: float) -> tuple[Figure, NDArray[Any]]:
-    """Panels at print width; the axes always come as [row, column]."""
+    """Panels at print width, three side by side, more in a wider figure; axes always come as [row, column]."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH if columns > 1 else WIDTH / 2, height), layout="constrained")
+    width = WIDTH / 2 if columns == 1 else max(WIDTH, WIDTH / 3 * columns)
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line], end: int, y_max: float | None = None) -> None:
+def draw_lines(axes: Axes, lines: Sequence[Line], end: int, y_max: float | None = None, headroom: float = 0.05) -> None:
     for line in lines:
         axes.plot(line.x, line.y, color=line.colour, linestyle=line.dash, label=line.label)
         axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.18, linewidth=0)
     axes.set_xlim(0, end)
+    axes.margins(y=headroom)
     axes.set_ylim(0, y_max)
     axes.locator_params(axis="y", nbins=6)
 
 
-def shade(axes: Axes, start: float, stop: float, text: str, colour: str = "#9A9A9A", level: float = 0.97) -> None:
-    """The filler region: grey, dashed edges, named inside near the top."""
-    axes.axvspan(start - 0.5, stop - 0.5, color=colour, alpha=0.18, linewidth=0, zorder=0)
+def shade(axes: Axes, start: int, stop: int, text: str) -> None:
+    """The filler region: grey, dashed edges, named inside near the top, or beside it where it is narrow."""
+    end = axes.get_xlim()[1]
+    if start > end:
+        return
+    left, right = start - 0.5, min(stop - 0.5, end)
+    axes.axvspan(start - 0.5, stop - 0.5, color="#9A9A9A", alpha=0.18, linewidth=0, zorder=0)
     for edge in (start - 0.5, stop - 0.5):
         axes.axvline(edge, color="#555555", linewidth=0.7, linestyle=(0, (3, 2)))
+    text = text if len(text) <= 40 else f"{text[:37]}..."  # the legend has it in full
+    text = textwrap.fill(text, max(12, len(text) // 2 + 4))
+    x, side = (left + right) / 2, "center"
+    if text_width(text, 6.5) > 0.8 * _pitch(axes) * (right - left) / end:
+        x, side = (right + 0.01 * end, "left") if x < end / 2 else (left - 0.01 * end, "right")
     axes.text(
-        (start + stop - 1) / 2, level, textwrap.fill(text, 12), transform=axes.get_xaxis_transform(),
-        ha="center", va="top", fontsize=6.5, color="#333333", linespacing=1.1,
+        x, 0.97, text, transform=axes.get_xaxis_transform(), ha=side, va="top", fontsize=6.5, color="#333333",
+        linespacing=1.1,
     )  # fmt: skip
+
+
+def mark(axes: Axes, start: int, stop: int, colour: str, level: float) -> None:
+    """Where one filler of several stands: a bar in the colour of its line."""
+    axes.axvspan(start - 0.5, stop - 0.5, level - 0.018, level, color=colour, linewidth=0)
 
 
 def legend(figure: Figure, axes: Iterable[Axes], title: str | None = None) -> None:
-    """One legend above all panels, where it can cover nothing."""
+    """One legend above all panels, where it can cover nothing; as many rows as its texts need."""
     entries: dict[str, Any] = {}
     for one in axes:
         entries |= {str(label): handle for handle, label in zip(*one.get_legend_handles_labels(), strict=True)}
+    widest = max(text_width(label, 7.5) for label in entries) + 0.7  # the sample of the line, and a gap
+    rows = ceil(len(entries) / max(1, int(figure.get_figwidth() / widest)))
+    figure.set_figheight(figure.get_figheight() + 0.17 * (rows - 1))
     figure.legend(
-        list(entries.values()), list(entries), loc="outside upper center", ncols=max(1, len(entries)),
+        list(entries.values()), list(entries), loc="outside upper center", ncols=ceil(len(entries) / rows),
         handlelength=2.6, title=title, title_fontsize=8.5,
     )  # fmt: skip
+
+
+def fit_titles(axes: Iterable[Axes]) -> None:
+    """All titles in one size, small enough that none reaches its neighbour; the longest on two lines."""
+    titled = [one for one in axes if one.get_title()]
+    if min(_title_size(one) for one in titled) < 6.5:
+        for one in titled:
+            one.set_title(_two_lines(one.get_title()) if _title_size(one) < 6.5 else one.get_title())
+        rows = len({one.get_subplotspec().rowspan.start for one in titled})  # type: ignore[union-attr]
+        figure = titled[0].figure
+        figure.set_figheight(figure.get_figheight() + 0.12 * rows)  # type: ignore[union-attr]
+    size = min(_title_size(one) for one in titled)
+    for one in titled:
+        one.title.set_fontsize(size)
+
+
+def _title_size(axes: Axes) -> float:
+    """The size at which a title is a little narrower than the place of its panel."""
+    return min(8.0, 8.0 * 0.84 * _pitch(axes) / text_width(axes.get_title(), 8.0))
+
+
+def _pitch(axes: Axes) -> float:
+    """The width of a panel with its margins, in inches."""
+    spec = axes.get_subplotspec()
+    return float(axes.figure.get_figwidth()) / (spec.get_gridspec().ncols if spec else 1)  # type: ignore[union-attr]
+
+
+def _two_lines(text: str) -> str:
+    """Broken at the space that leaves the shorter lines."""
+    gaps = [index for index, letter in enumerate(text) if letter == " "]
+    at = min(gaps, key=lambda gap: max(gap, len(text) - gap), default=len(text))
+    return f"{text[:at]}\n{text[at + 1 :]}".rstrip()
+
+
+def text_width(text: str, size: float) -> float:
+    """The widest line of a text in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=size)
+    lines = text.splitlines() or [""]
+    widths = [text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in lines]
+    return max(0.01, *widths) / 72
 
 
 def table_of(lines: Sequence[Line]) -> dict[str, NDArray[Any]]:
@@ -143,17 +208,22 @@ def table_of(lines: Sequence[Line]) -> dict[str, NDArray[Any]]:
 
 def save(drawn: Drawn, folder: Path) -> list[Path]:
     """PDF, SVG and PNG, the numbers as CSV, the caption as text. The same numbers give the same bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dates: dict[str, dict[str, None]] = {
-        "pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {},
-    }  # fmt: skip
-    paths = [folder / f"{drawn.name}.{kind}" for kind in dates]
-    with styled():
-        for path, metadata in zip(paths, dates.values(), strict=True):
-            drawn.figure.savefig(path, metadata=metadata)
-    caption = folder / f"{drawn.name}.txt"
-    caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
-    return [*paths, write_csv(drawn.table, folder / f"{drawn.name}.csv"), caption]
+    kinds: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    paths = [folder / f"{drawn.name}.{kind}" for kind in kinds]
+    caption, numbers = folder / f"{drawn.name}.txt", folder / f"{drawn.name}.csv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with styled():
+            drawn.figure.draw_without_rendering()
+            drawn.figure.set_layout_engine("none")  # laid out once, alike in every file
+            for path, metadata in zip(paths, kinds.values(), strict=True):
+                drawn.figure.savefig(path, metadata=metadata)
+        caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
+        write_csv(drawn.table, numbers)
+    except OSError as error:
+        reason = error.strerror or error
+        raise FigureError(f"cannot write figures to {folder}: {reason}; choose another folder with --out") from None
+    return [*paths, numbers, caption]
 
 
 def write_csv(table: dict[str, NDArray[Any]], path: Path) -> Path:

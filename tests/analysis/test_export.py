@@ -1,0 +1,137 @@
+"""Tables in files: every row, the run's numbers, and the same bytes each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import compute, csv, parquet
+
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.export import export
+from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.headsummary import METRICS
+from synthetic import NONE, Synthetic
+
+NAMES = ["profiles", "summaries", "heads", "depth", "problems"]
+
+
+@pytest.fixture(scope="module")
+def files(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    for kind in ("parquet", "csv"):
+        assert export(run, folder, kind) == [folder / f"{name}.{kind}" for name in NAMES]
+    return folder
+
+
+def table(files: Path, name: str) -> pa.Table:
+    return parquet.read_table(files / f"{name}.parquet")
+
+
+def rows(found: pa.Table, **where: object) -> dict[str, list[object]]:
+    mask = None
+    for key, value in where.items():
+        equal = compute.equal(found[key], value)
+        mask = equal if mask is None else compute.and_(mask, equal)
+    chosen: dict[str, list[object]] = found.filter(mask).to_pydict()
+    return chosen
+
+
+def test_every_position_of_every_profile_is_a_row(files: Path, run: Run) -> None:
+    found = table(files, "profiles")
+    views = [("none", "whole"), ("none", "aligned")]
+    views += [(name, view) for name in run.fillers for view in ("whole", "aligned", "difference", "logratio")]
+    cells = [(run.profile(name, q, view).count > 0).sum() for name, view in views for q in ("all", "original", "last")]
+    assert found.num_rows == sum(cells)
+    profile = run.profile("random", "all", "whole")
+    part = rows(found, condition="random", queries="all", view="whole", layer=2, head=3)
+    there = profile.count[1, 2] > 0
+    np.testing.assert_array_equal(part["position"], np.flatnonzero(there))
+    np.testing.assert_array_equal(part["mean"], profile.mean[1, 2][there])
+    np.testing.assert_array_equal(part["high"], profile.interval()[1][1, 2][there])
+    assert set(part["model"]) == {"tiny-a"}
+
+
+def test_every_problem_has_its_summaries(files: Path, run: Run, recipe: Synthetic) -> None:
+    found = table(files, "summaries")
+    assert found.num_rows == 3 * 3 * 12 * 3 * 4  # conditions, queries, problems, layers, heads
+    part = rows(found, condition="mless", queries="last", problem="p07", layer=3, head=1)
+    for metric in METRICS:
+        assert part[metric] == [run.summary(metric, "mless", "last")[7, 2, 0]]
+    assert part["peak_at"] == [recipe.peak_at(7, "mless")]
+
+
+def test_heads_and_layers_are_the_tables_of_the_analysis(files: Path, run: Run) -> None:
+    heads = table(files, "heads")
+    assert heads.num_rows == 2 * 3 * 12
+    part = rows(heads, condition="random", queries="original", layer=2, head=4)
+    for key, value in head_table(run, "random", "original").row(2, 4).items():
+        assert part[key] == [value]
+    depth = table(files, "depth")
+    assert depth.num_rows == 2 * 3 * 3
+    part = rows(depth, condition="mless", queries="last")
+    for key, column in depth_table(run, "mless", "last").columns().items():
+        np.testing.assert_array_equal(part[key], column)
+
+
+def test_failed_problems_stand_in_the_table_with_their_reason(tmp_path: Path) -> None:
+    run = Synthetic(failed=(3,)).build(tmp_path / "run")
+    export(run, tmp_path / "out")
+    found = table(tmp_path / "out", "problems").to_pydict()
+    assert found["number"] == list(range(12))
+    assert found["status"] == ["ok"] * 3 + ["failed"] + ["ok"] * 8
+    assert found["error"][3] == "9000 tokens, and the model takes 1024"
+    assert found["error"][0] == ""
+    assert found["tokens"][:4] == [45, 47, 49, 0]
+    assert set(table(tmp_path / "out", "summaries")["problem"].to_pylist()) == {
+        f"p{n:02d}" for n in range(12) if n != 3
+    }
+
+
+def test_all_models_are_exported(tmp_path: Path) -> None:
+    run = Synthetic(labels={"a": "A", "b": "B"}, problems=4).build(tmp_path / "run")
+    export(run, tmp_path / "out")
+    for name in NAMES:
+        assert set(table(tmp_path / "out", name)["model"].to_pylist()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_csv_and_parquet_hold_the_same(files: Path, name: str) -> None:
+    wide = table(files, name)
+    text = csv.read_csv(files / f"{name}.csv")
+    assert text.column_names == wide.column_names
+    for column in wide.column_names:
+        ours, theirs = wide[column].to_pylist(), text[column].to_pylist()
+        if name == "problems" and column == "error":
+            continue  # all empty: the reader calls it null
+        assert all(a == b or (a != a and (b is None or b != b)) for a, b in zip(ours, theirs, strict=True)), column
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_the_same_run_gives_the_same_bytes(files: Path, run: Run, tmp_path: Path, kind: str) -> None:
+    for path in export(run, tmp_path / "again", kind):
+        assert path.read_bytes() == (files / path.name).read_bytes(), path.name
+    assert not list((tmp_path / "again").glob(".*"))
+
+
+def test_a_run_without_filler_has_no_tables_of_comparisons(tmp_path: Path) -> None:
+    run = Synthetic(conditions=(NONE,)).build(tmp_path / "run")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/heads.csv").write_text("of an earlier run")
+    written = export(run, tmp_path / "out", "csv")
+    assert [path.name for path in written] == ["profiles.csv", "summaries.csv", "problems.csv"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)
+
+
+def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(FigureError, match=r"tables are written as parquet or csv, not 'xlsx'"):
+        export(run, tmp_path, "xlsx")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        StoreError, match=r"cannot write tables to .*file: File exists; choose another folder with --out"
+    ):
+        export(run, tmp_path / "file")

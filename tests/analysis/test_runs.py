@@ -1,0 +1,149 @@
+"""A run folder opened: names, places, tokens, and refusals in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fillerscope.analysis.runs import Region, Run, open_run
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.store import Part, merged_name
+from fillerscope.study import Condition
+from synthetic import MLESS, NONE, RANDOM, Synthetic
+
+END = Condition(name="end", kind="repeat", text=" /", count=8, position="end")
+START = Condition(name="start", kind="repeat", text=" /", count=8, position="start")
+WANDER = Condition(name="wander", kind="sentence", count=8, position="random")
+
+
+def test_names(run: Run) -> None:
+    assert run.models == ["tiny-a"]
+    assert run.conditions == ["none", "mless", "random"]
+    assert run.fillers == ["mless", "random"]
+    assert run.label() == "Tiny-A"
+    assert run.condition("mless").count == 30
+
+
+def test_a_model_is_taken_by_name(tmp_path: Path) -> None:
+    run = Synthetic(labels={"owner/first": "First", "second": "Second"}).build(tmp_path / "run")
+    assert run.model() == "owner/first"
+    assert run.label("second") == "Second"
+    assert run.profile("none", model="second").name.startswith("Second none")
+
+
+def test_the_filler_region_is_where_the_filler_is(tmp_path: Path) -> None:
+    run = Synthetic(conditions=(NONE, MLESS, START)).build(tmp_path / "run")
+    assert run.region("none") is None
+    assert run.region("mless") == Region(20, 50, fixed=True)
+    assert run.region("start") == Region(0, 8, fixed=True)
+
+
+def test_a_region_that_moves_is_given_by_its_median(tmp_path: Path) -> None:
+    recipe = Synthetic(conditions=(NONE, END, WANDER), problems=5)
+    run = recipe.build(tmp_path / "run")
+    assert run.region("wander") == Region(22, 30, fixed=False)  # starts 20 to 24
+    assert run.region("end") == Region(44, 52, fixed=False)  # starts 40, 42, 44, 46, 48
+
+
+def test_tokens_are_shown_where_problems_share_them(run: Run) -> None:
+    plain, filled = run.tokens("none"), run.tokens("mless")
+    assert plain[:20] == tuple(f"s{index}" for index in range(20))
+    assert set(plain[20:40]) == {""}, "questions differ"
+    assert filled[:20] == plain[:20]
+    assert set(filled[20:50]) == {"\u00b7"}
+    assert len(plain) == 67
+    assert len(filled) == 97
+    assert plain[-1] == "t4", "only the longest problem reaches the end"
+    assert run.profile("mless", view="whole").tokens == filled
+    assert run.profile("mless", view="aligned").tokens == plain
+
+
+def test_failed_problems_are_kept_and_left_out(tmp_path: Path) -> None:
+    recipe = Synthetic(failed=(2, 5))
+    run = recipe.build(tmp_path / "run")
+    assert len(run.records()) == 12
+    assert [record["number"] for record in run.measured()] == recipe.measured
+    assert run.profile("none").problems == 10
+    assert run.summary("peak", "mless").shape == (10, 3, 4)
+    assert run.faults() == []
+
+
+def test_summaries_and_peaks_come_back_as_stored(run: Run, recipe: Synthetic) -> None:
+    for metric in ("received_filler", "kurtosis", "filler_mass"):
+        np.testing.assert_allclose(
+            run.summary(metric, "random", "last"), recipe.summary(metric, "random")[:, 2], rtol=1e-6
+        )
+    peaks = run.peak_at("mless", "all")
+    assert peaks[:, 1, 2].tolist() == [recipe.peak_at(number, "mless") for number in recipe.measured]
+    assert (run.peak_at("none") == 5).all()
+
+
+@pytest.mark.parametrize("missing", ["profile", "summary", "peak_at", "region", "tokens"])
+def test_an_unknown_condition_is_named_with_those_there_are(run: Run, missing: str) -> None:
+    calls = {
+        "profile": lambda: run.profile("mles"),
+        "summary": lambda: run.summary("peak", "mles"),
+        "peak_at": lambda: run.peak_at("mles"),
+        "region": lambda: run.region("mles"),
+        "tokens": lambda: run.tokens("mles"),
+    }
+    with pytest.raises(FigureError, match=r"^this run has no condition 'mles'; it has none, mless, random$"):
+        calls[missing]()
+
+
+def test_other_names_that_are_not_there(run: Run) -> None:
+    with pytest.raises(FigureError, match=r"^this run has no model 'tiny'; it has tiny-a$"):
+        run.profile("none", model="tiny")
+    with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'first'$"):
+        run.profile("none", "first")
+    with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'first'$"):
+        run.summary("peak", "none", "first")
+    with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'first'$"):
+        run.peak_at("none", "first")
+    with pytest.raises(FigureError, match=r"^views are whole, aligned, difference, logratio, not 'side'$"):
+        run.profile("none", view="side")
+    with pytest.raises(FigureError, match=r"^metrics are received_original, .*, not 'height'$"):
+        run.summary("height", "none")
+    with pytest.raises(FigureError, match=r"`none` is what the difference is taken against"):
+        run.profile("none", view="difference")
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no run at .*; `fillerscope run` makes one"):
+        open_run(tmp_path / "nowhere")
+
+
+def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
+    run = Synthetic().build(tmp_path / "run")
+    (tmp_path / "run" / merged_name("tiny-a")).unlink()
+    with pytest.raises(StoreError, match=r"is not finished for tiny-a; run the study again, it goes on from there"):
+        run.profile("none")
+
+
+@pytest.mark.parametrize("damage", ["remove", "cut", "change"])
+def test_a_study_that_cannot_be_read(tmp_path: Path, damage: str) -> None:
+    Synthetic().build(tmp_path / "run")
+    path = tmp_path / "run/study.json"
+    study = json.loads(path.read_text())
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_text(path.read_text()[:100] if damage == "cut" else json.dumps(study | {"conditions": []}))
+    with pytest.raises(StoreError, match=r"study\.json (cannot be read|does not hold a study).*; run the study again"):
+        _ = open_run(tmp_path / "run").conditions
+
+
+def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:
+    run = Synthetic(conditions=(NONE, RANDOM)).build(tmp_path / "run")
+    assert run.faults() == []
+    name = merged_name("tiny-a")
+    part = run.store.get(name)
+    run.store.put(name, Part(part.arrays, part.records[1:]))
+    assert open_run(tmp_path / "run").faults() == [
+        "tiny-a: problems are missing or out of order",
+        "tiny-a: 12 problems under none, 11 were measured",
+        "tiny-a: 12 problems under random, 11 were measured",
+    ]

@@ -1,0 +1,68 @@
+"""Measuring must not cost much more memory than running: no matrix of tokens x tokens is ever held."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.weights
+
+TOKENS, LAYERS = 4096, 3
+SCRIPT = """
+import json, resource, sys
+from pathlib import Path
+import numpy as np, torch
+from fillerscope.capture.attention import capturing, record
+from fillerscope.models.loading import load_model
+from fillerscope.models.structure import decoder_of
+
+def peak():
+    scale = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+kind, tokens, layers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+loaded = load_model("smollm2-135m", dtype="float32", device="cpu")
+for parameter in loaded.model.parameters():
+    parameter.sum()  # a file of weights is in memory only as far as it was read
+decoder = decoder_of(loaded.model)
+whole = decoder.layers
+decoder.layers, decoder.config.num_hidden_layers = whole[:layers], layers
+ids = np.random.default_rng(0).integers(0, loaded.vocabulary, size=tokens).tolist()
+loading = peak()
+if Path("/proc/self/clear_refs").exists():
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading, which is above what is kept
+baseline = peak()
+if kind == "plain":
+    loaded.model.set_attn_implementation("sdpa")
+    with torch.inference_mode():
+        decoder(input_ids=torch.tensor([ids]), use_cache=False)
+else:
+    with capturing(loaded.model):
+        record(loaded.model, [ids], [np.ones(tokens, dtype=bool)])
+print(json.dumps({"loading": loading, "baseline": baseline, "peak": peak()}))
+"""
+
+
+def memory(kind: str) -> dict[str, int]:
+    """What a process of its own needed at most, in MiB. Its parent is a shell: what the parent of a process
+    held is counted as its own, and the process of the tests may hold much."""
+    command = [sys.executable, "-c", SCRIPT, kind, str(TOKENS), str(LAYERS)]
+    done = subprocess.run(
+        ["sh", "-c", '"$@"; exit $?', "sh", *command], capture_output=True, text=True, check=True, timeout=600
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: int(size) >> 20 for name, size in found.items()}
+
+
+def test_a_long_prompt_takes_little_more_memory_than_running_it() -> None:
+    """Three layers run, for the sake of time; the memory of one is free again before the next."""
+    plain, capture = memory("plain"), memory("capture")
+    figures = f"in MiB: plain {plain}, capture {capture}"
+    print(figures)
+    assert plain["peak"] > plain["baseline"], f"the peak of loading hides that of running; {figures}"
+    assert capture["peak"] <= 1.3 * plain["peak"], figures
+    whole_matrices = (9 * TOKENS * TOKENS * 4) >> 20  # one a head, of one layer
+    assert capture["peak"] - capture["baseline"] < whole_matrices / 2, figures

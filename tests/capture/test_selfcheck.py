@@ -1,0 +1,207 @@
+"""The self-check itself: it passes what is right, and finds each way in which a capture can be wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fillerscope.capture import attention, selfcheck
+from fillerscope.capture.blocks import Attended, attend
+from fillerscope.capture.masks import PLAIN_CAUSAL
+from fillerscope.errors import CaptureError
+from fillerscope.models.loading import LoadedModel, wrap
+from fillerscope.models.structure import attention_modules
+from tiny import tiny_model, tiny_tokenizer
+
+FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "mistral", "phi3", "gpt2", "gpt_neox")
+
+
+def loaded(family: str, **overrides: Any) -> LoadedModel:
+    return wrap(tiny_model(family, **overrides), tiny_tokenizer(), f"tiny/{family}")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_right_passes(family: str, dtype: str) -> None:
+    model = wrap(tiny_model(family).to(getattr(torch, dtype)), tiny_tokenizer(), family)
+    result = selfcheck.selfcheck(model)
+    assert 0 <= result.difference <= result.tolerance == 1e-5
+    assert result.tokens == 48  # past the window of 8
+    assert 1 <= result.layer <= model.layers
+    assert 1 <= result.head <= model.heads
+    assert result.record()["difference"] == result.difference
+
+
+def test_it_is_the_same_every_time() -> None:
+    model = loaded("gemma2")
+    assert selfcheck.selfcheck(model) == selfcheck.selfcheck(model)
+
+
+@pytest.mark.parametrize(("window", "tokens"), [(8, 48), (100, 116), (1084, 1100), (1085, 48), (4096, 48)])
+def test_a_window_is_reached_past_where_matrices_are_small_enough(window: int, tokens: int) -> None:
+    model = loaded("gemma2", sliding_window=window, max_position_embeddings=2048)
+    assert selfcheck._length(model) == tokens
+
+
+def test_a_window_of_a_hundred_is_checked() -> None:
+    assert selfcheck.selfcheck(loaded("mistral", sliding_window=100)).tokens == 116
+
+
+# Captures that are wrong
+
+
+def another_scale(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, *rest: Any) -> Attended:
+    return attend(query, key, value, rows, rule, scaling * 1.02, *rest)
+
+
+def no_softcap(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, _: Any, *rest: Any) -> Attended:
+    return attend(query, key, value, rows, rule, scaling, None, *rest)
+
+
+def no_window(query: Any, key: Any, value: Any, rows: Any, _: Any, *rest: Any) -> Attended:
+    return attend(query, key, value, rows, PLAIN_CAUSAL, *rest)
+
+
+def short_window(query: Any, key: Any, value: Any, rows: Any, rule: Any, *rest: Any) -> Attended:
+    """Too few keys are looked at for each block of rows: its first row misses one."""
+    shorter = rule if rule.reach is None else replace(rule, reach=rule.reach - 1)
+    return attend(query, key, value, rows, shorter, *rest)
+
+
+def own_votes(*given: Any) -> Attended:
+    found = attend(*given)
+    return replace(found, received=found.received + found.diagonal[:, :, None])
+
+
+def heads_in_another_order(*given: Any) -> Attended:
+    found = attend(*given)
+    return replace(found, received=found.received.flip(1))
+
+
+def keys_of_another_head(query: Any, key: Any, value: Any, *rest: Any) -> Attended:
+    return attend(query, key.flip(1), value, *rest)
+
+
+def shifted(*given: Any) -> Attended:
+    found = attend(*given)
+    return replace(found, received=found.received.roll(1, dims=-1))
+
+
+def not_numbers(*given: Any) -> Attended:
+    found = attend(*given)
+    return replace(found, received=found.received * torch.nan)
+
+
+def one_not_a_number(*given: Any) -> Attended:
+    found = attend(*given)
+    found.received[1, 2, 0, 3] = torch.nan
+    return found
+
+
+def groups_in_another_order(*given: Any) -> Attended:
+    found = attend(*given)
+    return replace(found, received=found.received[:, :, [0, 2, 1]])
+
+
+WRONG = [
+    ("llama", another_scale),
+    ("llama", own_votes),
+    ("llama", heads_in_another_order),
+    ("llama", keys_of_another_head),
+    ("gpt2", shifted),
+    ("gpt2", not_numbers),
+    ("gpt2", one_not_a_number),
+    ("llama", groups_in_another_order),
+    ("gemma2", no_softcap),
+    ("gemma2", no_window),
+    ("gemma3", no_window),
+    ("mistral", short_window),
+]
+
+
+@pytest.mark.parametrize(("family", "wrong"), WRONG)
+def test_what_is_wrong_is_found_with_its_figure(family: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "attend", wrong)
+    model = loaded(family)
+    before = model.model.config._attn_implementation
+    with pytest.raises(CaptureError) as caught:
+        selfcheck.selfcheck(model)
+    said = re.fullmatch(
+        rf"self-check failed on {family}: attention received differs from the model's eager attention by (\S+) "
+        r"in layer (\d+) head (\d+) \(1e-05 is allowed\); this model cannot be measured exactly",
+        str(caught.value),
+    )
+    assert said, caught.value
+    assert not float(said[1]) <= 1e-5
+    assert model.model.config._attn_implementation == before
+    monkeypatch.undo()
+    selfcheck.selfcheck(model)
+
+
+def test_the_worst_layer_and_head_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = 0
+
+    def third_layer_second_head(*given: Any) -> Attended:
+        nonlocal layers
+        layers += 1
+        found = attend(*given)
+        if layers == 1:
+            found.received[:, 0, 0, 5] += 0.1  # a smaller mistake elsewhere
+        if layers == 3:
+            found.received[1, 1, 0, 7] += 1.6  # in the shorter of the two texts
+        return found
+
+    monkeypatch.setattr(attention, "attend", third_layer_second_head)
+    with pytest.raises(CaptureError, match=r"by 1\.0e-01 in layer 3 head 2 "):  # 1.6 over the 16 rows below
+        selfcheck.selfcheck(loaded("llama"))
+
+
+# The model afterwards
+
+
+def implementations(model: Any) -> list[str]:
+    """Of the model's config and of every config inside it."""
+    parts = [model.config, *(getattr(model.config, name) for name in model.config.sub_configs)]
+    return [part._attn_implementation for part in parts]
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_the_model_has_its_own_attention_again(family: str, implementation: str) -> None:
+    model = loaded(family)
+    model.model.set_attn_implementation(implementation)
+    inputs = {"input_ids": torch.arange(3, 40)[None]}
+    before = model.model(**inputs).logits
+    selfcheck.selfcheck(model)
+    assert set(implementations(model.model)) == {implementation}
+    assert torch.equal(model.model(**inputs).logits, before)
+
+
+def test_a_refused_model_has_its_own_attention_again() -> None:
+    model = loaded("gpt_oss")
+    before = implementations(model.model)
+    with pytest.raises(CaptureError, match="s_aux"):
+        selfcheck.selfcheck(model)
+    assert implementations(model.model) == before
+
+
+def test_a_model_without_eager_attention_is_refused() -> None:
+    model = loaded("llama")
+    module = attention_modules(model.decoder)[1]
+    module.__class__ = type("Homemade", (type(module),), {})  # a class of this file, which has no such function
+    with pytest.raises(CaptureError, match="Homemade has no eager attention to compare with; it cannot be checked"):
+        selfcheck.selfcheck(model)
+    assert model.model.config._attn_implementation == "sdpa"

@@ -1,0 +1,126 @@
+"""Figures in files: every format, the numbers beside the picture, the same bytes each time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import csv
+
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
+from fillerscope.study import Condition
+from synthetic import NONE, Synthetic
+
+KINDS = ("pdf", "svg", "png", "csv", "txt")
+STARTS = {"pdf": b"%PDF-1", "svg": b"<?xml", "png": b"\x89PNG"}
+
+
+@pytest.fixture(scope="module")
+def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures of the run, drawn once."""
+    folder = tmp_path_factory.mktemp("drawn")
+    for name in FIGURES:
+        paths = draw_and_save(run, name, folder=folder)
+        assert sorted(path.name for path in paths) == sorted(f"{name}.{kind}" for kind in KINDS)
+    return folder
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_format_is_written(folder: Path, name: str) -> None:
+    for kind, start in STARTS.items():
+        assert (folder / f"{name}.{kind}").read_bytes().startswith(start)
+    caption = (folder / f"{name}.txt").read_text()
+    assert caption.startswith("Tiny-A; built-in problems, n = 12 problems.")
+    assert max(len(line) for line in caption.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_text_stays_text_in_vector_files(folder: Path, name: str) -> None:
+    """It can be searched for and set in another font."""
+    text = (folder / f"{name}.svg").read_text()
+    assert ">Tiny-A" in text
+    assert b"/Type3" not in (folder / f"{name}.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["layers", "heads", "fillers"])
+def test_the_csv_of_a_profile_figure_holds_the_runs_numbers(folder: Path, run: Run, name: str) -> None:
+    found = csv.read_csv(folder / f"{name}.csv").to_pylist()
+    assert len(found) > 300
+
+    @cache
+    def expected(condition: str, queries: str, view: str) -> np.ndarray:
+        profile = run.profile(condition, queries, view)
+        return np.stack([profile.mean, *profile.interval(), profile.count])
+
+    for row in found:
+        view = row.get("view") or ("aligned" if name == "layers" else "whole")
+        cell = (row["layer"] - 1, row["head"] - 1, row["position"])
+        values = expected(row["condition"], row["queries"], view)[:, *cell]
+        assert [row["mean"], row["low"], row["high"], row["n"]] == values.tolist()
+        assert row["model"] == "Tiny-A"
+
+
+def test_the_csv_of_the_headmap_holds_the_table_of_heads(folder: Path, run: Run) -> None:
+    found = csv.read_csv(folder / "headmap.csv").to_pylist()
+    assert len(found) == 2 * 12
+    for row in found:
+        expected = head_table(run, row["condition"]).row(row["layer"], row["head"])
+        assert row == {"model": "Tiny-A", "condition": row["condition"]} | expected
+
+
+def test_the_csv_of_depth_holds_the_table_of_layers(folder: Path, run: Run) -> None:
+    found = csv.read_csv(folder / "depth.csv").to_pydict()
+    assert found["condition"] == ["mless"] * 3 + ["random"] * 3
+    for start, condition in ((0, "mless"), (3, "random")):
+        for key, column in depth_table(run, condition).columns().items():
+            np.testing.assert_array_equal(found[key][start : start + 3], column)
+
+
+def test_drawn_again_in_another_process_the_bytes_are_the_same(folder: Path, run: Run, tmp_path: Path) -> None:
+    code = (
+        "import sys; from fillerscope.figures.gallery import draw_and_save; "
+        "from fillerscope.analysis.runs import open_run; from pathlib import Path; "
+        "[draw_and_save(open_run(sys.argv[1]), name, folder=Path(sys.argv[2])) for name in sys.argv[3:]]"
+    )
+    some = ("fillers", "headmap")  # lines, bands and a region; an image with its scale
+    subprocess.run([sys.executable, "-c", code, str(run.path), str(tmp_path), *some], check=True, timeout=300)
+    for name in some:
+        for kind in KINDS:
+            again, before = tmp_path / f"{name}.{kind}", folder / f"{name}.{kind}"
+            assert again.read_bytes() == before.read_bytes(), again.name
+
+
+def test_a_label_may_hold_any_characters(tmp_path: Path) -> None:
+    odd = Condition(name="odd", kind="repeat", text="$", count=8, label="$\\frac$ & <b> _x^")
+    run = Synthetic(conditions=(NONE, odd), labels={"m": "a_b$c$"}, problems=4).build(tmp_path / "run")
+    drawn = draw(run, "heads")
+    drawn.figure.draw_without_rendering()
+    assert drawn.figure.axes[0].get_title() == "a_b$c$ Layer 1 Head 1"
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()][1] == "w/ $\\frac$ & <b> _x^"
+
+
+def test_drawing_leaves_the_callers_matplotlib_alone(run: Run) -> None:
+    import matplotlib
+
+    backend, size = matplotlib.get_backend(), matplotlib.rcParams["font.size"]
+    matplotlib.use("svg")
+    try:
+        draw(run, "depth")
+        assert matplotlib.get_backend() == "svg"
+        assert matplotlib.rcParams["font.size"] == size
+    finally:
+        matplotlib.use(backend)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FigureError, match=r"^cannot write figures to .*file: File exists; choose another folder with"):
+        draw_and_save(run, "depth", folder=tmp_path / "file")

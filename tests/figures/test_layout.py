@@ -1,0 +1,203 @@
+"""No text on top of another, none cut off: also with long names, many heads, many conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.gallery import FIGURES, draw
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import grid, legend, styled
+from fillerscope.study import Condition
+from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
+
+SIX = (
+    NONE,
+    MLESS,
+    RANDOM,
+    Condition(name="mful", kind="repeat", text=" he", count=30, label="Meaningful tokens"),
+    Condition(name="short", kind="repeat", text=" ?", count=10, label="A short row of question marks"),
+    Condition(name="noise", kind="characters", count=30, position="end", label="Random characters"),
+    Condition(name="wander", kind="sentence", count=30, position="random", label="A sentence at random places"),
+)
+
+
+def texts(figure: Figure) -> list[tuple[str, Bbox]]:
+    """Every text that a reader sees, with its place on the page: some tick labels and a title at least."""
+    with styled():
+        figure.draw_without_rendering()
+    shown = [text for text in _texts(figure) if text.get_text().strip()]
+    return [(text.get_text(), text.get_window_extent()) for text in shown]
+
+
+def _texts(figure: Figure) -> Iterator[Text]:
+    if figure._suptitle is not None:
+        yield figure._suptitle
+    for one in figure.legends:
+        yield from (*one.get_texts(), one.get_title())
+    for axes in figure.axes:
+        yield from (axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts)
+        yield from (*_tick_labels(axes.xaxis), *_tick_labels(axes.yaxis))
+
+
+def _tick_labels(axis: Axis) -> Iterator[Text]:
+    low, high = sorted(axis.get_view_interval())
+    for tick in axis.get_major_ticks():
+        if low - 1e-9 <= tick.get_loc() <= high + 1e-9:
+            yield tick.label1 if tick.label1.get_visible() else tick.label2
+
+
+def complaints(figure: Figure) -> list[str]:
+    seen = texts(figure)
+    assert len(seen) > 6
+    page = figure.bbox
+    cut = [
+        f"{name!r} is cut off" for name, box in seen
+        if box.x0 < page.x0 or box.x1 > page.x1 or box.y0 < page.y0 or box.y1 > page.y1
+    ]  # fmt: skip
+    return cut + [f"{a!r} on {b!r}" for (a, one), (b, other) in combinations(seen, 2) if one.overlaps(other)]
+
+
+def hidden_points(axes: Axes) -> list[str]:
+    """Points of a line that lie under a text in the panel."""
+    boxes = [(text.get_text(), text.get_window_extent()) for text in axes.texts]
+    lines = [line for line in axes.get_lines() if len(line.get_xdata()) > 2]
+    points = np.concatenate([axes.transData.transform(line.get_xydata()) for line in lines])
+    return [f"{name!r} covers {point}" for name, box in boxes for point in points if box.contains(*point)]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_texts_keep_apart(run: Run, name: str) -> None:
+    assert complaints(draw(run, name).figure) == []
+
+
+def test_the_check_sees_what_a_reader_would() -> None:
+    with styled():
+        figure, axes = grid(1, 3, 2.2)
+        for one in axes.flat:
+            one.set_title("A title that is far too long for a panel of this width")
+            one.set_ylabel("A label that is far too long for a panel of this height, and then some")
+    found = complaints(figure)
+    assert any("is cut off" in line for line in found)
+    assert any("title" in line and " on " in line for line in found)
+
+
+LONG = {"long": "Llama-3.1-8B-Instruct", "longer": "DeepSeek-R1-Distill-Qwen-1.5B-Instruct", "longest": "W" * 60}
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("layers", "long"), ("heads", "long"), ("heads", "longer"), ("fillers", "longer"), ("layers", "longest")],
+)
+def test_a_long_name_of_a_model_fits(tmp_path: Path, name: str, label: str) -> None:
+    label = LONG[label]
+    run = Synthetic(labels={"m": label}, heads=32, problems=2, layers=3).build(tmp_path / "run")
+    figure = draw(run, name, Request(heads=(20, 25, 26))).figure
+    assert complaints(figure) == []
+    head = 25 if name != "layers" else 20
+    assert figure.axes[1].get_title().replace("\n", " ") == f"{label} Layer {2 if name == 'layers' else 1} Head {head}"
+    sizes = {one.title.get_fontsize() for one in figure.axes}
+    assert len(sizes) == 1, "titles of one figure are of one size"
+    if label.startswith("Llama"):
+        assert "\n" not in figure.axes[1].get_title()
+        assert sizes.pop() >= 6.5
+
+
+@pytest.mark.parametrize("name", ["headmap", "depth"])
+def test_a_long_name_stands_above_all_panels(tmp_path: Path, name: str) -> None:
+    run = Synthetic(labels={"m": "DeepSeek-R1-Distill-Qwen-1.5B-Instruct"}, problems=4).build(tmp_path / "run")
+    assert complaints(draw(run, name).figure) == []
+
+
+def test_three_models_of_unequal_names(tmp_path: Path) -> None:
+    labels = {"a": "Qwen2.5-Math-7B", "b": "Llama-3.1-8B-Instruct", "c": "gemma-3-4b-it"}
+    figure = draw(Synthetic(labels=labels, problems=4).build(tmp_path / "run"), "fillers").figure
+    assert complaints(figure) == []
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(32, 32), (80, 64), (1, 1)])
+def test_headmaps_of_all_sizes(tmp_path: Path, layers: int, heads: int) -> None:
+    drop = np.random.default_rng(0).lognormal(0, 0.3, (layers, heads))
+    recipe = Synthetic(
+        layers=layers, heads=heads, problems=2, system=3, shortest=2, effects={"mless": Effect(drop=drop, mass=0.01)}
+    )
+    figure = draw(recipe.build(tmp_path / "run"), "headmap").figure
+    assert complaints(figure) == []
+    assert figure.get_figwidth() <= 7.2
+    assert figure.get_figheight() <= 9
+
+
+@pytest.mark.parametrize("name", ["fillers", "headmap", "depth"])
+def test_six_conditions(tmp_path: Path, name: str) -> None:
+    run = Synthetic(conditions=SIX, problems=6).build(tmp_path / "run")
+    figure = draw(run, name, Request(conditions=tuple(run.fillers))).figure
+    assert complaints(figure) == []
+    if name == "fillers":
+        assert len({line.get_color() for line in figure.axes[0].get_lines()}) == 6
+    if name == "headmap":
+        assert len(figure.axes) == 7
+
+
+@pytest.mark.parametrize("name", ["headmap", "depth"])
+def test_one_filler_alone(tmp_path: Path, name: str) -> None:
+    run = Synthetic(conditions=(NONE, SIX[4]), problems=6).build(tmp_path / "run")
+    assert complaints(draw(run, name).figure) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("heads", (1,)), ("fillers", (2,)), ("heads", (1, 2, 3, 4, 5)), ("layers", (3,))]
+)
+def test_one_panel_and_five(tmp_path: Path, name: str, heads: tuple[int, ...]) -> None:
+    run = Synthetic(heads=8, problems=4, labels={"m": "Llama-3.1-8B-Instruct"}).build(tmp_path / "run")
+    figure = draw(run, name, Request(heads=heads, layers=(1,), strict=True)).figure
+    assert len(figure.axes) == len(heads) * (2 if name == "heads" else 1)
+    assert complaints(figure) == []
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Filler wide or narrow, on the left or the right, and beyond the end of the axis."""
+    long = Condition(name="long", kind="repeat", text=" /", count=200, label="Two hundred tokens, in a very long row")
+    start = Condition(name="start", kind="repeat", text=" /", count=5, position="start", label="First of all")
+    recipe = Synthetic(conditions=(NONE, SIX[4], SIX[5], long, start), layers=1)
+    return recipe.build(tmp_path_factory.mktemp("places") / "run")
+
+
+@pytest.mark.parametrize("condition", ["short", "noise", "long", "start"])
+def test_the_name_of_the_region_covers_no_line(places: Run, condition: str) -> None:
+    figure = draw(places, "heads", Request(conditions=(condition,))).figure
+    assert complaints(figure) == []
+    for axes in figure.axes[3:]:
+        assert hidden_points(axes) == []
+        (text,) = axes.texts
+        box, panel = text.get_window_extent(), axes.get_window_extent()
+        assert panel.x0 <= box.x0
+        assert box.x1 <= panel.x1 + 5
+
+
+def test_a_region_beyond_the_axis_is_not_named_there(tmp_path: Path) -> None:
+    far = Condition(name="far", kind="repeat", text=" /", count=5, position="end", label="Far away")
+    run = Synthetic(conditions=(NONE, far), system=130, problems=4).build(tmp_path / "run")
+    figure = draw(run, "heads").figure
+    assert complaints(figure) == []
+    assert [list(axes.texts) for axes in figure.axes] == [[]] * 6
+
+
+def test_a_legend_takes_as_many_rows_as_it_needs() -> None:
+    with styled():
+        figure, axes = grid(1, 3, 2.2)
+        for number in range(9):
+            axes[0, 0].plot([0, 1], [0, number], label=f"A fairly long name of a condition {number}")
+        legend(figure, axes.flat)
+    assert complaints(figure) == []
+    assert figure.get_figheight() > 2.2

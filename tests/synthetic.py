@@ -1,0 +1,270 @@
+"""A finished run made of formulas: a run folder without torch or a model, every number known in advance.
+
+What original token k of problem p receives without filler is `plain(p)[..., k]`; under a filler condition it
+is that times `effect * QUERY_SCALE * jitter`, where the logarithm of the jitter has mean 0 and sample
+standard deviation `noise` over the measured problems. A paired ratio is therefore known exactly, with its interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.headsummary import METRICS
+from fillerscope.reducers import Moments
+from fillerscope.store import Part, RunStore, merged_name, shard_name
+from fillerscope.study import Condition, FigureSpec, Study
+
+Floats = NDArray[np.float64]
+
+NONE = Condition(name="none", kind="none", label="None")
+MLESS = Condition(name="mless", kind="repeat", text=" /", count=30, label="Meaningless tokens")
+RANDOM = Condition(name="random", kind="sentence", count=30, label="Random sentence")
+QUERY_SCALE = np.array([0.9, 1.0, 1.1])  # all, original, last: a mix-up of queries changes every ratio
+SYSTEM, FILLER, QUESTION, TAIL = range(4)
+PEAK_RATIO, SPREAD_RATIO, ENTROPY_GAIN = 1.25, 0.75, 0.5
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a filler does, alike in every problem but for the jitter. Arrays are [layer, head] or broadcast to it."""
+
+    drop: Any = 0.8  # received with / without, queries `original`
+    filler: float = 0.3  # what a filler token receives, as a share of a plain original token
+    mass: Any = 0.4
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """`build(folder)` writes the run; the other methods say what it must contain."""
+
+    labels: Mapping[str, str] = field(default_factory=lambda: {"tiny-a": "Tiny-A"})
+    conditions: tuple[Condition, ...] = (NONE, MLESS, RANDOM)
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    layers: int = 3
+    heads: int = 4
+    problems: int = 12
+    failed: tuple[int, ...] = ()
+    system: int = 20
+    shortest: int = 20  # tokens of the shortest question; each problem has two more than the one before
+    noise: float = 0.02
+    shard: int = 5
+    figures: tuple[FigureSpec, ...] = ()
+
+    @cached_property
+    def study(self) -> Study:
+        return Study(
+            name="synthetic",
+            models=tuple(self.labels),
+            problems={"limit": self.problems},
+            conditions=self.conditions,
+            batch={"shard": self.shard},
+            figures=self.figures,
+        )
+
+    @property
+    def measured(self) -> list[int]:
+        return [number for number in range(self.problems) if number not in self.failed]
+
+    def effect(self, condition: str) -> Effect:
+        return self.effects.get(condition, Effect(filler=0.9, mass=0.5) if condition == "random" else Effect())
+
+    def drop(self, condition: str) -> Floats:
+        """[layer, head]: the paired drop of queries `original`; deeper layers are nearer to 1."""
+        layer, head = np.indices((self.layers, self.heads))
+        nearer = 0.02 * head + 0.1 * layer
+        given = self.effect(condition).drop
+        return given + nearer * (1 - given) if np.ndim(given) == 0 else np.asarray(given, dtype=np.float64)
+
+    def mass(self, condition: str) -> Floats:
+        layer, head = np.indices((self.layers, self.heads))
+        return np.asarray(self.effect(condition).mass * (1 - 0.2 * layer) * (1 - 0.05 * head))
+
+    def jitter(self, number: int) -> float:
+        """Logarithm; over the measured problems its mean is 0 and its sample standard deviation `noise`."""
+        count = len(self.measured)
+        steps = np.arange(count) - (count - 1) / 2
+        scale = steps.std(ddof=1) if count > 1 else 1.0
+        return float(self.noise * steps[self.measured.index(number)] / scale)
+
+    def reach(self) -> float:
+        """Half the 95% interval of a mean whose samples spread like the jitter."""
+        count = len(self.measured)
+        return float(stats.t.ppf(0.975, count - 1) * self.noise / np.sqrt(count))
+
+    def length(self, number: int) -> int:
+        """Tokens of a prompt without filler."""
+        return self.system + self.shortest + 2 * number + 5
+
+    def tokens(self, number: int) -> list[str]:
+        question = [f"q{number}.{index}" for index in range(self.length(number) - self.system - 5)]
+        return [*(f"s{index}" for index in range(self.system)), *question, *(f"t{index}" for index in range(5))]
+
+    def spans(self, number: int, condition: str) -> list[int]:
+        question = self.length(number) - self.system - 5
+        plain = [SYSTEM] * self.system + [QUESTION] * question + [TAIL] * 5
+        recipe = next(item for item in self.conditions if item.name == condition)
+        if recipe.kind == "none":
+            return plain
+        places = {"start": 0, "before_question": self.system, "end": self.system + question}
+        at = places.get(recipe.position, self.system + number)  # `random`: another place for each problem
+        return [*plain[:at], *[FILLER] * (recipe.count or 7), *plain[at:]]
+
+    def plain(self, number: int) -> Floats:
+        """[query, layer, head, original token]; the last token receives nothing that could be counted."""
+        query, layer, head, token = np.indices((3, self.layers, self.heads, self.length(number)))
+        peaks = 0.02 + 0.06 * (token % 7 == 5) + 0.2 * (token == 0)
+        values = peaks * (1 + 0.1 * layer + 0.05 * head + 0.02 * query) * (1 + 0.03 * np.sin(number + token))
+        values[..., -1] = np.nan
+        return np.asarray(values)
+
+    def whole(self, number: int, condition: str) -> Floats:
+        """[query, layer, head, position of the whole prompt]."""
+        if (number, condition) not in self._made:
+            self._made[number, condition] = self._whole(number, condition)
+        return self._made[number, condition]
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, str], Floats]:
+        return {}
+
+    def _whole(self, number: int, condition: str) -> Floats:
+        if condition == "none":
+            return self.plain(number)
+        filler = np.array(self.spans(number, condition)) == FILLER
+        effect = self.effect(condition)
+        scale = (QUERY_SCALE[:, None, None] * self.drop(condition) * np.exp(self.jitter(number)))[..., None]
+        values = np.empty((3, self.layers, self.heads, len(filler)))
+        values[..., ~filler] = self.plain(number) * scale
+        values[..., filler] = 0.03 * effect.filler * np.exp(self.jitter(number)) * np.linspace(1.1, 0.9, filler.sum())
+        return values
+
+    def aligned(self, number: int, condition: str) -> Floats:
+        return self.whole(number, condition)[..., np.array(self.spans(number, condition)) != FILLER]
+
+    def samples(self, condition: str, view: str) -> Floats:
+        """[measured problem, query, layer, head, position], NaN where a prompt has ended."""
+        makers = {
+            "whole": lambda number: self.whole(number, condition),
+            "aligned": lambda number: self.aligned(number, condition),
+            "difference": lambda number: self.aligned(number, condition) - self.plain(number),
+            "logratio": lambda number: np.log(self.aligned(number, condition) / self.plain(number)),
+        }
+        return _stacked([makers[view](number) for number in self.measured])
+
+    def summary(self, metric: str, condition: str) -> Floats:
+        """[measured problem, query, layer, head]."""
+        return np.stack([self._summary(metric, condition, number) for number in self.measured])
+
+    def peak_at(self, number: int, condition: str) -> int:
+        """Token 5, but token 12 in every fourth problem with filler."""
+        return 12 if condition != "none" and self.measured.index(number) % 4 == 0 else 5
+
+    def build(self, folder: Path) -> Run:
+        store = RunStore.create(folder, {"synthetic": True}, self.study.model_dump(mode="json"))
+        groups = [range(self.problems)[start : start + self.shard] for start in range(0, self.problems, self.shard)]
+        for model, label in self.labels.items():
+            for index, group in enumerate(groups):
+                store.put(shard_name(model, index), self._part(group))
+            store.put(merged_name(model), self._part(range(self.problems)))
+            facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
+            store.note("models", store.manifest.get("models", {}) | {model: facts})
+        return open_run(folder)
+
+    def _summary(self, metric: str, condition: str, number: int) -> Floats:
+        spans = np.array(self.spans(number, condition))
+        whole, aligned = self.whole(number, condition), self.aligned(number, condition)
+        boundary = self.system if condition == "none" else int((spans[: list(spans).index(FILLER)] != FILLER).sum())
+        plain, filled = self.plain(number)[..., 1:-1], condition != "none"
+        jitter, scale = np.exp(self.jitter(number)), QUERY_SCALE[:, None, None]
+        if metric == "received_original":
+            return aligned[..., 1:-1].mean(-1)
+        if metric == "received_before":
+            part = aligned[..., 1:boundary]
+            return part.mean(-1) if part.shape[-1] else np.full(part.shape[:-1], np.nan)
+        if metric == "received_after":
+            return aligned[..., max(boundary, 1) : -1].mean(-1)
+        if metric == "received_filler":
+            return whole[..., spans == FILLER].mean(-1) if filled else np.full(whole.shape[:-1], np.nan)
+        if metric == "received_first":
+            return whole[..., 0]
+        if metric == "peak":
+            return plain.max(-1) * (scale * self.drop(condition) * PEAK_RATIO * jitter if filled else 1.0)
+        if metric == "spread":
+            return plain.std(-1) * (scale * self.drop(condition) * SPREAD_RATIO * jitter if filled else 1.0)
+        if metric == "kurtosis":
+            return np.full(whole.shape[:-1], 3.0)
+        if metric == "entropy":
+            return 2.0 + 0.1 * number + np.zeros(whole.shape[:-1]) + (ENTROPY_GAIN + self.jitter(number)) * filled
+        if metric == "filler_mass":
+            return (
+                self.mass(condition) * np.ones((3, 1, 1)) + self.jitter(number)
+                if filled
+                else np.full(whole.shape[:-1], np.nan)
+            )
+        raise KeyError(metric)
+
+    @cached_property
+    def _tables(self) -> dict[str, Floats]:
+        """[problem, metric, query, layer, head] by condition."""
+        names = [condition.name for condition in self.conditions]
+        return {name: np.stack([self.summary(metric, name) for metric in METRICS], axis=1) for name in names}
+
+    def _samples(self, condition: str, view: str) -> Floats:
+        if (condition, view) not in self._stacks:
+            self._stacks[condition, view] = self.samples(condition, view)
+        return self._stacks[condition, view]
+
+    @cached_property
+    def _stacks(self) -> dict[tuple[str, str], Floats]:
+        return {}
+
+    def _part(self, numbers: range) -> Part:
+        """What the runner stores of these problems, under the names that it gives."""
+        measured = [number for number in numbers if number in self.measured]
+        records = [self._record(number) for number in numbers]
+        if not measured:
+            return Part({}, records)
+        arrays: dict[str, Any] = {}
+        rows = [self.measured.index(number) for number in measured]
+        longest = max(self.length(number) for number in measured)
+        for condition in self.conditions:
+            views = ("whole", "aligned") if condition.kind == "none" else ("whole", "aligned", "difference", "logratio")
+            for view in views:
+                width = longest + (self.spans(0, condition.name).count(FILLER) if view == "whole" else 0)
+                values = self._samples(condition.name, view)[rows][..., :width]
+                valid = np.isfinite(values if view == "logratio" else values[:, :, :1, :1])
+                state = Moments.of(values, valid).state()
+                arrays |= {f"{condition.name}/{view}/{key}": array for key, array in state.items()}
+            table = self._tables[condition.name][rows]
+            places = [[[[self.peak_at(n, condition.name)] * self.heads] * self.layers] * 3 for n in measured]
+            arrays |= {
+                f"{condition.name}/heads": table.astype(np.float32),
+                f"{condition.name}/peak_at": np.array(places, dtype=np.int32),
+            }
+        return Part(arrays, records)
+
+    def _record(self, number: int) -> dict[str, Any]:
+        entry = {"number": number, "id": f"p{number:02d}", "status": "failed" if number in self.failed else "ok"}
+        if number in self.failed:
+            return entry | {"error": "9000 tokens, and the model takes 1024"}
+        prompts = {}
+        for condition in self.conditions:
+            spans = self.spans(number, condition.name)
+            prompts[condition.name] = {"ids": list(range(len(spans))), "spans": spans}
+        return entry | {"tokens": self.tokens(number), "prompts": prompts}
+
+
+def _stacked(profiles: list[Floats]) -> Floats:
+    values = np.full((len(profiles), *profiles[0].shape[:-1], max(p.shape[-1] for p in profiles)), np.nan)
+    for row, profile in zip(values, profiles, strict=True):
+        row[..., : profile.shape[-1]] = profile
+    return values

@@ -1,0 +1,407 @@
+"""A study from end to end on a tiny model in a folder: what names a run, what is reused, what is mended."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fillerscope
+from fillerscope import carryout
+from fillerscope.carryout import MEASURING, carry_out, code_version, identify
+from fillerscope.engines import local
+from fillerscope.errors import ModelError, ProblemError, StoreError
+from fillerscope.models.resolve import resolve
+from fillerscope.problems import load_problems
+from fillerscope.store import RunStore, merged_name, shard_name
+from fillerscope.study import Study, digest_of
+from studies_helper import CONDITIONS, save_model, settings, study_of, write_study
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache and a working folder of their own; one thread, since products this small gain nothing from more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FILLERSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.chdir(tmp_path_factory.mktemp("work"))
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+@pytest.fixture(scope="module")
+def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run. Never changed: tests copy it."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    carry_out(study_of(saved), folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+class Listener:
+    """Everything that is said about the progress."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.stages: list[tuple[str, int, int | None]] = []
+
+    def stage(self, text: str, done: int, total: int | None) -> None:
+        self.stages.append((text, done, total))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def data(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.safetensors"))}
+
+
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(local, "load_folder", refuse)
+
+
+@pytest.fixture
+def measured_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The shards that are measured from now on."""
+    seen: list[int] = []
+    run_shard = local.run_shard
+
+    def note(study: Any, shard: Any, *rest: Any) -> Any:
+        seen.append(shard.index)
+        return run_shard(study, shard, *rest)
+
+    monkeypatch.setattr(local, "run_shard", note)
+    return seen
+
+
+# What names a run
+
+
+def identity(study: Study) -> dict[str, Any]:
+    return identify(study, load_problems(study.problems), {spec.name: resolve(spec.name) for spec in study.models})
+
+
+def condition(**changes: Any) -> tuple[Any, ...]:
+    return ("none", {**CONDITIONS[1], **changes})
+
+
+MEASURED = {
+    "dtype": lambda model: {"models": [{"name": model, "dtype": "bfloat16"}]},
+    "template of the model": lambda model: {"models": [{"name": model, "template": "raw"}]},
+    "template": lambda _: {"prompt": {"system": "Think.", "template": "raw"}},
+    "raw": lambda _: {"prompt": {"system": "Think.", "raw": "{question}"}},
+    "system": lambda _: {"prompt": {"system": "Think!"}},
+    "seed": lambda _: {"seed": 1},
+    "one condition less": lambda _: {"conditions": CONDITIONS[:-1]},
+    "order of conditions": lambda _: {"conditions": (CONDITIONS[0], *CONDITIONS[:0:-1])},
+    "name of a condition": lambda _: {"conditions": condition(name="other")},
+    "text": lambda _: {"conditions": condition(text=" he")},
+    "count": lambda _: {"conditions": condition(count=7)},
+    "position": lambda _: {"conditions": condition(position="end")},
+    "draw": lambda _: {"conditions": condition(draw="problem")},
+    "number of problems": lambda _: {"problems": {"limit": 7}},
+    "seed of problems": lambda _: {"problems": {"limit": 8, "seed": 1}},
+    "difficulty": lambda _: {"problems": {"limit": 8, "difficulty": [3]}},
+    "diagonal": lambda _: {"probes": {"attention": {"positions": 110, "diagonal": True}}},
+    "skip_first": lambda _: {"probes": {"attention": {"positions": 110, "skip_first": False}}},
+    "positions": lambda _: {"probes": {"attention": {"positions": 111}}},
+    "shards": lambda _: {"batch": {"shard": 4, "tokens": 256}},
+    "batches": lambda _: {"batch": {"shard": 3, "tokens": 257}},
+    "another model too": lambda model: {"models": [model, f"{model}/"]},
+}
+
+
+def test_whatever_can_change_a_number_changes_the_identity(saved: Path) -> None:
+    digests = {"nothing": digest_of(identity(study_of(saved)))}
+    one = {"conditions": condition()}
+    digests["one condition"] = digest_of(identity(study_of(saved, **one)))
+    for what, change in MEASURED.items():
+        digests[what] = digest_of(identity(study_of(saved, **change(str(saved)))))
+    same = {(a, b) for a in digests for b in digests if a < b and digests[a] == digests[b]}
+    assert not same
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        lambda _: {"name": "another-name"},
+        lambda _: {"figures": [{"name": "depth"}]},
+        lambda _: {"device": "cpu"},
+        lambda model: {"models": [{"name": model, "dtype": "float32"}]},
+        lambda _: {"problems": {"limit": 8, "split": "train"}},
+    ],
+)
+def test_what_cannot_change_a_number_does_not(saved: Path, same: Callable[[str], dict[str, Any]]) -> None:
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("auto is not the CPU here")
+    assert identity(study_of(saved, **same(str(saved)))) == identity(study_of(saved))
+
+
+def test_the_same_problems_from_elsewhere_are_the_same(saved: Path, tmp_path: Path) -> None:
+    problems = load_problems(study_of(saved).problems)
+    rows = [{"id": p.id, "question": p.question, "answer": p.answer} for p in problems]
+    identities = []
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        if name == "c.jsonl":
+            rows[3]["question"] += " "
+        (tmp_path / name).write_text("\n".join(json.dumps(row) for row in rows))
+        identities.append(identity(study_of(saved, problems={"source": str(tmp_path / name)})))
+    assert identities[0] == identities[1] == identity(study_of(saved))
+    assert identities[2] != identities[0]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "chat_template.jinja", "config.json"])
+def test_another_byte_in_the_model_is_another_identity(saved: Path, tmp_path: Path, file: str) -> None:
+    copy = Path(shutil.copytree(saved, tmp_path / "copy"))
+    before = identity(study_of(copy))
+    content = (copy / file).read_bytes()
+    changed = content[:-1] + bytes([content[-1] ^ 1]) if file.endswith("safetensors") else content + b" "
+    (copy / file).write_bytes(changed)
+    assert identity(study_of(copy)) != before
+    (copy / file).write_bytes(content)
+    (copy / "README.md").write_text("changes nothing")
+    assert identity(study_of(copy)) == before
+
+
+def test_the_version_of_the_code_is_part_of_the_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(study_of(saved))
+    monkeypatch.setattr(carryout, "code_version", lambda: "another")
+    assert identity(study_of(saved)) != before
+
+
+@pytest.mark.parametrize("name", MEASURING)
+def test_other_code_is_another_identity(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(shutil.copytree(Path(fillerscope.__file__).parent, tmp_path / "package"))
+    before = code_version()
+    monkeypatch.setattr(carryout, "files", lambda _: package)
+    assert code_version() == before
+    with (package / name).open("a") as file:
+        file.write("# changed\n")
+    assert code_version() != before
+    assert code_version().startswith(fillerscope.__version__ + "+")
+
+
+@pytest.mark.usefixtures("no_model")
+def test_the_default_folder_is_named_by_study_and_identity(saved: Path) -> None:
+    study = study_of(saved, name="mine")
+    with pytest.raises(AssertionError, match="loaded"):
+        carry_out(study)
+    (made,) = Path("runs").iterdir()
+    assert made.name == f"mine-{digest_of(identity(study))[:10]}"
+
+
+# What is there is taken as it is
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_complete_run_needs_no_model(saved: Path, folder: Path) -> None:
+    before, listener = data(folder), Listener()
+    store = carry_out(study_of(saved), folder, listener)
+    assert listener.said == [f"{folder} is complete already: nothing to measure"]
+    assert data(store.path) == before
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_complete_run_is_opened_by_the_library(saved: Path, folder: Path, tmp_path: Path) -> None:
+    run = fillerscope.run(write_study(tmp_path / "study.yaml", saved), str(folder))
+    assert run.models == [str(saved)]
+    assert len(run.measured()) == 8
+    assert run.faults() == []
+
+
+@pytest.mark.usefixtures("no_model")
+def test_other_figures_need_no_measuring(saved: Path, folder: Path) -> None:
+    run = fillerscope.run(study_of(saved, figures=[{"name": "depth"}]), folder)
+    assert [figure.name for figure in run.study.figures] == ["depth"]
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_complete_run_is_reused_while_another_process_writes_there(saved: Path, folder: Path) -> None:
+    with RunStore.open(folder).writing():
+        carry_out(study_of(saved), folder)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_an_unfinished_run_is_left_to_the_process_that_writes_it(saved: Path, folder: Path) -> None:
+    (folder / merged_name(str(saved))).unlink()
+    with RunStore.open(folder).writing(), pytest.raises(StoreError, match="another process is writing"):
+        carry_out(study_of(saved), folder)
+
+
+@pytest.mark.usefixtures("no_model")
+def test_a_changed_study_does_not_reuse_the_folder(saved: Path, folder: Path) -> None:
+    before = data(folder)
+    with pytest.raises(StoreError, match=r"holds another study's run.*; choose another folder with --out"):
+        carry_out(study_of(saved, seed=1), folder)
+    assert data(folder) == before
+
+
+@pytest.mark.usefixtures("no_model")
+def test_shards_that_are_there_are_only_merged(saved: Path, folder: Path) -> None:
+    before = data(folder)
+    (folder / merged_name(str(saved))).unlink()
+    carry_out(study_of(saved), folder)
+    assert data(folder) == before
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 16
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda file: file.write_bytes(file.read_bytes()[:-9])])
+@pytest.mark.parametrize("index", [0, 2])
+def test_only_the_damaged_shard_is_measured_again(
+    saved: Path, folder: Path, measured_shards: list[int], damage: Callable[[Path], Any], index: int
+) -> None:
+    before = data(folder)
+    damage(folder / shard_name(str(saved), index))
+    assert len(RunStore.open(folder).verify()) == 1
+    listener = Listener()
+    store = carry_out(study_of(saved), folder, listener)
+    assert measured_shards == [index]
+    assert listener.said == ["2 of 3 shards of tiny-llama are there: going on from them"]
+    assert data(folder) == before
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip])
+@pytest.mark.usefixtures("no_model")
+def test_a_damaged_merger_is_made_again(saved: Path, folder: Path, damage: Callable[[Path], Any]) -> None:
+    before = data(folder)
+    damage(folder / merged_name(str(saved)))
+    assert carry_out(study_of(saved), folder).verify() == []
+    assert data(folder) == before
+
+
+def test_the_same_study_gives_the_same_bytes(saved: Path, finished: Path, tmp_path: Path) -> None:
+    carry_out(study_of(saved), tmp_path / "again")
+    assert data(tmp_path / "again") == data(finished)
+    manifests = [RunStore.open(folder).manifest for folder in (tmp_path / "again", finished)]
+    assert manifests[0] == manifests[1]
+
+
+# What is kept about a run
+
+
+def test_the_manifest_says_how_it_was_made(saved: Path, finished: Path) -> None:
+    manifest = RunStore.open(finished).manifest
+    assert manifest["identity"] == identity(study_of(saved))
+    assert manifest["environment"]["torch"] == torch.__version__
+    facts = manifest["models"][str(saved)]
+    assert (facts["label"], facts["template"]) == ("tiny-llama", "chat")
+    assert 0 <= facts["selfcheck"]["difference"] <= facts["selfcheck"]["tolerance"] == 1e-5
+    names = [shard_name(str(saved), index) for index in range(3)]
+    assert sorted(manifest["files"]) == sorted([*names, merged_name(str(saved))])
+
+
+def test_the_stored_study_can_be_run_again(saved: Path, finished: Path) -> None:
+    stored = Study.model_validate(RunStore.open(finished).study)
+    assert stored == study_of(saved)
+    assert identity(stored) == RunStore.open(finished).manifest["identity"]
+
+
+def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    carry_out(study_of(saved), tmp_path / "new", listener)
+    steps = [(done, total) for text, done, total in listener.stages if text == "measuring tiny-llama"]
+    assert steps[0] == (0, 40)
+    assert steps[-1] == (40, 40)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert listener.said == []
+
+
+# Several models, failures
+
+
+def test_two_models_are_measured_one_after_the_other(saved: Path, finished: Path, tmp_path: Path) -> None:
+    other = save_model(tmp_path / "other", seed=1)
+    both = study_of(saved, models=[str(saved), str(other)])
+    run = fillerscope.run(both, tmp_path / "run")
+    assert [run.label(model) for model in run.models] == ["tiny-llama", "other"]
+    files = data(tmp_path / "run")
+    assert len(files) == 8
+    alone = data(finished)
+    assert {name: files[name] for name in alone} == alone
+    assert files[merged_name(str(other))] != files[merged_name(str(saved))]
+    assert run.faults() == []
+
+
+def test_one_model_under_two_names_is_not_mixed_up(saved: Path, tmp_path: Path) -> None:
+    """Both names would make the same file name, had they not their digest."""
+    study = study_of(
+        saved, models=[{"name": f"{saved}"}, {"name": f"{saved}/", "template": "raw"}], problems={"limit": 2}
+    )
+    run = fillerscope.run(study, tmp_path / "run")
+    lengths = [len(run.measured(model)[0]["tokens"]) for model in run.models]
+    assert lengths[0] != lengths[1]
+
+
+def test_some_problems_too_long_are_counted_as_failed(finished: Path, tmp_path: Path) -> None:
+    longest = [
+        max(len(p["ids"]) for p in record["prompts"].values()) for record in fillerscope.open_run(finished).records()
+    ]
+    context = sorted(longest)[4]
+    run = fillerscope.run(study_of(save_model(tmp_path / "short", max_position_embeddings=context)), tmp_path / "run")
+    records = run.records()
+    assert [record["number"] for record in records] == list(range(8))
+    failed = [record["number"] for record in records if record["status"] == "failed"]
+    assert failed == [number for number, tokens in enumerate(longest) if tokens > context]
+    assert len(failed) == 3
+    assert run.faults() == []
+    for name in run.conditions:
+        assert len(run.summary("entropy", name)) == 5
+        assert run.profile(name, view="whole").problems == 5
+        assert run.profile(name, view="whole").count.max() == 5
+
+
+def test_a_shard_in_which_all_fail_does_not_stop_the_rest(saved: Path, tmp_path: Path) -> None:
+    problems = load_problems(study_of(saved).problems)[:5]
+    rows = [{"id": p.id, "question": p.question * (40 if n < 2 else 1)} for n, p in enumerate(problems)]
+    (tmp_path / "p.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    study = study_of(saved, problems={"source": str(tmp_path / "p.jsonl")}, batch={"shard": 2, "tokens": 512})
+    run = fillerscope.run(study, tmp_path / "run")
+    assert [record["status"] for record in run.records()] == ["failed", "failed", "ok", "ok", "ok"]
+    assert run.faults() == []
+    assert run.profile("mless").count.max() == 3
+    assert run.store.verify() == []
+
+
+def test_where_all_problems_fail_one_line_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_of(save_model(tmp_path / "short", max_position_embeddings=60))
+    message = r"^none of the 8 problems could be measured; the first says: \d+ tokens, and the model takes 60\b[^\n]*$"
+    with pytest.raises(ProblemError, match=message):
+        carry_out(study, tmp_path / "run")
+    monkeypatch.setattr(local, "load_folder", lambda *_: pytest.fail("measured again, in vain"))
+    with pytest.raises(ProblemError, match=message):
+        carry_out(study, tmp_path / "run")
+
+
+def test_nothing_is_made_before_model_and_problems_are_found(saved: Path, tmp_path: Path) -> None:
+    for changes, error in (
+        ({"models": [str(tmp_path / "nowhere")]}, ModelError),
+        ({"problems": {"source": str(tmp_path / "nothing.jsonl")}}, ProblemError),
+    ):
+        with pytest.raises(error):
+            carry_out(Study.model_validate(settings(saved, **changes)), tmp_path / "run")
+        assert not (tmp_path / "run").exists()

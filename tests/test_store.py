@@ -1,0 +1,461 @@
+"""The run folder: whole files or none, damage that is found, and one writer at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fillerscope.errors import StoreError
+from fillerscope.store import Part, RunStore, merged_name, shard_name, slug
+
+IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
+STUDY = {"name": "tiny", "figures": []}
+NAME = "shards/tiny/00000.safetensors"
+PART = Part(
+    {
+        "none/whole/mean": np.linspace(0, 1, 24).reshape(2, 3, 4),
+        "none/whole/count": np.arange(4, dtype=np.int64)[None, None],
+        "none/heads": np.array([[0.5, np.nan]], dtype=np.float32),
+    },
+    [{"number": 0, "id": "a", "status": "ok"}, {"number": 1, "id": "\u00e9", "status": "failed", "error": "x"}],
+)
+OTHER = Part({"x": np.ones(5)}, [{"number": 2}])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / "one"
+
+
+@pytest.fixture
+def store(path: Path) -> RunStore:
+    return RunStore.create(path, IDENTITY, STUDY)
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def refused(message: str):
+    """A StoreError of one line."""
+    return pytest.raises(StoreError, match=rf"^[^\n]*{message}[^\n]*$")
+
+
+def assert_same(found: Part, expected: Part) -> None:
+    assert found.records == expected.records
+    assert found.arrays.keys() == expected.arrays.keys()
+    for key, array in expected.arrays.items():
+        assert found.arrays[key].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[key], array)
+
+
+def test_what_is_put_comes_back(store: RunStore) -> None:
+    assert not store.has(NAME)
+    store.put(NAME, PART)
+    for reader in (store, RunStore.open(store.path)):
+        assert reader.has(NAME)
+        assert reader.is_sound(NAME)
+        assert_same(reader.get(NAME), PART)
+    assert_same(store.get(NAME, ["none/heads"]), Part({"none/heads": PART.arrays["none/heads"]}, PART.records))
+
+
+def test_an_array_that_is_a_view_of_another_comes_back(store: RunStore) -> None:
+    """safetensors writes the memory behind an array: a transposed one must not come back scrambled."""
+    part = Part({"t": np.arange(6.0).reshape(2, 3).T, "s": np.arange(10)[::2]}, [])
+    store.put(NAME, part)
+    assert_same(store.get(NAME), part)
+
+
+def test_a_shard_without_measured_problems_has_records_alone(store: RunStore) -> None:
+    part = Part({}, [{"number": 0, "status": "failed", "error": "too long"}])
+    store.put(NAME, part)
+    assert_same(RunStore.open(store.path).get(NAME), part)
+
+
+def test_the_same_part_is_the_same_bytes(store: RunStore) -> None:
+    store.put(NAME, PART)
+    backwards = Part(dict(reversed(PART.arrays.items())), [dict(reversed(r.items())) for r in PART.records])
+    store.put("shards/tiny/00001.safetensors", backwards)
+    entries = store.manifest["files"]
+    assert entries[NAME] == entries["shards/tiny/00001.safetensors"]
+
+
+def test_a_run_that_is_there_is_opened_as_it_is(store: RunStore) -> None:
+    store.put(NAME, PART)
+    store.note("environment", {"torch": "1"})
+    before = everything(store.path)
+    again = RunStore.create(store.path, json.loads(json.dumps(IDENTITY)), STUDY)
+    assert again.has(NAME)
+    assert again.manifest["environment"] == {"torch": "1"}
+    assert again.study == STUDY
+    assert everything(store.path) == before
+
+
+def test_figures_asked_for_later_are_taken_up(store: RunStore) -> None:
+    """Figures are not part of the identity, so the same folder is used; it must not keep the old wishes."""
+    store.put(NAME, PART)
+    changed = STUDY | {"figures": [{"name": "depth"}]}
+    assert RunStore.create(store.path, IDENTITY, changed).study == changed
+    assert_same(RunStore.open(store.path).get(NAME), PART)
+
+
+# What can be wrong with a file, and what is said about it
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+DAMAGE = {"sha256": flip, "bytes, expected": cut, "missing": Path.unlink}
+
+
+@pytest.mark.parametrize("said", DAMAGE)
+def test_verify_names_what_is_damaged(store: RunStore, said: str) -> None:
+    store.put(NAME, PART)
+    store.put("merged/tiny.safetensors", OTHER)
+    assert store.verify() == []
+    DAMAGE[said](store.path / NAME)
+    (line,) = RunStore.open(store.path).verify()
+    assert line.startswith(f"{NAME}: ")
+    assert said in line
+    assert not store.is_sound(NAME)
+    assert store.is_sound("merged/tiny.safetensors")
+
+
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+def test_reading_what_is_cut_short_or_gone_is_refused(store: RunStore, damage) -> None:
+    store.put(NAME, PART)
+    damage(store.path / NAME)
+    assert not store.has(NAME)
+    with refused("00000.safetensors is missing or cut short; run the study again to mend it"):
+        store.get(NAME)
+
+
+def test_no_damage_to_a_header_gives_anything_but_one_line(store: RunStore) -> None:
+    """Every byte of the header in turn: the file is read, wrongly perhaps, or refused; never a traceback."""
+    store.put(NAME, PART)
+    whole = (store.path / NAME).read_bytes()
+    end = 8 + int.from_bytes(whole[:8], "little")
+    refusals = 0
+    for place in range(end):
+        data = bytearray(whole)
+        data[place] ^= 64 if place % 2 else 1
+        (store.path / NAME).write_bytes(data)
+        assert not store.is_sound(NAME)
+        try:
+            store.get(NAME)
+        except StoreError as error:
+            assert "is damaged" in str(error)  # noqa: PT017
+            assert "\n" not in str(error)  # noqa: PT017
+            refusals += 1
+    assert refusals > end / 2  # most of a header matters
+
+
+def test_a_damaged_manifest_is_refused(store: RunStore) -> None:
+    (store.path / "manifest.json").write_text('{"format": 1,')
+    with refused(r"manifest\.json cannot be read .*; remove .* and run again"):
+        RunStore.open(store.path)
+
+
+def test_a_run_of_another_format_is_refused(store: RunStore) -> None:
+    store.note("format", 2)
+    with refused("was written by another version of fillerscope"):
+        RunStore.open(store.path)
+
+
+@pytest.mark.parametrize("left", [None, b"{", b"\xff"])
+def test_a_lost_study_is_told_and_mended_by_running_again(store: RunStore, left: bytes | None) -> None:
+    (store.path / "study.json").unlink() if left is None else (store.path / "study.json").write_bytes(left)
+    with refused(r"study\.json cannot be read .*; run the study again"):
+        _ = store.study
+    assert RunStore.create(store.path, IDENTITY, STUDY).study == STUDY
+
+
+# Folders that are not ours
+
+
+def test_there_must_be_a_run_to_open(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for nothing in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        with refused(r"no run at .*: it has no manifest\.json; `fillerscope run` makes one"):
+            RunStore.open(nothing)
+
+
+@pytest.mark.parametrize("manifest", ["[]", "null", '"text"', '{"name": "an extension"}', '{"format": 1}'])
+def test_somebody_elses_manifest_is_refused_and_kept(path: Path, manifest: str) -> None:
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text(manifest)
+    before = everything(path)
+    for use in (lambda: RunStore.open(path), lambda: RunStore.create(path, IDENTITY, STUDY)):
+        with refused("is not a fillerscope run"):
+            use()
+    assert everything(path) == before
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "study.json", "sub/deep.txt", ".hidden"])
+def test_a_folder_with_other_things_is_refused_and_kept(path: Path, name: str) -> None:
+    (path / name).parent.mkdir(parents=True)
+    (path / name).write_text("precious")
+    with refused("exists and is not a fillerscope run; choose another folder with --out"):
+        RunStore.create(path, IDENTITY, STUDY)
+    assert everything(path) == {name: b"precious"}
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_and_kept(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("precious")
+    with refused("exists and is not a fillerscope run; choose another folder with --out"):
+        RunStore.create(path, IDENTITY, STUDY)
+    with refused("cannot write to .*: Not a directory; choose another folder with --out"):
+        RunStore.create(path / "below", IDENTITY, STUDY)
+    assert path.read_text() == "precious"
+
+
+def test_an_empty_folder_is_welcome(path: Path) -> None:
+    path.mkdir(parents=True)
+    assert RunStore.create(path, IDENTITY, STUDY).study == STUDY
+
+
+def test_the_run_of_another_identity_is_refused_and_kept(store: RunStore) -> None:
+    store.put(NAME, PART)
+    before = everything(store.path)
+    with refused("holds another study's run.*; choose another folder with --out"):
+        RunStore.create(store.path, {**IDENTITY, "study": {"seed": 1}}, STUDY)
+    assert everything(store.path) == before
+
+
+# Kills and faults
+
+
+def test_what_a_kill_leaves_behind_is_written_over(path: Path) -> None:
+    path.mkdir(parents=True)
+    (path / "lock").touch()
+    (path / ".manifest.json.tmp").write_bytes(b'{"form')
+    store = RunStore.create(path, IDENTITY, STUDY)
+    (path / "shards" / "tiny").mkdir(parents=True)
+    (path / "shards" / "tiny" / ".00000.safetensors.tmp").write_bytes(b"half")
+    assert not store.has(NAME)
+    store.put(NAME, PART)
+    assert_same(RunStore.open(path).get(NAME), PART)
+    assert not list(path.rglob(".*.tmp"))
+
+
+def test_a_file_that_is_there_but_not_in_the_manifest_does_not_count(store: RunStore) -> None:
+    """Killed between the two renames: nobody vouches for the file."""
+    (store.path / "shards" / "tiny").mkdir(parents=True)
+    (store.path / NAME).write_bytes(b"whole, perhaps")
+    assert not store.has(NAME)
+    assert not store.is_sound(NAME)
+    store.put(NAME, PART)
+    assert_same(store.get(NAME), PART)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_fault_on_the_way_leaves_the_old_file_and_no_half_one(store: RunStore, monkeypatch, step: str) -> None:
+    store.put(NAME, PART)
+    before = everything(store.path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, step, fail)
+    with refused("cannot write to .*: Input/output error; choose another folder with --out"):
+        store.put(NAME, OTHER)
+    assert everything(store.path) == before
+    assert_same(RunStore.open(store.path).get(NAME), PART)
+
+
+def test_files_are_synced_before_they_get_their_name(store: RunStore, monkeypatch) -> None:
+    steps = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_sync(fd: int) -> None:
+        steps.append(("sync", Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        fsync(fd)
+
+    def note_replace(source: Path, target: Path) -> None:
+        steps.append(("rename", Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    store.put(NAME, PART)
+    shard = Path(NAME).name
+    assert steps == [
+        ("sync", f".{shard}.tmp"),
+        ("rename", shard),
+        ("sync", "tiny"),
+        ("sync", ".manifest.json.tmp"),
+        ("rename", "manifest.json"),
+        ("sync", store.path.name),
+    ]
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[object]:
+    """A file system of its own: `mount(kilobytes)` makes it, `mount(readonly=True)` seals it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def make(kilobytes: int = 0, readonly: bool = False) -> Path:
+        options = "remount,ro" if readonly else f"size={kilobytes}k"
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            pytest.skip("there is no mount command here")
+        if done.returncode:
+            pytest.skip(f"a disk of its own cannot be mounted here: {done.stderr.strip()}")
+        return place
+
+    yield make
+    if place.is_mount():
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(mount) -> None:
+    path = mount(256) / "run"
+    store = RunStore.create(path, IDENTITY, STUDY)
+    store.put(NAME, PART)
+    before = everything(path)
+    large = Part({"x": np.zeros(100_000)}, [])
+    for name in ("shards/tiny/00001.safetensors", NAME):
+        with refused("no space left at .*; free some and run again, it goes on from here"):
+            store.put(name, large)
+        assert everything(path) == before
+    store = RunStore.open(path)
+    store.put("shards/tiny/00001.safetensors", OTHER)  # what does fit still goes in
+    assert store.verify() == []
+    assert_same(store.get(NAME), PART)
+
+
+def test_a_disk_that_fills_up_anywhere_leaves_a_run_that_goes_on(mount) -> None:
+    """Whatever the last free kilobytes are used up by: manifest, study, lock or shard."""
+    disk = mount(64)
+    for free in range(0, 44, 4):
+        (disk / "ballast").write_bytes(b"")
+        stat = os.statvfs(disk)
+        (disk / "ballast").write_bytes(bytes(stat.f_bavail * stat.f_frsize - free * 1024))
+        path = disk / f"run{free}"
+        try:
+            RunStore.create(path, IDENTITY, STUDY).put(NAME, PART)
+        except StoreError as error:
+            assert "no space left" in str(error)  # noqa: PT017
+        assert not list(disk.rglob(".*.tmp"))
+        (disk / "ballast").write_bytes(b"")
+        store = RunStore.create(path, IDENTITY, STUDY)
+        store.put(NAME, PART)
+        assert store.verify() == []
+        assert_same(store.get(NAME), PART)
+        subprocess.run(["rm", "-r", str(path)], check=True)
+
+
+def test_a_read_only_disk_is_one_line_and_can_be_read(mount) -> None:
+    disk = mount(256)
+    store = RunStore.create(disk / "run", IDENTITY, STUDY)
+    store.put(NAME, PART)
+    mount(readonly=True)
+    unwritable = "cannot write to .*: Read-only file system; choose another folder with --out"
+    with refused(unwritable):
+        RunStore.create(disk / "another", IDENTITY, STUDY)
+    store = RunStore.create(disk / "run", IDENTITY, STUDY)
+    assert_same(store.get(NAME), PART)
+    assert store.verify() == []
+    with refused(unwritable), store.writing():
+        pytest.fail("a pen on a read-only disk")
+    with refused(unwritable):
+        store.put(NAME, OTHER)
+
+
+# One writer at a time
+
+HOLD = """
+import sys
+from pathlib import Path
+from fillerscope.store import RunStore
+with RunStore.open(Path(sys.argv[1])).writing():
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_another_process_that_writes_is_respected_until_it_dies(store: RunStore) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(store.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with refused("another process is writing .*; wait for it, or stop it"), store.writing():
+            pytest.fail("two writers")
+        with refused("another process is writing"):  # figures changed: the study would be written
+            RunStore.create(store.path, IDENTITY, STUDY | {"figures": [{"name": "depth"}]})
+        assert RunStore.create(store.path, IDENTITY, STUDY).study == STUDY  # reading needs no pen
+        other.kill()
+    with store.writing():
+        store.put(NAME, PART)
+
+
+def test_a_writer_sees_what_others_wrote_before_it(path: Path) -> None:
+    first, second = (RunStore.create(path, IDENTITY, STUDY) for _ in range(2))
+    with first.writing():
+        first.put(NAME, PART)
+    with second.writing():
+        assert second.has(NAME)
+        second.put("shards/tiny/00001.safetensors", OTHER)
+    assert set(RunStore.open(path).manifest["files"]) == {NAME, "shards/tiny/00001.safetensors"}
+
+
+def test_two_that_begin_at_once_do_not_mix(path: Path, monkeypatch) -> None:
+    """The second one comes while the first is writing the manifest that makes the folder a run."""
+    fsync, second = os.fsync, []
+
+    def begin_again(fd: int) -> None:
+        fsync(fd)
+        monkeypatch.setattr(os, "fsync", fsync)
+        with refused("another process is writing .*; wait for it, or stop it"):
+            RunStore.create(path, IDENTITY, STUDY)
+        second.append("refused")
+
+    monkeypatch.setattr(os, "fsync", begin_again)
+    assert RunStore.create(path, IDENTITY, STUDY).study == STUDY
+    assert second == ["refused"]
+
+
+def test_the_pen_is_free_again_after_an_error(store: RunStore) -> None:
+    with pytest.raises(KeyboardInterrupt), store.writing():
+        raise KeyboardInterrupt
+    with store.writing():
+        pass
+
+
+# Names of files
+
+
+def test_names_of_catalogue_models_are_plain() -> None:
+    assert shard_name("smollm2-135m", 3) == "shards/smollm2-135m/00003.safetensors"
+    assert merged_name("qwen2.5-coder-1.5b") == "merged/qwen2.5-coder-1.5b.safetensors"
+
+
+def test_different_models_never_share_files() -> None:
+    long = ["x" * 300 + "/m", "y" * 300 + "/m"]
+    names = ["a/b", "a_b", "./a/b", "a b", "a//b", "../a/b", "\u00e9", "\u00e8", ".", *long]
+    slugs = [slug(name) for name in names]
+    assert len(set(slugs)) == len(names)
+    for made in slugs:
+        assert made.isascii()
+        assert not set(made) & set("/\\ :")
+        assert 0 < len(made) < 100
+        assert not made.startswith(".")
