@@ -95,6 +95,7 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
         ],
         "device": device.split(":")[0],
         "code": code_version(),
+        "libraries": {name: version(name) for name in ("torch", "transformers")},
     }
 
 

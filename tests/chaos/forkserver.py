@@ -55,6 +55,7 @@ def serve() -> None:
 
 def _live(request: dict[str, Any]) -> None:
     """The whole life of a child."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
     code: Any = 70
     try:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
