@@ -459,3 +459,29 @@ def test_different_models_never_share_files() -> None:
         assert not set(made) & set("/\\ :")
         assert 0 < len(made) < 100
         assert not made.startswith(".")
+
+
+def test_a_flipped_byte_is_not_read(store: RunStore) -> None:
+    store.put(NAME, PART)
+    flip(store.path / NAME)
+    with refused("sha256 .* expected .*; the file is damaged: remove it and run the study again"):
+        RunStore.open(store.path).get(NAME)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": []},
+        {"files": {"x": 3}},
+        {"files": {"x": {"bytes": 1}}},
+        {"files": {"../x": {"bytes": 1, "sha256": ""}}},
+        {"files": {"/etc/x": {"bytes": 1, "sha256": ""}}},
+        {"identity": 5},
+        {"models": [1]},
+        {"models": {"a": 1}},
+    ],
+)
+def test_an_edited_manifest_is_called_damaged(store: RunStore, change: dict[str, object]) -> None:
+    (store.path / "manifest.json").write_text(json.dumps(store.manifest | change))
+    with refused("manifest.json is damaged; remove .* and run again"):
+        RunStore.open(store.path)

@@ -305,3 +305,12 @@ def test_ready_made_conditions_are_what_was_published(name: str) -> None:
     }
     assert PRESETS[name] == expected[name]
     assert PRESETS[name].position == "before_question"
+
+
+def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    path = tmp_path / "study.yaml"
+    path.write_text("\n".join(levels))
+    with pytest.raises(StudyError, match=r"study\.yaml:1: not a study: it has over 100000 parts"):
+        Study.load(path)

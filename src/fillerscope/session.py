@@ -95,10 +95,11 @@ def profile_text(
     from fillerscope.models.loading import load_model
     from fillerscope.profiling import attention_profile, top_tokens
 
+    text = _text_of(text)
     with Reporter(json) as reporter:
         loaded = load_model(model, device=device, progress=reporter.stage, accept_licence=accept_licence)
         reporter.stage("measuring", 0, None)
-        profile = attention_profile(loaded.model, loaded.tokenizer, [_text_of(text)], queries)
+        profile = attention_profile(loaded.model, loaded.tokenizer, [text], queries)
     rows = top_tokens(profile, layer, head, top)
     if out is not None:
         _write_profile(profile, out)

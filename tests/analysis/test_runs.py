@@ -147,3 +147,11 @@ def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:
         "tiny-a: 12 problems under none, 11 were measured",
         "tiny-a: 12 problems under random, 11 were measured",
     ]
+
+
+def test_a_study_edited_after_the_run_is_found(tmp_path: Path) -> None:
+    run = Synthetic().build(tmp_path / "run")
+    run.store.manifest["identity"]["study"] = run.study.measured()
+    assert run.faults() == []
+    run.store.manifest["identity"]["study"]["seed"] = 7
+    assert run.faults() == ["study.json: it is not the study that was measured"]

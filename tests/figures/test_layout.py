@@ -148,6 +148,13 @@ def test_six_conditions(tmp_path: Path, name: str) -> None:
         assert len(figure.axes) == 7
 
 
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_head_maps_in_an_unfinished_row(tmp_path: Path, count: int) -> None:
+    figure = draw(Synthetic(conditions=SIX[: count + 1], problems=6).build(tmp_path / "run"), "headmap").figure
+    assert complaints(figure) == []
+    assert len(figure.axes) == count + 1  # and the colour bar
+
+
 @pytest.mark.parametrize("name", ["headmap", "depth"])
 def test_one_filler_alone(tmp_path: Path, name: str) -> None:
     run = Synthetic(conditions=(NONE, SIX[4]), problems=6).build(tmp_path / "run")
