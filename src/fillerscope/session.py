@@ -69,8 +69,7 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
     if changes.get("band") not in ("interval", "sd"):
         raise FigureError(f"--band takes interval or sd, not {changes['band']!r}")
     run = open_run(path)
-    if not run.fillers:
-        raise FigureError("this run has no condition with filler; add one to the study, such as mless")
+    run.needed_fillers()
     strict = bool(names) or any(changes[key] for key in ("models", "conditions", "layers", "heads", "queries"))
     _report_figures(run, *_draw(run, names or names_for(run), changes, out, json, strict), json)
 
@@ -79,9 +78,7 @@ def show_heads(
     path: Path, condition: str | None, by: str, top: int, queries: str, model: str | None, json: bool
 ) -> None:
     run = open_run(path)
-    if condition is None and not run.fillers:
-        raise FigureError("this run has no condition with filler; add one to the study, such as mless")
-    table = head_table(run, condition or run.fillers[0], queries, model)
+    table = head_table(run, condition or run.needed_fillers()[0], queries, model)
     if json:
         show.print_json(show.head_records(table, by, top))
     else:

@@ -63,6 +63,12 @@ class Run:
         """The conditions that are not the baseline."""
         return [name for name in self.conditions if name != "none"]
 
+    def needed_fillers(self) -> list[str]:
+        """The same, for whatever is about nothing else."""
+        if not self.fillers:
+            raise FigureError("this run has no condition with filler; add one to the study, such as mless")
+        return self.fillers
+
     def condition(self, name: str) -> Condition:
         for condition in self.study.conditions:
             if condition.name == name:

@@ -56,9 +56,7 @@ class Request:
     def fillers(self, run: Run) -> list[str]:
         if self.conditions and set(self.conditions) == {"none"}:
             raise FigureError("`none` is what the others are compared with; name a condition with filler")
-        names = [name for name in self.conditions if name != "none"] or run.fillers
-        if not names:
-            raise FigureError("this run has no condition with filler; add one to the study, such as mless")
+        names = [name for name in self.conditions if name != "none"] or run.needed_fillers()
         return [run.condition(name).name for name in names]
 
     def skips_first(self, run: Run, index: int = 0) -> bool:
