@@ -464,7 +464,7 @@ def test_different_models_never_share_files() -> None:
 def test_a_flipped_byte_is_not_read(store: RunStore) -> None:
     store.put(NAME, PART)
     flip(store.path / NAME)
-    with refused("sha256 .* expected .*; the file is damaged: remove it and run the study again"):
+    with refused("sha256 .* expected .*; the file is damaged; run the study again to mend it"):
         RunStore.open(store.path).get(NAME)
 
 

@@ -12,7 +12,7 @@ from fillerscope.capture.attention import GROUPS, capturing, record
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
-from fillerscope.models.structure import text_config
+from fillerscope.models.structure import context_length
 from fillerscope.prompts import token_texts
 from fillerscope.reducers import Moments
 from fillerscope.runner import batches, stack_profiles
@@ -59,7 +59,7 @@ def _encoded(texts: Sequence[str], tokenizer: Any, model: Any) -> list[list[int]
     if not ids or min(len(tokens) for tokens in ids) < 2:
         raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
     longest = max(len(tokens) for tokens in ids)
-    context = getattr(text_config(model), "max_position_embeddings", None)
+    context = context_length(model)
     if context is not None and longest > context:
         raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
     return ids

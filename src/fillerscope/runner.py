@@ -17,7 +17,7 @@ from fillerscope.capture.attention import TextAttention, record
 from fillerscope.errors import PromptError
 from fillerscope.headsummary import summarise
 from fillerscope.models.loading import LoadedModel
-from fillerscope.models.structure import text_config
+from fillerscope.models.structure import context_length
 from fillerscope.problem import Problem
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
 from fillerscope.reducers import Moments
@@ -73,7 +73,7 @@ def run_shard(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker
 
 def prepare(study: Study, maker: PromptMaker, model: LoadedModel, number: int, problem: Problem) -> Prepared:
     """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
-    context = getattr(text_config(model.model), "max_position_embeddings", None)
+    context = context_length(model.model)
     if context is not None and len(problem.question) > LONGEST_TOKEN * context:
         return Prepared(
             number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"

@@ -133,7 +133,7 @@ class RunStore:
         if not self.has(name):
             raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
         if name not in self._trusted and (fault := self._fault(name)):
-            raise StoreError(f"{self.path}: {fault}; the file is damaged: remove it and run the study again")
+            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to mend it")
         self._trusted.add(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from fillerscope.capture import blocks
-from fillerscope.capture.attention import capturing, observe, record, row_groups
+from fillerscope.capture.attention import GROUPS, capturing, observe, record, row_groups
 from fillerscope.errors import CaptureError
 from fillerscope.models.structure import decoder_of
+from fillerscope.study import QUERIES
 from tiny import tiny_model
 
 FAMILIES = (
@@ -160,3 +161,7 @@ def test_dropout_is_refused():
     model = tiny_model("llama", attention_dropout=0.5).train()
     with capturing(model), pytest.raises(CaptureError, match=r"model\.eval"):
         record(model, [[3, 4, 5]], [np.ones(3, bool)])
+
+
+def test_groups_are_in_the_order_in_which_studies_name_queries():
+    assert GROUPS == QUERIES

@@ -11,7 +11,6 @@ from fillerscope.analysis.runs import Run
 from fillerscope.stats import ratio_interval, sample_interval
 
 Floats = NDArray[np.float64]
-MEASURES = ("mass", "lambda", "drop")
 
 
 @dataclass(frozen=True)

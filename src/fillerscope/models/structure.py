@@ -32,6 +32,11 @@ def head_count(model: nn.Module) -> int:
     return int(text_config(model).num_attention_heads)
 
 
+def context_length(model: nn.Module) -> int | None:
+    """How many tokens the model takes; None where its config does not say."""
+    return getattr(text_config(model), "max_position_embeddings", None)
+
+
 def decoder_of(model: nn.Module) -> nn.Module:
     """The stack whose forward gives hidden states, without the head that makes logits of them."""
     decoder = cast(Any, model).get_decoder()
