@@ -1,6 +1,8 @@
-"""Intervals against scipy, their coverage by simulation, and whether a ranking repeats itself."""
+"""Intervals and tests against scipy and statsmodels, their coverage by simulation, rankings that repeat themselves."""
 
 from __future__ import annotations
+
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -8,8 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats as reference
+from scipy.special import gammaln, ndtr, xlogy
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
 
-from fillerscope.stats import mean_interval, rank_correlation, ratio_interval, sample_interval, split_half
+from fillerscope import stats
+from fillerscope.stats import (
+    accuracy_interval,
+    holm,
+    mcnemar_exact,
+    mean_interval,
+    paired_interval,
+    pass_at_k,
+    permutation_test,
+    rank_correlation,
+    ratio_interval,
+    sample_interval,
+    split_half,
+    wilson_interval,
+)
 
 Floats = NDArray[np.float64]
 
@@ -199,3 +219,355 @@ def test_rank_correlation_sees_the_order_alone() -> None:
     assert rank_correlation(a, np.exp(3 * a)) == pytest.approx(1)
     assert rank_correlation(a, -(a**3)) == pytest.approx(-1)
     assert np.isnan(rank_correlation(a, np.append(a[1:], np.nan)))
+
+
+def seeded(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_the_interval_of_a_share_is_wilsons(level: float) -> None:
+    successes, n = np.array([0, 1, 15, 29, 30, 123]), np.array([30, 30, 30, 30, 30, 456])
+    expected = proportion_confint(successes, n, 1 - level, method="wilson")
+    np.testing.assert_allclose(wilson_interval(successes, n, level), expected, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_share_of_nothing_has_no_interval() -> None:
+    low, high = wilson_interval([0, 1], [0, 2])
+    np.testing.assert_array_equal(np.isnan([low, high]), [[True, False], [True, False]])
+    assert np.isnan(wilson_interval(0, 0)).all()
+
+
+@pytest.mark.parametrize("n", [30, 100, 500])
+def test_wilsons_interval_covers_as_often_as_it_says_on_average_over_shares(n: int) -> None:
+    shares = np.linspace(0.05, 0.95, 901)[:, None]
+    low, high = wilson_interval(np.arange(n + 1), np.full(n + 1, n))
+    covered = (reference.binom.pmf(np.arange(n + 1), n, shares) * ((low <= shares) & (shares <= high))).sum(axis=1)
+    assert 0.94 < covered.mean() < 0.96
+
+
+discordant = st.integers(0, 60)
+
+
+@settings(deadline=None)
+@given(gained=discordant, lost=discordant)
+def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs(gained: int, lost: int) -> None:
+    p = mcnemar_exact([gained, lost], [lost, gained])
+    assert p[0] == p[1]
+    assert p[0] == pytest.approx(mcnemar([[7, gained], [lost, 3]], exact=True).pvalue if gained + lost else 1)
+    if gained + lost:
+        assert p[0] == pytest.approx(reference.binomtest(gained, gained + lost).pvalue)
+
+
+def test_mcnemar_takes_many_pairs_and_none() -> None:
+    expected = [reference.binomtest(50_600, 100_000).pvalue, 2.0**-999, 1, 1]
+    np.testing.assert_allclose(mcnemar_exact([50_600, 1000, 0, 8], [49_400, 0, 0, 8]), expected, rtol=1e-9)
+
+
+def every_flip(differences: Floats) -> float:
+    """The p of the sign-flip test from all patterns, with ties told by nine decimals."""
+    sums = np.array([np.dot(signs, differences) for signs in product((-1, 1), repeat=len(differences))])
+    return float((np.abs(sums.round(9)) >= abs(differences.sum().round(9))).mean())
+
+
+sixteenths = st.integers(-16, 16).map(lambda step: step / 16)
+tenths_apart = st.tuples(st.integers(0, 10), st.integers(0, 10)).map(lambda pair: pair[0] / 10 - pair[1] / 10)
+no_common_step = st.tuples(st.integers(-3, 3), st.integers(-3, 3)).map(lambda pair: pair[0] + pair[1] * 2**0.5)
+
+
+@settings(deadline=None)
+@given(st.one_of(st.lists(values, min_size=1, max_size=9) for values in (sixteenths, tenths_apart, no_common_step)))
+def test_few_differences_are_flipped_in_every_way(drawn: list[float]) -> None:
+    differences = np.array(drawn)
+    p = permutation_test(differences, seeded())
+    assert p == pytest.approx(every_flip(differences))
+    assert p == pytest.approx(permutation_test(-0.37 * differences, seeded(1)))
+
+
+def test_a_permutation_test_of_right_and_wrong_is_mcnemars() -> None:
+    for gained, lost, same in ((3, 0, 5), (9, 2, 0), (40, 25, 300), (700, 600, 10)):
+        differences = np.repeat([1, -1, 0], [gained, lost, same])
+        assert permutation_test(differences, seeded()) == pytest.approx(float(mcnemar_exact(gained, lost)), rel=1e-9)
+
+
+def test_a_common_step_makes_the_permutation_test_exact_for_many() -> None:
+    differences = seeded(1).choice([-3, -2, 0, 2, 3, 5], 40) / 16
+    p = permutation_test(differences, seeded())
+    assert p == permutation_test([*differences, 0.1 + 0.2 - 0.3], seeded(1), draws=1)  # rounding is no difference
+    flips = seeded(2).choice([-1, 1], (400_000, 40)) @ (16 * differences)
+    assert p == pytest.approx((np.abs(flips) >= abs(16 * differences.sum())).mean(), abs=0.001)
+
+
+def test_differences_without_a_common_step_are_flipped_at_random() -> None:
+    differences = draws(60, seed=3) + 0.25
+    expected = reference.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=40_000, rng=seeded(4)
+    )
+    p = permutation_test(differences, seeded(5), draws=40_000)
+    assert p == pytest.approx(expected.pvalue, abs=0.006)
+    assert 0.01 < p < 0.2
+    assert permutation_test(differences, seeded(5), draws=500) != permutation_test(differences, seeded(6), draws=500)
+
+
+def test_a_random_flip_counts_what_was_observed() -> None:
+    assert permutation_test(1 + draws(200, seed=6) ** 2, seeded(), draws=99) == 1 / 100
+
+
+def test_random_flips_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    differences = draws(50, seed=3) + 0.1
+    whole = permutation_test(differences, seeded(), draws=20_000)
+    monkeypatch.setattr(stats, "BLOCK", 7000)
+    assert permutation_test(differences, seeded(), draws=20_000) == pytest.approx(whole, abs=0.02)
+    assert permutation_test(differences[:8], seeded()) == pytest.approx(every_flip(differences[:8]))
+
+
+def test_no_difference_is_no_evidence_and_no_data_is_no_answer() -> None:
+    assert permutation_test(np.zeros(5), seeded()) == 1
+    assert np.isnan(permutation_test([], seeded()))
+    assert np.isnan(permutation_test([1.0, np.nan], seeded()))
+
+
+def answered_twice(
+    replications: int, n: int, samples: int, gain: float, concentration: float, shared: float, seed: int
+) -> Floats:
+    """Differences of means of samples: two beta-distributed chances a problem, alike for a share of problems."""
+    generator, grid = seeded(seed), np.linspace(0, 1, 4001)[1:-1]
+    rank = generator.random((replications, n))
+    other = np.where(generator.random(rank.shape) < shared, rank, generator.random(rank.shape))
+    means, found = (0.5, 0.5 + gain), []
+    for mean, place in zip(means, (rank, other), strict=True):
+        chances = np.interp(place, grid, reference.beta.ppf(grid, mean * concentration, (1 - mean) * concentration))
+        found.append(generator.binomial(samples, chances) / samples)
+    return found[1] - found[0]
+
+
+@pytest.mark.parametrize(("n", "samples", "lowest"), [(30, 4, 0.03), (30, 16, 0.04), (100, 4, 0.04), (500, 4, 0.04)])
+def test_the_permutation_test_rejects_as_many_true_nulls_as_it_says(n: int, samples: int, lowest: float) -> None:
+    """Thirty differences in steps of a quarter have few sums: an exact test of them rejects fewer."""
+    differences = answered_twice(4000, n, samples, 0.0, 1.0, 0.5, seed=n)
+    p = np.array([permutation_test(row, seeded()) for row in differences])
+    assert lowest < (p <= 0.05).mean() < 0.06
+
+
+@pytest.mark.parametrize("discordance", [0.1, 0.2, 0.4])
+@pytest.mark.parametrize("n", [30, 100, 500])
+def test_mcnemars_test_rejects_no_more_true_nulls_than_it_says(n: int, discordance: float) -> None:
+    """An exact test of few discordant pairs rejects fewer than one in twenty; with many it comes near."""
+    pairs = seeded(n).binomial(n, discordance, 20_000)
+    gained = seeded(n + 1).binomial(pairs, 0.5)
+    rejected = (mcnemar_exact(gained, pairs - gained) <= 0.05).mean()
+    assert rejected < 0.05
+    assert rejected > (0.03 if n * discordance >= 40 else 0.0)
+
+
+def tables(n: int) -> NDArray[np.int64]:
+    """Every number of gained and lost problems among n."""
+    return np.array([(gained, lost) for gained in range(n + 1) for lost in range(n + 1 - gained)])
+
+
+def graded(table: NDArray[np.int64], n: int) -> Floats:
+    """The differences of right and wrong that a table of gained and lost stands for."""
+    place, gained, changed = np.arange(n), table[:, :1], table.sum(axis=1, keepdims=True)
+    return np.where(place < gained, 1.0, np.where(place < changed, -1.0, 0.0))
+
+
+def chances(table: NDArray[np.int64], n: int, discordance: float, difference: float) -> Floats:
+    counts = np.column_stack([table, n - table.sum(axis=1)])
+    shares = np.array([discordance + difference, discordance - difference, 2 - 2 * discordance]) / 2
+    return np.exp(gammaln(n + 1) - gammaln(counts + 1).sum(axis=1) + xlogy(counts, shares).sum(axis=1))
+
+
+def covers(interval: tuple[Floats, Floats], truth: float) -> NDArray[np.bool_]:
+    return (interval[0] <= truth + 1e-9) & (interval[1] >= truth - 1e-9)
+
+
+MARGIN = 0.004  # of the resamples, which all rows share, and of the simulation
+GRADED = [(0.1, 0.0), (0.1, 0.05), (0.2, 0.0), (0.2, 0.05), (0.2, 0.15), (0.4, 0.0), (0.4, 0.05), (0.4, 0.15)]
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_the_interval_of_a_paired_difference_covers_as_often_as_it_says(n: int) -> None:
+    """Summed over every outcome. Of 30 problems a tenth or a fifth are three or six discordant pairs: few outcomes
+    are likely, none of the usual bootstraps keeps within a point of 95% for all truths, and this one errs on the
+    safe side."""
+    table = tables(n)
+    interval = paired_interval(graded(table, n), seeded(7), draws=4000)
+    for discordance, difference in GRADED:
+        covered = chances(table, n, discordance, difference) @ covers(interval, difference)
+        highest = 0.98 if n == 30 and discordance < 0.4 else 0.96
+        assert 0.94 - MARGIN < covered < highest + MARGIN, (discordance, difference)
+
+
+@pytest.mark.parametrize(("discordance", "difference"), [(0.1, 0.05), (0.2, 0.0), (0.4, 0.15)])
+def test_the_interval_of_a_paired_difference_covers_for_many_problems(discordance: float, difference: float) -> None:
+    up = (discordance + difference) / 2
+    table = seeded(8).multinomial(500, [up, discordance - up, 1 - discordance], 4000)[:, :2]
+    interval = paired_interval(graded(table, 500), seeded(9), draws=2000)
+    assert 0.94 - MARGIN < covers(interval, difference).mean() < 0.96 + MARGIN
+
+
+SAMPLED = [(n, samples, gain) for n in (30, 100) for samples, gain in ((4, 0.0), (4, 0.05), (16, 0.15), (16, 0.05))]
+
+
+@pytest.mark.parametrize(("n", "samples", "gain"), [*SAMPLED, (500, 4, 0.05), (500, 16, 0.15)])
+def test_the_interval_of_a_difference_of_means_covers_as_often_as_it_says(n: int, samples: int, gain: float) -> None:
+    """With a gain of 0.05 most problems are always or never solved in both conditions. Few differ, some by much:
+    30 of them give more than 95%."""
+    concentration, shared = (0.2, 0.9) if gain == 0.05 else (1.0, 0.5)
+    differences = answered_twice(5000, n, samples, gain, concentration, shared, seed=n)
+    covered = covers(paired_interval(differences, seeded(10), draws=2000), gain).mean()
+    assert 0.94 - MARGIN < covered < (0.97 if n == 30 and gain == 0.05 else 0.96) + MARGIN
+
+
+@pytest.mark.parametrize(("samples", "accuracy", "concentration"), [(4, 0.9, 1.0), (16, 0.5, 0.3)])
+@pytest.mark.parametrize("n", [30, 100, 500])
+def test_the_interval_of_an_accuracy_covers_as_often_as_it_says(
+    n: int, samples: int, accuracy: float, concentration: float
+) -> None:
+    generator = seeded(n)
+    chance = generator.beta(accuracy * concentration, (1 - accuracy) * concentration, (4000, n))
+    interval = accuracy_interval(generator.binomial(samples, chance) / samples, seeded(11), draws=2000)
+    assert 0.94 - MARGIN < covers(interval, accuracy).mean() < 0.96 + MARGIN
+
+
+def by_hand(values: Floats, imagined: Floats, copies: int, level: float) -> Floats:
+    """The definition: problems and imagined ones drawn from one urn, percentiles widened as Student's t is."""
+    n = len(values)
+    urn = np.append(np.repeat(values, copies), imagined)
+    means = seeded(12).choice(urn, (60_000, n)).mean(axis=1)
+    tail = ndtr(-np.sqrt(n / (n - 1)) * reference.t.ppf(0.5 + level / 2, n - 1))
+    return np.quantile(means, [tail, 1 - tail])
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_bootstrap_intervals_are_their_definition(level: float) -> None:
+    values = seeded(13).beta(2, 1, 15)
+    centred = values - values.mean()
+    out = np.sqrt((centred**4).sum() / (centred**2).sum())
+    expected = by_hand(values, values.mean() + np.array([-out, out]), 2, level)
+    np.testing.assert_allclose(paired_interval(values, seeded(), 60_000, level), expected, atol=0.004)
+    expected = by_hand(values, np.array([0.0, 1.0]), 4, level)
+    np.testing.assert_allclose(accuracy_interval(values, seeded(), 60_000, level), expected, atol=0.004)
+
+
+def test_for_many_problems_the_interval_is_the_percentile_bootstraps() -> None:
+    values = 0.1 * draws(1500, seed=14) + 0.2
+    expected = reference.bootstrap((values,), np.mean, n_resamples=10_000, method="percentile", rng=seeded())
+    for interval in (paired_interval(values, seeded()), accuracy_interval(values, seeded())):
+        np.testing.assert_allclose(interval, expected.confidence_interval, atol=0.0008)
+
+
+differences_drawn = st.tuples(st.integers(2, 30), st.integers(0, 2**32)).map(
+    lambda drawn: np.clip(0.15 * draws(drawn[0], seed=drawn[1]), -0.45, 0.45)
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(differences=differences_drawn, shift=st.floats(-0.1, 0.1))
+def test_the_interval_holds_the_mean_and_moves_with_the_data(differences: Floats, shift: float) -> None:
+    low, high = paired_interval(differences, seeded(), draws=500, span=(-9, 9))
+    assert low < differences.mean() < high
+    shifted = paired_interval(differences + shift, seeded(), draws=500, span=(-9, 9))
+    np.testing.assert_allclose(shifted, (low + shift, high + shift), atol=1e-9)
+
+
+@settings(deadline=None, max_examples=20)
+@given(differences=differences_drawn)
+def test_swapping_the_conditions_turns_everything_round(differences: Floats) -> None:
+    low, high = paired_interval(differences, seeded(), draws=10_000)
+    swapped = paired_interval(-differences, seeded(1), draws=10_000)
+    np.testing.assert_allclose(swapped, (-high, -low), atol=0.1 * (high - low))
+    assert permutation_test(differences, seeded()) == permutation_test(-differences, seeded())
+
+
+def test_an_interval_stays_within_what_is_possible() -> None:
+    nearly = np.append(np.ones(29), 0)
+    low, high = paired_interval(nearly, seeded())
+    assert 0.8 < low < 29 / 30 < high == 1
+    assert paired_interval(-nearly, seeded())[0] == -1
+    low, high = accuracy_interval(nearly, seeded())
+    assert 0.8 < low < 29 / 30 < high == 1
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("n", [2, 30, 500])
+def test_equal_differences_are_no_certainty(n: int, level: float) -> None:
+    """As many problems as Clopper and Pearson's bound for none in n may differ without having been seen."""
+    unseen = reference.binomtest(0, n).proportion_ci(level).high
+    np.testing.assert_allclose(paired_interval(np.zeros(n), seeded(), 10, level), (-unseen, unseen))
+    np.testing.assert_allclose(paired_interval(np.ones(n), seeded(), 10, level), (1 - 2 * unseen, 1))
+    np.testing.assert_allclose(accuracy_interval(np.ones(n), seeded(), 10, level), (1 - unseen, 1))
+    np.testing.assert_allclose(accuracy_interval(np.zeros(n), seeded(), 10, level), (0, unseen))
+    rounded = accuracy_interval(np.where(np.arange(n) % 2, 0.3, 0.1 + 0.2), seeded(), 10, level)
+    np.testing.assert_allclose(rounded, (0.3 - 0.3 * unseen, 0.3 + 0.7 * unseen))
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_problem_or_a_missing_one_has_no_interval() -> None:
+    for interval in (paired_interval, accuracy_interval):
+        assert np.isnan(interval([0.5], seeded())).all()
+        assert np.isnan(interval([], seeded())).all()
+        assert interval(np.zeros((3, 1)), seeded())[0].shape == (3,)
+        low, high = interval([[0.5, 0.2, 0.1], [0.5, np.nan, 0.1]], seeded())
+        np.testing.assert_array_equal(np.isnan([low, high]), [[False, True], [False, True]])
+
+
+def test_rows_share_their_resamples_and_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = draws(2, 3, 20, seed=15)
+    low, high = paired_interval(rows, seeded(), span=(-9, 9))
+    assert low.shape == high.shape == (2, 3)
+    np.testing.assert_allclose(paired_interval(rows[1, 2], seeded(), span=(-9, 9)), (low[1, 2], high[1, 2]))
+    monkeypatch.setattr(stats, "BLOCK", 4000)
+    np.testing.assert_allclose(paired_interval(rows, seeded(), span=(-9, 9)), (low, high), atol=0.05)
+    assert sum(len(block) for block in stats._resamples(20, 2, 1234, seeded())) == 1234
+
+
+@pytest.mark.parametrize("p", [[0.04], [0.01, 0.04, 0.03, 0.005], [0.2, 0.2, 0.9, 0.001], [0.0, 1.0, 0.3, 0.02, 0.02]])
+def test_holm_is_statsmodels_and_does_not_count_what_is_missing(p: list[float]) -> None:
+    expected = multipletests(p, method="holm")[1]
+    np.testing.assert_allclose(holm(p), expected, rtol=1e-12)
+    np.testing.assert_allclose(holm([np.nan, *p, np.nan]), [np.nan, *expected, np.nan], rtol=1e-12)
+    assert holm([]).shape == (0,)
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_keeps_the_order_and_the_bounds(drawn: list[float]) -> None:
+    p, adjusted = np.array(drawn), holm(drawn)
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
+    assert ((adjusted >= p) & (adjusted <= 1) & (adjusted <= len(p) * p)).all()
+    assert adjusted.min() == min(1, len(p) * p.min())
+
+
+solved = st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n)))
+
+
+@settings(deadline=None)
+@given(solved)
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(drawn: tuple[int, int, int]) -> None:
+    n, correct, k = drawn
+    hits = [any(sample < correct for sample in subset) for subset in combinations(range(n), k)]
+    assert pass_at_k(n, correct, k) == pytest.approx(np.mean(hits), abs=1e-12)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 200), st.data())
+def test_pass_at_k_rises_with_k_and_with_correct_samples(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n))
+    by_correct = pass_at_k(np.full(n + 1, n), np.arange(n + 1), k)
+    assert (np.diff(by_correct) >= 0).all()
+    assert by_correct[0] == 0
+    assert by_correct[-1] == 1
+    correct = data.draw(st.integers(0, n))
+    by_k = [float(pass_at_k(n, correct, size)) for size in range(1, n + 1)]
+    assert (np.diff(by_k) >= -1e-12).all()
+    assert by_k[0] == pytest.approx(correct / n)
+
+
+def test_pass_at_k_is_stable_and_unbiased_and_knows_its_limits() -> None:
+    assert pass_at_k(10**6, 1, 1000) == pytest.approx(1e-3, rel=1e-9)
+    assert pass_at_k(10**6, 10**5, 100) == pytest.approx(1 - 0.9**100, rel=1e-4)
+    np.testing.assert_array_equal(pass_at_k([3, 4, 0], [3, 0, 0], 4), [np.nan, 0, np.nan])
+    correct = seeded(16).binomial(10, 0.3, 100_000)
+    assert pass_at_k(np.full(100_000, 10), correct, 4).mean() == pytest.approx(1 - 0.7**4, abs=0.003)
