@@ -20,17 +20,11 @@ from torch import Tensor
 from fillerscope.capture.blocks import attend
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.errors import CaptureError
+from fillerscope.models.attending import attending, refuse_unknown
 from fillerscope.models.structure import decoder_of, device_of, layer_count
 
 NAME = "fillerscope"
 GROUPS = ("all", "original", "last")
-
-# What models pass along that does not change the weights, or that the mask rule says already.
-HARMLESS = {
-    "is_causal", "sliding_window", "position_ids", "cache_position", "use_cache", "output_attentions",
-    "output_hidden_states", "return_dict", "training", "layer_idx", "position_embeddings", "cu_seq_lens_q",
-    "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch", "past_key_values",
-}  # fmt: skip
 
 
 @dataclass
@@ -88,7 +82,7 @@ def captured_attention(
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """The usual attention output; with a recorder active, also what every position receives."""
-    _refuse(module, dropout, extra)
+    refuse_unknown(module, dropout, extra)
     recorder = _active.get()
     if recorder is None:
         raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
@@ -100,18 +94,6 @@ def captured_attention(
     recorder.diagonal[layer] = result.diagonal
     recorder.entropy[layer] = result.entropy
     return result.output.transpose(1, 2).contiguous(), None
-
-
-def _refuse(module: torch.nn.Module, dropout: float, extra: dict[str, Any]) -> None:
-    kind = type(module).__name__
-    if dropout:
-        raise CaptureError(f"{kind} applies dropout; call model.eval() first")
-    unknown = sorted(name for name, given in extra.items() if given is not None and name not in HARMLESS)
-    if unknown:
-        raise CaptureError(
-            f"{kind} passes {', '.join(unknown)} to its attention, which changes the weights in a way that "
-            "is not measured exactly here; this model is not supported"
-        )
 
 
 def register() -> None:
@@ -126,15 +108,8 @@ def register() -> None:
 def capturing(model: Any, name: str = NAME) -> Iterator[None]:
     """Run a stock model with our attention inside the block, and with its own again after it."""
     register()
-    before = model.config._attn_implementation
-    try:
-        model.set_attn_implementation(name)
-    except ValueError as error:
-        raise CaptureError(f"{type(model).__name__} does not take attention functions: {error}") from None
-    try:
+    with attending(model, name):
         yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def row_groups(original: Sequence[NDArray[np.bool_]], width: int) -> NDArray[np.bool_]:

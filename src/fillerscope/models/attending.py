@@ -1,0 +1,43 @@
+"""A stock model with another attention function inside a block, and with its own again after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fillerscope.errors import CaptureError
+
+# What models pass along that does not change the weights, or that the mask says already.
+HARMLESS = {
+    "is_causal", "sliding_window", "position_ids", "cache_position", "use_cache", "output_attentions",
+    "output_hidden_states", "return_dict", "training", "layer_idx", "position_embeddings", "cu_seq_lens_q",
+    "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch", "past_key_values",
+}  # fmt: skip
+
+
+@contextmanager
+def attending(model: Any, name: str) -> Iterator[None]:
+    """`name` must be registered with transformers' AttentionInterface."""
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation(name)
+    except ValueError as error:
+        raise CaptureError(f"{type(model).__name__} does not take attention functions: {error}") from None
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def refuse_unknown(module: Any, dropout: float, extra: dict[str, Any]) -> None:
+    """What an attention function of ours is not told how to honour stops the run by name."""
+    kind = type(module).__name__
+    if dropout:
+        raise CaptureError(f"{kind} applies dropout; call model.eval() first")
+    unknown = sorted(name for name, given in extra.items() if given is not None and name not in HARMLESS)
+    if unknown:
+        raise CaptureError(
+            f"{kind} passes {', '.join(unknown)} to its attention, which changes the weights in a way that "
+            "is not measured exactly here; this model is not supported"
+        )
