@@ -27,6 +27,7 @@ from fillerscope.problems import problems_digest
 
 ALL = (1, 2, 3)
 MANY = generate(3000, seed=0, difficulty=ALL)
+EASY = generate(1000, seed=0, difficulty=(0,))
 
 
 def computed(expression: str) -> Fraction:
@@ -43,7 +44,7 @@ def wording(problem: Problem) -> str:
     return re.sub(rf"\b({names}|[Ss]?[Hh]e|[Hh]er|[Hh]is)\b", "N", text)
 
 
-@pytest.mark.parametrize("problem", MANY[:300], ids=lambda problem: problem.id)
+@pytest.mark.parametrize("problem", [*MANY[:300], *EASY[:60]], ids=lambda problem: problem.id)
 def test_the_answer_is_what_the_numbers_in_the_text_give(problem: Problem) -> None:
     expression = str(problem.meta["expression"])
     assert computed(expression) == int(problem.answer)
@@ -132,6 +133,15 @@ def test_all_operations_are_asked_about_equally_often() -> None:
         assert min(counts.values()) > 0.6 * 1000 / kinds
 
 
+def test_the_easiest_are_short_and_of_one_digit() -> None:
+    assert len({problem.question for problem in EASY}) == len(EASY)
+    for problem in EASY:
+        assert len(problem.question.split()) <= 25, problem.question
+        assert all(2 <= int(number) <= 9 for number in numbers(problem)), problem.question
+        assert not re.search(r"[{}]|  | [,.?]", problem.question), problem.question
+    assert {problem.meta["operation"] for problem in EASY} == {"add", "subtract", "multiply"}
+
+
 def test_ids_name_seed_difficulties_and_index() -> None:
     assert generate(8, 0, ALL)[7].id == "builtin-0-123-00007"
     assert generate(1, 12, (2,))[0].id == "builtin-12-2-00000"
@@ -176,5 +186,5 @@ def test_every_text_and_setting_is_used() -> None:
 
 @pytest.mark.parametrize(("count", "seed", "difficulty"), [(0, 0, (1,)), (1, -1, (1,)), (1, 0, ()), (1, 0, (4,))])
 def test_what_cannot_be_made_is_refused(count: int, seed: int, difficulty: tuple[int, ...]) -> None:
-    with pytest.raises(ProblemError, match="difficulties 1 to 3; got count"):
+    with pytest.raises(ProblemError, match="difficulties 0 to 3; got count"):
         generate(count, seed, difficulty)

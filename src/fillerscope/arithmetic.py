@@ -3,7 +3,7 @@
 Needs no download and no network. Problem k is a function of (seed, difficulty, k) alone, so a longer list
 begins with the shorter one. Knows nothing of studies, prompts or grading.
 
-To add a wording, add a text to WORDINGS; to add a setting, a line to SCENES or ACTIVITIES. Every number in
+To add a wording, add a text to WORDINGS or PLAIN; to add a setting, a line to SCENES or ACTIVITIES. Every number in
 a question is at least 2, so nouns after a number are always plural.
 """
 
@@ -221,6 +221,23 @@ WORDINGS: dict[Operations, tuple[str, ...]] = {
 }
 
 
+# One sentence and a question, for the smallest models.
+PLAIN: dict[Operations, tuple[str, ...]] = {
+    ("add",): (
+        "{name} has {a} {items} and buys {b} more. How many {items} does {name} have now?",
+        "{name} has {a} {items} and {other} has {b} {items}. How many {items} do they have together?",
+    ),
+    ("subtract",): (
+        "{name} has {a} {items} and gives away {b}. How many {items} does {name} have left?",
+        "{name} had {a} {items} and lost {b} of them. How many {items} are left?",
+    ),
+    ("multiply",): (
+        "{name} has {a} {boxes} with {b} {items} {inside} each {box}. How many {items} does {name} have in total?",
+        "Each day {name} gets {b} {items}. How many {items} does {name} get in {a} days?",
+    ),
+}
+
+
 class Level(NamedTuple):
     """Bounds of the numbers: an `amount` is added or taken; `many` is multiplied or divided by `few`."""
 
@@ -228,9 +245,11 @@ class Level(NamedTuple):
     amount: tuple[int, int]
     many: tuple[int, int]
     few: tuple[int, int]
+    wordings: dict[Operations, tuple[str, ...]] = WORDINGS
 
 
 LEVELS = {
+    0: Level(steps=1, amount=(2, 9), many=(2, 9), few=(2, 9), wordings=PLAIN),
     1: Level(steps=1, amount=(2, 20), many=(2, 9), few=(2, 9)),
     2: Level(steps=1, amount=(30, 500), many=(11, 40), few=(3, 12)),
     3: Level(steps=2, amount=(5, 60), many=(8, 30), few=(3, 9)),
@@ -270,7 +289,7 @@ def generate(count: int, seed: int, difficulty: tuple[int, ...]) -> list[Problem
     """`count` different problems that go through the difficulties in turn: 1, 2, 3, 1, 2, 3, ..."""
     if count < 1 or seed < 0 or not difficulty or not set(difficulty) <= set(LEVELS):
         asked = f"count {count}, seed {seed}, difficulty {difficulty}"
-        raise ProblemError(f"built-in problems take a count from 1, a seed from 0, difficulties 1 to 3; got {asked}")
+        raise ProblemError(f"built-in problems take a count from 1, a seed from 0, difficulties 0 to 3; got {asked}")
     series = f"{seed}-{''.join(map(str, difficulty))}"
     problems: dict[str, Problem] = {}  # by question
     for index in range(count):
@@ -291,7 +310,7 @@ def _new_problem(series: str, index: int, difficulty: int, taken: dict[str, Prob
 
 def _problem(pick: Pick, name: str, difficulty: int) -> Problem:
     level = LEVELS[difficulty]
-    operations = pick.of([known for known in WORDINGS if len(known) == level.steps])
+    operations = pick.of([known for known in level.wordings if len(known) == level.steps])
     numbers, answer = _solved(pick, level, operations)
     meta: Meta = {
         "difficulty": difficulty,
@@ -299,7 +318,7 @@ def _problem(pick: Pick, name: str, difficulty: int) -> Problem:
         "operation": "-".join(operations),
         "expression": _expression(numbers, operations),
     }
-    text = pick.of(WORDINGS[operations])
+    text = pick.of(level.wordings[operations])
     slots = _slots(pick) | dict(zip("abc", map(str, numbers), strict=False))
     return Problem(name, text.format(**slots), str(answer), meta)
 
