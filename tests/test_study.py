@@ -11,7 +11,16 @@ import pytest
 from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
-from fillerscope.study import PRESETS, Condition, FigureSpec, ModelSpec, Study, digest_of
+from fillerscope.study import (
+    PRESETS,
+    Condition,
+    Decoding,
+    FigureSpec,
+    GenerationSpec,
+    ModelSpec,
+    Study,
+    digest_of,
+)
 
 START = """\
 # a study
@@ -19,6 +28,7 @@ name: small
 models:
   - smollm2-135m
 """
+SWEEP = 'conditions:\n  - none\n  - name: m\n    kind: repeat\n    text: " /"\n    count: [0, 5, 9]\n'
 SHIPPED = sorted(Path(str(files("fillerscope"))).joinpath("studies").glob("*.yaml"))
 
 
@@ -145,6 +155,80 @@ MISTAKES = {
     "a character that is no text": ("seed: 1\ndevice: a\0b\n", "6: not valid YAML: unacceptable character #x0000"),
     "a list inside itself": ("figures: &a\n  - *a\n", "1: not a study: it is nested too deeply, or refers to itself"),
     "nested too deeply": (f"seed: {'[' * 1200}{']' * 1200}\n", "1: not a study: it is nested too deeply"),
+    "a sweep, before the mistake": (
+        f"{SWEEP}  - name: x\n    kind: repeat\n    text: a\n    cuont: 3\n    count: 3\n",
+        "14: conditions.2.cuont: unknown key 'cuont'",
+    ),
+    "a sweep, with a mistake in a list": (
+        f"{SWEEP}    position: [start, middle]\n",
+        "11: conditions.1.position: Input should be 'start', 'before_question', 'end' or 'random'",
+    ),
+    "a sweep, with a mistake beside the lists": (f"{SWEEP}    darw: once\n", "11: conditions.1.darw: unknown key"),
+    "a sweep with a list in a list": (
+        "conditions:\n  - none\n  - name: m\n    kind: sentence\n    count: [3, [4]]\n",
+        "9: conditions.1.count: Input should be a valid integer",
+    ),
+    "a sweep whose name is none": (
+        "conditions:\n  - none\n  - name:\n    kind: sentence\n    count: [1, 2]\n",
+        "7: conditions.1.name: Input should be a valid string",
+    ),
+    "a sweep over nothing": (
+        "conditions:\n  - none\n  - {name: x, kind: sentence, count: 3}\n  - name: m\n    kind: sentence\n"
+        "    count: []\n",
+        "10: conditions.2.count: the list is empty; give the values that the sweep goes through",
+    ),
+    "a sweep without a name": (
+        "conditions:\n  - none\n  - kind: sentence\n    count: [1, 2]\n",
+        "7: conditions.1: 'name' is required and missing",
+    ),
+    "a sweep whose names are too long": (
+        f"conditions:\n  - none\n  - kind: sentence\n    name: {'m' * 59}\n    count: [1, 2]\n",
+        "8: conditions.1.name: String should have at most 60 characters",
+    ),
+    "a sweep that is there already": (
+        f"{SWEEP}  - {{name: m-5, kind: sentence, count: 2}}\n",
+        "5: conditions: condition 'm-5' is given 2 times; names must differ",
+    ),
+    "attention off by another word": (
+        "probes:\n  attention: never\n",
+        "6: probes.attention: a mapping of keys to values is expected here, not 'never'",
+    ),
+    "nothing asked for": (
+        "probes:\n  attention: off\n",
+        "2: nothing is asked for: leave probes.attention on, or give `generation`",
+    ),
+    "several samples of the same": (
+        "generation:\n  samples: [1, 4]\n",
+        "5: generation: samples above 1 need a temperature above 0: greedy answers are all alike",
+    ),
+    "no samples": (
+        "generation:\n  temperature: 1\n  samples: [4, 0]\n",
+        "7: generation.samples.1: Input should be greater than or equal to 1",
+    ),
+    "an empty list of temperatures": (
+        "generation:\n  max_tokens: 3\n  temperature: []\n",
+        "7: generation.temperature: Tuple should have at least 1 item",
+    ),
+    "a temperature below nothing": (
+        "generation:\n  max_tokens: 3\n  temperature: [0, -1]\n",
+        "7: generation.temperature: Input should be greater than or equal to 0",
+    ),
+    "a temperature twice": (
+        "generation:\n  temperature: [0, 1, -0.0]\n",
+        "5: generation: temperature '0' is given 2 times",
+    ),
+    "a number of samples twice": (
+        "generation:\n  temperature: 1\n  samples: [2, 2]\n",
+        "5: generation: number of samples '2' is given 2 times",
+    ),
+    "pass@k of more than there are": (
+        "generation:\n  temperature: 1\n  samples: 4\n  k: [1, 8]\n",
+        "5: generation: pass@8 needs 8 samples, and there are 4",
+    ),
+    "a server without a protocol": (
+        "  - name: b\n    endpoint: {url: 'localhost:8000'}\n",
+        "6: models.1.endpoint.url: String should match pattern",
+    ),
     "not UTF-8": (b"device: cpu\nseed: \xff\n", "6: not UTF-8 text: invalid start byte; save the file as UTF-8"),
 }
 
@@ -188,6 +272,33 @@ def test_names_alone_stand_for_models_and_ready_made_conditions(tmp_path: Path) 
 
 def test_without_conditions_all_ready_made_ones_are_measured(tmp_path: Path) -> None:
     assert Study.load(write(tmp_path, START)).conditions == tuple(PRESETS.values())
+
+
+def test_off_is_off_and_on_is_as_usual(tmp_path: Path) -> None:
+    """YAML reads `off` as false."""
+    text = START + "probes: {attention: off}\ngeneration: {}\n"
+    study = Study.load(write(tmp_path, text))
+    assert study.probes.attention is None
+    assert Study.model_validate_json(study.model_dump_json()) == study
+    usual = Study.load(write(tmp_path, text.replace("off", "on")))
+    assert usual.probes == Study.load(write(tmp_path, START)).probes
+
+
+def generation(**settings: Any) -> GenerationSpec:
+    return GenerationSpec.model_validate(settings)
+
+
+def test_one_value_stands_for_a_list_of_it() -> None:
+    assert generation(temperature=0.7, samples=4, k=2) == generation(temperature=[0.7], samples=[4], k=[2])
+    assert generation() == generation(temperature=0, samples=1)
+
+
+def test_every_temperature_is_drawn_once_and_shown_for_each_number_of_samples() -> None:
+    spec = generation(temperature=[0.7, 0, 1.5], samples=[8, 1], max_tokens=9, top_p=0.5)
+    assert spec.cells() == [(0.7, 1), (0.7, 8), (0, 1), (1.5, 1), (1.5, 8)]
+    assert [spec.drawn(temperature) for temperature in spec.temperature] == [8, 1, 8]
+    assert spec.decoding(1.5) == Decoding(max_tokens=9, temperature=1.5, top_p=0.5)
+    assert GenerationSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
 def test_a_study_made_in_python_is_checked_alike() -> None:

@@ -10,10 +10,21 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fillerscope.errors import StudyError
+from fillerscope.sweeps import SWEPT, expand, places
 from fillerscope.yamllines import LinedYaml
 
 Queries = Literal["all", "original", "last"]
@@ -25,10 +36,38 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
+class EndpointSpec(_Strict):
+    """A server with OpenAI's completions interface that writes the answers instead of the model loaded here."""
+
+    url: str = Field(pattern=r"^https?://\S+$")  # with its version: http://localhost:8000/v1
+    model: str | None = None  # as the server calls it; None: as the study does
+    key: str = "OPENAI_API_KEY"  # the environment variable that holds the key, never the key itself
+    prompt: Literal["auto", "ids", "text"] = "auto"  # auto: ids, or text where the server takes no ids
+    concurrency: int = Field(8, ge=1, le=1024)  # answers asked for at once
+    timeout: float = Field(300.0, gt=0, allow_inf_nan=False)  # seconds for one answer
+    retries: int = Field(6, ge=0, le=100)
+
+    @field_validator("url")
+    @classmethod
+    def _without_secrets(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:
+            raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
+        if not host or "@" in parts.netloc or parts.query:
+            raise ValueError(
+                "write the URL with a host and without name, password or query, since it is stored with the run; a "
+                "key comes from the environment variable that `key` names"
+            )
+        return value
+
+
 class ModelSpec(_Strict):
     """A model by catalogue name, hub id, folder or GGUF file."""
 
     name: str = Field(min_length=1)
+    endpoint: EndpointSpec | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     template: Literal["auto", "chat", "raw"] | None = None  # None: as the study's prompt says
 
@@ -46,8 +85,8 @@ class ProblemsSpec(_Strict):
     @field_validator("difficulty")
     @classmethod
     def _known(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or not set(value) <= {1, 2, 3}:
-            raise ValueError("difficulty takes a list of 1, 2 and 3")
+        if not value or not set(value) <= {0, 1, 2, 3}:
+            raise ValueError("difficulty takes a list of 0, 1, 2 and 3")
         return value
 
 
@@ -76,6 +115,14 @@ class Condition(_Strict):
     position: Literal["start", "before_question", "end", "random"] = "before_question"
     draw: Literal["once", "problem"] = "once"
     label: str = ""
+    sweep: str = ""  # the condition with lists that this one is a cell of
+
+    @field_validator(*SWEPT, mode="before")
+    @classmethod
+    def _not_empty(cls, value: Any) -> Any:
+        if value == [] or value == ():
+            raise ValueError("the list is empty; give the values that the sweep goes through")
+        return value
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -95,6 +142,15 @@ PRESETS = {
         Condition(name="random", kind="sentence", count=55, label="Random sentence"),
     )
 }
+
+
+def _expanded(value: Any) -> Any:
+    return [cell for item in value for cell in expand(item)] if isinstance(value, list | tuple) else value
+
+
+def _listed(value: Any) -> Any:
+    """One value stands for a list of it."""
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _ready_made(value: Any) -> Any:
@@ -118,7 +174,61 @@ class AttentionProbe(_Strict):
 
 
 class Probes(_Strict):
-    attention: AttentionProbe = AttentionProbe()
+    attention: AttentionProbe | None = AttentionProbe()  # `off` where answers are all that is wanted
+
+    @field_validator("attention", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return None if value is False else {} if value is True else value
+
+
+class Decoding(_Strict):
+    """One way of drawing an answer; temperature 0 is greedy."""
+
+    max_tokens: int = Field(512, ge=1)
+    temperature: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1)
+
+
+Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of -0 and 0 there is one
+
+
+class GenerationSpec(_Strict):
+    """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
+
+    max_tokens: int = Field(512, ge=1)
+    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(_listed)] = Field((0.0,), min_length=1)
+    samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(_listed)] = Field(
+        (1,), min_length=1
+    )
+    top_p: float = Field(1.0, gt=0, le=1)
+    # of pass@k; empty: 1, 4, 8 and 16 as far as samples go
+    k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed)] = ()
+    rows: int | None = Field(None, ge=1)  # answers in progress at once; None: as suits the device
+    recheck: int = Field(4, ge=0)  # so many greedy answers are written again one at a time, and compared
+
+    @model_validator(mode="after")
+    def _drawn(self) -> Self:
+        _refuse_repeats([f"{value:g}" for value in self.temperature], "temperature")
+        _refuse_repeats([str(value) for value in self.samples], "number of samples")
+        if max(self.samples) > 1 and max(self.temperature) == 0:
+            raise ValueError("samples above 1 need a temperature above 0: greedy answers are all alike")
+        if self.k and max(self.k) > max(self.samples):
+            raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} samples, and there are {max(self.samples)}")
+        for value in self.temperature:
+            self.decoding(value)
+        return self
+
+    def decoding(self, temperature: float) -> Decoding:
+        return Decoding(max_tokens=self.max_tokens, temperature=temperature, top_p=self.top_p)
+
+    def drawn(self, temperature: float) -> int:
+        """How many samples are written."""
+        return max(self.samples) if temperature else 1
+
+    def cells(self) -> list[tuple[float, int]]:
+        """Temperature and number of samples of every row of the tables."""
+        return [(t, n) for t in self.temperature for n in (sorted(self.samples) if t else (1,))]
 
 
 class BatchSpec(_Strict):
@@ -145,8 +255,11 @@ class Study(_Strict):
     models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field(min_length=1)
     problems: ProblemsSpec = ProblemsSpec()
     prompt: PromptSpec = PromptSpec()
-    conditions: tuple[Annotated[Condition, BeforeValidator(_ready_made)], ...] = tuple(PRESETS.values())
+    conditions: Annotated[
+        tuple[Annotated[Condition, BeforeValidator(_ready_made)], ...], BeforeValidator(_expanded)
+    ] = tuple(PRESETS.values())
     probes: Probes = Probes()
+    generation: GenerationSpec | None = None
     seed: int = Field(0, ge=0)
     batch: BatchSpec = BatchSpec()
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
@@ -167,6 +280,12 @@ class Study(_Strict):
             raise ValueError("conditions must begin with `none`, the baseline of every pair, once")
         return value
 
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if self.probes.attention is None and self.generation is None:
+            raise ValueError("nothing is asked for: leave probes.attention on, or give `generation`")
+        return self
+
     @classmethod
     def load(cls, path: str | Path) -> Study:
         """Read and check a study file; whatever is wrong is named with file and line."""
@@ -176,7 +295,7 @@ class Study(_Strict):
         except ValidationError as error:
             # A misspelt key comes first: that another is missing may only follow from it.
             first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-            raise StudyError(document.locate(first["loc"], _wording(first))) from None
+            raise StudyError(document.locate(_as_written(first["loc"], document.data), _wording(first))) from None
         return study.with_sources_from(Path(path).parent)
 
     def with_sources_from(self, folder: Path) -> Study:
@@ -192,9 +311,13 @@ class Study(_Strict):
 
     def measured(self) -> dict[str, Any]:
         """The part that can change a number, ready for a digest. Names, labels and figures are not in it."""
-        return self.model_dump(
-            mode="json", exclude={"name": True, "figures": True, "conditions": {"__all__": {"label"}}}
-        )
+        left_out: Any = {
+            "name": True,
+            "figures": True,
+            "conditions": {"__all__": {"label", "sweep"}},
+            "generation": {"k", "recheck"},
+        }
+        return self.model_dump(mode="json", exclude=left_out)
 
 
 def digest_of(value: Any) -> str:
@@ -207,6 +330,13 @@ def _refuse_repeats(names: list[str], noun: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"{noun} {name!r} is given {names.count(name)} times; names must differ")
+
+
+def _as_written(where: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:
+    """The place of a condition in the file, which may hold a sweep where the study has all its cells."""
+    if where[:1] != ("conditions",) or len(where) < 2:
+        return where
+    return ("conditions", places(data["conditions"])[int(where[1])], *where[2:])
 
 
 _EXPECTED = {"tuple_type": "a list", "model_type": "a mapping of keys to values"}
