@@ -1,0 +1,29 @@
+"""The tokens that end a model's turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MARK = "\u2407ANSWER\u2407"
+
+
+def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """What the model's own settings, its tokenizer and its chat template end an answer with."""
+    settings = getattr(model, "generation_config", None)
+    named = getattr(settings, "eos_token_id", None)
+    listed = named if isinstance(named, list | tuple) else [named]
+    found = {*listed, tokenizer.eos_token_id, _end_of_turn(tokenizer)}
+    return frozenset(int(token) for token in found if token is not None)
+
+
+def _end_of_turn(tokenizer: Any) -> int | None:
+    """The special token that the chat template writes behind an answer."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except Exception:  # templates raise what they like
+        return None
+    behind = tokenizer.encode(text.rpartition(_MARK)[2].lstrip(), add_special_tokens=False)
+    return behind[0] if behind and behind[0] in tokenizer.all_special_ids else None
