@@ -6,6 +6,7 @@
     ├── ModelError      weights that cannot be found, fetched, trusted or loaded
     ├── PromptError     a template or filler that does not give the tokens that were asked for
     ├── CaptureError    attention that cannot be measured exactly
+    ├── GenerationError an endpoint or model that cannot write answers
     ├── StoreError      a run folder that is missing, locked, damaged or full
     └── FigureError     a figure, layer, head or condition that the run does not hold
 
@@ -35,6 +36,10 @@ class PromptError(FillerscopeError):
 
 
 class CaptureError(FillerscopeError):
+    pass
+
+
+class GenerationError(FillerscopeError):
     pass
 
 

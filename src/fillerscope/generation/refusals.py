@@ -1,0 +1,99 @@
+"""What a server's refusal means: one prompt cannot be answered, or the run has to stop. One line says why.
+
+A key never gets into a line, even where the server sends it back. Knows nothing of prompts or answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fillerscope.errors import GenerationError
+
+if TYPE_CHECKING:
+    from openai import APIConnectionError, APIStatusError, OpenAIError
+
+_OF_ONE_PROMPT = (400, 413, 422)
+_LONGEST = 200  # characters of what a server says
+
+
+class PromptRefused(Exception):
+    """The server is well, but it does not answer this prompt. Its text is one line."""
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Words for everything that one server may refuse."""
+
+    url: str
+    model: str
+    key: str  # the name of the environment variable
+    timeout: float
+    tries: int
+    secrets: tuple[str, ...] = field(repr=False)
+
+    def of(self, error: OpenAIError) -> GenerationError | PromptRefused:
+        """The client has tried again as often as it was told to before it raises an error."""
+        from openai import APIConnectionError, APIStatusError, APITimeoutError
+
+        if isinstance(error, APIStatusError):
+            return self._status(error)
+        if isinstance(error, APITimeoutError):
+            return GenerationError(
+                f"{self.url} gave no answer within {self.timeout:g} s, {self._times}; "
+                "raise endpoint.timeout or lower endpoint.concurrency, then run again to go on"
+            )
+        if isinstance(error, APIConnectionError):
+            return self._unreachable(error)
+        return GenerationError(f"{self.url} cannot be used: {self.line(error)}")
+
+    def not_a_completion(self, what: object) -> GenerationError:
+        return GenerationError(
+            f"{self.url} answers with {self.line(what) or 'nothing'} and not with a completion; "
+            "correct endpoint.url, which mostly ends in /v1"
+        )
+
+    def line(self, said: object) -> str:
+        """What a server said as part of one line. Secrets go first: a cut could leave half of one."""
+        text = str(said)
+        for secret in self.secrets:
+            text = text.replace(secret, "[key]")
+        text = " ".join(text.split())
+        if text[:1] == "<":
+            return "an HTML page"
+        return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+    def _status(self, error: APIStatusError) -> GenerationError | PromptRefused:
+        status, reason = error.status_code, self.line(_reason(error.body))
+        if status in _OF_ONE_PROMPT:
+            return PromptRefused(f"the server refuses the prompt ({status}: {reason})")
+        advice = {
+            # What a server says about a key may show a part of it.
+            401: f"refuses the key (401); put the right one into the environment variable {self.key}",
+            403: f"refuses the key (403); one that may use {self.model!r} belongs into {self.key}",
+            404: f"knows no model {self.model!r} or no completions (404: {reason}); "
+            "correct endpoint.model, or endpoint.url, which mostly ends in /v1",
+            405: f"takes no completions (405: {reason}); correct endpoint.url, which mostly ends in /v1",
+            429: f"is asked too often (429: {reason}); lower endpoint.concurrency or wait, then run again to go on",
+        }
+        other = f"answers {status} ({reason}); see to the server, then run again to go on"
+        return GenerationError(f"{self.url} {advice.get(status, other)}")
+
+    def _unreachable(self, error: APIConnectionError) -> GenerationError:
+        cause = self.line(error.__cause__ or error) or type(error.__cause__).__name__
+        return GenerationError(
+            f"{self.url} cannot be reached ({cause}), {self._times}; "
+            "start the server or correct endpoint.url, then run again to go on"
+        )
+
+    @property
+    def _times(self) -> str:
+        return "tried once" if self.tries == 1 else f"tried {self.tries} times"
+
+
+def _reason(body: Any) -> Any:
+    """The words inside an error, wherever this kind of server puts them."""
+    while isinstance(body, Mapping):
+        body = next((body[name] for name in ("message", "detail", "error", "msg") if body.get(name)), str(dict(body)))
+    return _reason(body[0]) if isinstance(body, list) and body else body
