@@ -1,0 +1,162 @@
+r"""Which part of a free text is its answer.
+
+The first of these that a text holds:
+
+1. the last complete and non-empty `\boxed{...}` or `\fbox{...}`; of nested boxes the innermost;
+2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1", "#### 42");
+3. the last sentence that opens with a word of CONCLUDING, or says what a SUMMARY is ("So she has 12 left.",
+   "The total is 12."): what follows the summary, otherwise the sentence's last number or formula;
+4. a number after `=` that ends the whole text ("12 + 30 = 42"): nothing comes after it that could be the answer.
+
+A number that merely occurs is not an answer. Of a text that was cut off, a closed box counts as ever; of the
+rest only whole sentences do, and an equation at the end not at all: its number may lack digits.
+
+Takes time in proportion to the text, whatever the text. Does not know what is right, nor any mathematics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+ANNOUNCING = ("####",)
+ANSWER = ("answer", "answers", "final result")
+SUMMARY = ("total", "result", "sum", "final value", "solution")
+LINKS = ("is", "are", "was", "be", "equals", "comes to")
+CONCLUDING = (
+    *("so", "therefore", "thus", "hence", "finally", "in total", "altogether", "overall", "in all"),
+    *("in conclusion", "this means", "that means", "which means", "we get", "this gives", "that leaves", "this leaves"),
+)
+# Words that follow a link without naming an answer: "the answer is found by adding 3 and 4".
+NOT_YET = ("to", "not", "found", "given", "obtained", "calculated", "by", "in", "correct", "incorrect", "wrong")
+# Words that stand in formulas.
+FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "max", "min", "gcd", "lcm"}
+TRIES = 50  # so many phrases are tried, from the last one back
+REACH = 300  # how far behind a phrase its answer may reach, in characters
+WORD = 40
+
+_BOXES = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)
+_BARE = re.compile(r"[^\s${}\\]{1,100}")
+_LINK = r"(?:[^\n.!?:=]|\.(?=\d)){0,80}?(?::|=|\b(?:" + "|".join(LINKS) + r")\b)"
+_ANNOUNCED = re.compile(rf"{'|'.join(ANNOUNCING)}|\b(?:{'|'.join(ANSWER)})\b{_LINK}", re.IGNORECASE)
+_SUMMED = re.compile(rf"\b(?:{'|'.join(SUMMARY)})\b{_LINK}", re.IGNORECASE)
+_CONCLUDED = re.compile(rf"[^\w$\\]*(?:and |then )?(?:{'|'.join(CONCLUDING)})\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n")
+_LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|;|\b(?:because|since)\b")
+_MARKUP = " \t\r\n*_:=~`\"'>#-"
+_SPAN = re.compile(r"\$\$([^$]+)\$\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$(?!\s)([^$\n]*[^$\s\\])\$(?!\d)", re.DOTALL)
+_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_NUMBER = re.compile(rf"(?:(?<![\w.)])[-\u2212])?(?:{_DIGITS})(?:\s?/\s?\d+(?![\d/]))?(?:\s?\\?%)?")
+_NUMERIC = re.compile(rf"(?<![\w.])(?:{_NUMBER.pattern})(?!\w)")
+_WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
+_EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
+
+
+def extract(text: str, cut: bool = False) -> str | None:
+    """The answer in a text as it is written there, or None. `cut`: the text ends before its writer ended it."""
+    if boxed := _boxed(text, cut):
+        return boxed
+    whole = list(_sentences(text))[: -1 if cut else None]
+    return _announced("\n".join(whole)) or _concluded(whole) or (None if cut else _equation(text))
+
+
+def extract_box(reference: str) -> str:
+    """A reference without the box that some data sets put around it."""
+    return _boxed(reference, cut=False) or reference
+
+
+def _boxed(text: str, cut: bool) -> str | None:
+    """One pass: every open brace waits on a stack for its own; an unclosed box therefore never counts."""
+    waiting: list[int] = []
+    best, found = -1, ""
+    for token in _BOXES.finditer(text):
+        kind = token[0]
+        if kind == "}" and waiting:
+            start = waiting.pop()
+            if start > best and (content := text[start : token.start()].strip()):
+                best, found = start, content
+        elif kind == "{":
+            waiting.append(-1)
+        elif token["open"]:
+            waiting.append(token.end())
+        elif kind.startswith(("\\boxed", "\\fbox")) and (bare := _bare(text, token.end(), cut)):
+            best, found = token.end(), bare
+    return found or None
+
+
+def _bare(text: str, start: int, cut: bool) -> str | None:
+    """The answer in `\\boxed 5`, which has no braces to say where it ends."""
+    found = _BARE.match(text, start)
+    return None if found is None or (cut and found.end() == len(text)) else found[0].rstrip(".,;:")
+
+
+def _announced(text: str) -> str | None:
+    for phrase in reversed(list(_ANNOUNCED.finditer(text))[-TRIES:]):
+        if answer := _after(text, phrase.end(), words=True):
+            return answer
+    return None
+
+
+def _concluded(sentences: list[str]) -> str | None:
+    for sentence in reversed(sentences):
+        summed = list(_SUMMED.finditer(sentence))
+        if summed and (answer := _after(sentence, summed[-1].end())):
+            return answer
+        if (opening := _CONCLUDED.match(sentence)) and (answer := _last(sentence[opening.end() :])):
+            return answer
+    return None
+
+
+def _equation(text: str) -> str | None:
+    found = _EQUATION_AT_END.search(text.rstrip()[-100:])
+    return found[1] if found else None
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The last one ends where the text ends, whole or not."""
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        yield text[start : end.start()]
+        start = end.end()
+    yield text[start:]
+
+
+def _after(text: str, start: int, words: bool = False) -> str | None:
+    """What a phrase that ends at `start` announces: a formula, the first number, or (`words`) a single word."""
+    reach = text[start : start + REACH].lstrip(_MARKUP.replace("-", ""))
+    if reach.split(" ", 1)[0].lower() in NOT_YET:
+        return None
+    if (span := _SPAN.match(reach)) and _is_formula(content := _content(span)):
+        return content
+    clause = _first_clause(reach)
+    if _is_formula(clause):
+        return clause
+    if span := next((each for each in _SPAN.finditer(clause) if _is_formula(_content(each))), None):
+        return _content(span)
+    if number := _NUMERIC.search(clause.rpartition("=")[2]) or _NUMERIC.search(clause):
+        return number[0]
+    return clause if words and clause and len(clause) <= WORD and not re.search(r"\s", clause) else None
+
+
+def _last(sentence: str) -> str | None:
+    """The last formula or number, whichever ends later; one with a digit before one without."""
+    tail = sentence[-REACH:]
+    found = [(each.end(), _content(each)) for each in _SPAN.finditer(tail) if _is_formula(_content(each))]
+    found += [(each.end(), each[0]) for each in _NUMERIC.finditer(tail)]
+    return max((any(map(str.isdigit, text)), end, text) for end, text in found)[2] if found else None
+
+
+def _first_clause(reach: str) -> str:
+    end = _LINE_END.search(reach)
+    clause = reach[: end.start()] if end else reach
+    return clause.strip(" \t\r*_`\"'~.,!").removeprefix("\\$").strip("$ ")
+
+
+def _content(span: re.Match[str]) -> str:
+    return str(next(group for group in span.groups() if group is not None)).strip().rstrip(".,")
+
+
+def _is_formula(text: str) -> bool:
+    """Something with a digit or a symbol, and no words but those of formulas."""
+    plain = re.sub(r"\\(?:text|mathrm|textbf|mbox)\s?\{[^{}]*\}|\\[a-zA-Z]+", " 0 ", text)
+    return bool(re.search(r"\w", plain)) and all(word in FUNCTIONS for word in _WORD.findall(plain))
