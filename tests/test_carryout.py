@@ -280,7 +280,7 @@ def test_only_the_damaged_shard_is_measured_again(
     listener = Listener()
     store = carry_out(study_of(saved), folder, listener)
     assert measured_shards == [index]
-    assert listener.said == ["2 of 3 shards of tiny-llama are there: going on from them"]
+    assert listener.said == ["measuring tiny-llama: 2 of 3 shards are there, going on from them"]
     assert data(folder) == before
     assert store.verify() == []
 

@@ -67,6 +67,37 @@ def test_what_is_put_comes_back(store: RunStore) -> None:
     assert_same(store.get(NAME, ["none/heads"]), Part({"none/heads": PART.arrays["none/heads"]}, PART.records))
 
 
+TABLE = "answers/tiny/00000.parquet"
+COLUMNS = {"number": [0, 0, 1], "temperature": [0.0, 0.7, 0.0], "note": ["", "", ""], "text": ["é\n\0", "", "…"]}
+
+
+def test_a_table_comes_back_and_is_the_same_bytes_each_time(store: RunStore) -> None:
+    """Nothing of when it was written is in it, and no column loses its kind to being empty."""
+    store.put_table(TABLE, COLUMNS)
+    before = (store.path / TABLE).read_bytes()
+    for reader in (store, RunStore.open(store.path)):
+        assert reader.is_sound(TABLE)
+        found = reader.get_table(TABLE)
+        assert found == COLUMNS
+        assert list(found) == list(COLUMNS)
+        assert {type(value) for value in found["note"]} == {str}
+    store.put_table(TABLE, {key: list(values) for key, values in COLUMNS.items()})
+    assert (store.path / TABLE).read_bytes() == before
+
+
+def test_a_table_that_is_damaged_gone_or_none_is_one_line(store: RunStore) -> None:
+    store.put_table(TABLE, COLUMNS)
+    flip(store.path / TABLE)
+    with refused("sha256 .* expected .*; the file is damaged; run the study again to mend it"):
+        RunStore.open(store.path).get_table(TABLE)
+    (store.path / TABLE).unlink()
+    with refused("is missing or cut short; run the study again to mend it"):
+        store.get_table(TABLE)
+    store.put(TABLE, PART)  # in full, and something else
+    with refused("is damaged .*; `fillerscope verify` tells more"):
+        store.get_table(TABLE)
+
+
 def test_an_array_that_is_a_view_of_another_comes_back(store: RunStore) -> None:
     """safetensors writes the memory behind an array: a transposed one must not come back scrambled."""
     part = Part({"t": np.arange(6.0).reshape(2, 3).T, "s": np.arange(10)[::2]}, [])

@@ -6,6 +6,7 @@ The orchestra's conductor: it plays no instrument. What measures is in runner, w
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -17,7 +18,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
-from fillerscope.store import RunStore, merged_name, shard_name
+from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study, digest_of
 from fillerscope.version import __version__
 
@@ -25,9 +26,12 @@ from fillerscope.version import __version__
 MEASURING = (
     "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
     "capture/masks.py", "capture/blocks.py", "capture/attention.py", "models/structure.py", "runner.py",
-    "engines/local.py",
+    "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
+    "generation/endpoint.py", "generation/wiretext.py", "grading/extraction.py", "grading/text.py",
+    "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
 )  # fmt: skip
-RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy")
+GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
+RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
 
 
 class Progress(Protocol):
@@ -53,25 +57,57 @@ def carry_out(
     problems = load_problems(study.problems)
     if not problems:
         raise ProblemError(f"{study.problems.source} holds no problems")
+    if study.generation is not None:
+        _refuse_unanswered(problems, study.problems.source)
     folders = {spec.name: resolve(spec.name, progress.stage, accept_licence) for spec in study.models}
     identity = identify(study, problems, folders)
     path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
     shards = shards_of(problems, study.batch.shard)
-    todo = [spec for spec in study.models if not is_complete(store, spec, len(shards))]
-    if not todo:
+    todo = [spec for spec in study.models if not is_complete(store, study, spec, len(shards))]
+    outdated = study.generation is not None and not _knows(store, problems)
+    if not todo and not outdated:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     with store.writing():
         store.note("environment", environment())
+        if outdated:
+            store.put_table(PROBLEMS, _problem_table(problems))
         for spec in todo:
             measure_model(study, spec, folders[spec.name], shards, store, progress)
     return store
 
 
-def is_complete(store: RunStore, spec: ModelSpec, shards: int) -> bool:
-    names = [shard_name(spec.name, index) for index in range(shards)]
-    return all(store.is_sound(name) for name in [*names, merged_name(spec.name)])
+def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> bool:
+    names: list[str] = []
+    if study.probes.attention is not None:
+        names += [merged_name(spec.name), *(shard_name(spec.name, index) for index in range(shards))]
+    if study.generation is not None:
+        names += [answers_name(spec.name, index) for index in range(shards)]
+    return all(store.is_sound(name) for name in names)
+
+
+def _refuse_unanswered(problems: list[Problem], source: str) -> None:
+    blank = [problem.id for problem in problems if not problem.answer.strip()]
+    if blank:
+        raise ProblemError(
+            f"{source}: {len(blank)} of {len(problems)} problems have no answer to grade by, first {blank[0]!r}; "
+            "name the column in `problems.fields`, or leave `generation` out of the study"
+        )
+
+
+def _knows(store: RunStore, problems: list[Problem]) -> bool:
+    """Whether the problems are there with all that is known of them, which may have become more."""
+    return store.is_sound(PROBLEMS) and store.get_table(PROBLEMS) == _problem_table(problems)
+
+
+def _problem_table(problems: list[Problem]) -> Columns:
+    return {
+        "id": [problem.id for problem in problems],
+        "question": [problem.question for problem in problems],
+        "answer": [problem.answer for problem in problems],
+        "meta": [json.dumps(dict(problem.meta), sort_keys=True) for problem in problems],
+    }
 
 
 def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> dict[str, Any]:
@@ -79,6 +115,7 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
     from fillerscope.models.loading import choose_device, choose_dtype
 
     device = choose_device(study.device)
+    judges = GRADING if study.generation else ()
     measured = study.measured()
     del measured["problems"], measured["device"], measured["models"]
     return {
@@ -90,13 +127,19 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
                 "digest": folders[spec.name].digest,
                 "dtype": choose_dtype(spec.dtype, device),
                 "template": study.template_of(spec),
+                "endpoint": _answered_by(spec),
             }
             for spec in study.models
         ],
         "device": device.split(":")[0],
         "code": code_version(),
-        "libraries": {name: version(name) for name in ("torch", "transformers")},
+        "libraries": {name: version(name) for name in ("torch", "transformers", *judges)},
     }
+
+
+def _answered_by(spec: ModelSpec) -> dict[str, Any] | None:
+    """Where answers come from, without what only says how to ask."""
+    return spec.endpoint.model_dump(include={"url", "model", "prompt"}) if spec.endpoint else None
 
 
 def code_version() -> str:

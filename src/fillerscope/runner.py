@@ -55,7 +55,7 @@ def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
 
 def run_shard(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker, tick: Callable[[int], None]) -> Part:
     """Measure a shard inside `capturing`. `tick` is told the number of prompts done as they are."""
-    prepared = [prepare(study, maker, model, shard.start + i, p) for i, p in enumerate(shard.problems)]
+    prepared = prepare_shard(study, shard, maker, context_length(model.model))
     tick(sum(len(study.conditions) for item in prepared if item.error))
     todo = [item for item in prepared if not item.error]
     jobs = [(item.number, name, prompt) for item in todo for name, prompt in item.prompts.items()]
@@ -71,9 +71,13 @@ def run_shard(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker
     return Part(reduce(study, todo, found), records)
 
 
-def prepare(study: Study, maker: PromptMaker, model: LoadedModel, number: int, problem: Problem) -> Prepared:
+def prepare_shard(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Prepared]:
+    """The prompts that attention is measured on are those that are answered, token for token."""
+    return [prepare(study, maker, context, shard.start + i, p) for i, p in enumerate(shard.problems)]
+
+
+def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, problem: Problem) -> Prepared:
     """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
-    context = context_length(model.model)
     if context is not None and len(problem.question) > LONGEST_TOKEN * context:
         return Prepared(
             number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"
@@ -107,6 +111,7 @@ def reduce(study: Study, todo: list[Prepared], found: dict[tuple[int, str], Text
     if not todo:
         return {}
     probe = study.probes.attention
+    assert probe is not None
     arrays: dict[str, Any] = {}
     baseline: list[Floats] = []
     for condition in study.conditions:

@@ -5,6 +5,8 @@
       manifest.json                  identity, environment, and the checksum of every file below
       shards/MODEL/00000.safetensors arrays and records of one group of problems, all conditions
       merged/MODEL.safetensors       all shards of a model merged in shard order, once all are there
+      answers/MODEL/00000.parquet    what a model answered to one group of problems, a row for each answer
+      problems.parquet               the problems, where they were answered
 
 Every file is written to a temporary name, synced and renamed, so a kill at any moment leaves either the
 old file or the new one. Knows nothing of what the arrays mean, and needs no torch.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import re
@@ -29,7 +32,8 @@ from numpy.typing import NDArray
 from fillerscope.errors import StoreError
 
 Arrays = Mapping[str, NDArray[Any]]
-MANIFEST, STUDY = "manifest.json", "study.json"
+Columns = dict[str, list[Any]]
+MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,17 @@ class RunStore:
         from safetensors.numpy import save
 
         arrays = {key: np.ascontiguousarray(array) for key, array in part.arrays.items()}
-        data = save(arrays, metadata={"records": json.dumps(part.records, sort_keys=True)})
+        self._keep(name, save(arrays, metadata={"records": json.dumps(part.records, sort_keys=True)}))
+
+    def put_table(self, name: str, columns: Columns) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        data = io.BytesIO()
+        parquet.write_table(pyarrow.table(columns), data, compression="zstd")
+        self._keep(name, data.getvalue())
+
+    def _keep(self, name: str, data: bytes) -> None:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             _write(self.path / name, data)
@@ -130,11 +144,7 @@ class RunStore:
         """A stored file, or only some of its arrays: the others are not read."""
         from safetensors import SafetensorError, safe_open
 
-        if not self.has(name):
-            raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
-        if name not in self._trusted and (fault := self._fault(name)):
-            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to mend it")
-        self._trusted.add(name)
+        self._trust(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
@@ -143,6 +153,24 @@ class RunStore:
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
         return Part(arrays, records)
+
+    def get_table(self, name: str) -> Columns:
+        from pyarrow import ArrowException, parquet
+
+        self._trust(name)
+        try:
+            columns: Columns = parquet.read_table(self.path / name).to_pydict()
+        except (ArrowException, OSError) as error:
+            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+        return columns
+
+    def _trust(self, name: str) -> None:
+        """Read it once from end to end before anything in it is believed."""
+        if not self.has(name):
+            raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
+        if name not in self._trusted and (fault := self._fault(name)):
+            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to mend it")
+        self._trusted.add(name)
 
     def verify(self) -> list[str]:
         """What is wrong, a line each; nothing is wrong where the list is empty."""
@@ -164,6 +192,10 @@ class RunStore:
 
 def shard_name(model: str, index: int) -> str:
     return f"shards/{slug(model)}/{index:05d}.safetensors"
+
+
+def answers_name(model: str, index: int) -> str:
+    return f"answers/{slug(model)}/{index:05d}.parquet"
 
 
 def merged_name(model: str) -> str:

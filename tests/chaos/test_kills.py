@@ -110,7 +110,8 @@ def outcome(run: Path) -> dict[str, bytes]:
     """Every file with a number in it: the exported tables, and the shards behind them."""
     kept = {str(file.relative_to(run)): file for file in run.rglob("*") if file.is_file()}
     assert not [name for name in kept if name.endswith(".tmp")]
-    return {name: file.read_bytes() for name, file in kept.items() if name.startswith(("tables", "shards", "merged"))}
+    kinds = ("tables", "shards", "merged", "answers", "problems")
+    return {name: file.read_bytes() for name, file in kept.items() if name.startswith(kinds)}
 
 
 def assert_nothing_half(run: Path) -> None:
@@ -134,8 +135,30 @@ def test_killed_at_every_step_of_every_write(
         assert_nothing_half(run)
         assert forks.run(*finishing(study, run)) == 0, f"not resumed after a kill at step {step}"
         assert outcome(run) == undisturbed, f"other bytes after a kill at step {step}"
-    # manifest and study; two notes; two shards and a merger, each with its manifest: three steps each
-    assert step - 1 == 3 * (2 + 2 + 2 * 3)
+    # manifest and study; three notes; two shards and a merger, each with its manifest: three steps each
+    assert step - 1 == 3 * (2 + 3 + 2 * 3)
+
+
+def test_killed_at_steps_of_writing_answers(forks: Forks, model: Path, tmp_path: Path) -> None:
+    """From the table of problems on, every fourth step: the sync of a file, its new name, its folder's sync."""
+    study = write_study(
+        tmp_path / "study.yaml", model, problems={"limit": 2, "difficulty": [1]}, conditions=CONDITIONS[:2],
+        batch={"shard": 1, "tokens": 512}, probes={"attention": False},
+        generation={"max_tokens": 4, "temperature": [0, 1], "samples": 2, "recheck": 1},
+    )  # fmt: skip
+    assert forks.run(*finishing(study, tmp_path / "whole")) == 0
+    undisturbed = outcome(tmp_path / "whole")
+    assert sorted(Path(name).name for name in undisturbed) == [
+        "00000.parquet", "00001.parquet", "accuracy.parquet", "answers.parquet", "problems.parquet",
+    ]  # fmt: skip
+    # manifest, study, environment; then the problems, label, recheck and a shard, with the manifest of both files
+    first, last = 3 * 3 + 1, 3 * (3 + 2 + 1 + 1 + 2)
+    for step in range(first, last + 1, 4):
+        run = tmp_path / str(step)
+        assert forks.run(["measure", study, run], die_at=step) == KILLED
+        assert_nothing_half(run)
+        assert forks.run(*finishing(study, run)) == 0, f"not resumed after a kill at step {step}"
+        assert outcome(run) == undisturbed, f"other bytes after a kill at step {step}"
 
 
 def test_killed_again_and_again(forks: Forks, study: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
@@ -206,7 +229,7 @@ def test_an_interrupt_says_how_to_go_on_and_one_can(forks: Forks, longer: Path, 
     assert again[0] == "fillerscope"
     process = forks.start(again[1:], ["export", run, "--out", run / "tables"])
     assert process.code() == 0
-    assert f"{kept} of 24 shards of tiny-llama are there: going on from them" in process.lines()
+    assert f"measuring tiny-llama: {kept} of 24 shards are there, going on from them" in process.lines()
     whole = tmp_path / "whole"
     assert forks.run(*finishing(longer, whole)) == 0
     assert outcome(run) == outcome(whole)

@@ -7,7 +7,6 @@ business.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,7 +68,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     place = choose_device(device)
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
-        tokenizer = _load_tokenizer(folder.path)
+        tokenizer = load_tokenizer(folder)
         model = _load_weights(folder, DTYPES[precision])
     return _measurable(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
 
@@ -105,13 +104,18 @@ def _devices() -> list[str]:
     return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
 
-def _load_tokenizer(path: Path) -> Any:
+def load_tokenizer(folder: ModelFolder) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:
-        raise ModelError(f"the tokenizer in {path} cannot be loaded: {first_line(error)}") from error
+        raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
+
+
+def stated_context(folder: ModelFolder) -> int | None:
+    """How many tokens a model takes, as its config says, without loading it."""
+    return getattr(_read_config(folder).get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:

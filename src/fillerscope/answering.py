@@ -1,0 +1,106 @@
+"""One shard answered: problems under all conditions, from prompts to graded answers.
+
+Touches no disk and knows no engine, and what a shard gives depends on the study alone. A failed answer is
+stored as failed, with its error; it is never counted as wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from fillerscope.generation.reply import Generator, Reply, Request, common_start
+from fillerscope.grading.grader import Grader
+from fillerscope.prompts import PromptMaker
+from fillerscope.runner import Prepared, Shard, prepare_shard
+from fillerscope.store import Columns
+from fillerscope.study import Study, digest_of
+
+COLUMNS = (
+    "number", "id", "condition", "temperature", "sample", "prompt_tokens", "tokens", "finish", "verdict", "extracted",
+    "note", "text",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One answer that is wanted: to a problem, under a condition, the how-manieth sample."""
+
+    item: Prepared
+    condition: str
+    temperature: float
+    sample: int
+    request: Request | None  # None where the problem has no prompt
+
+
+def answer_shard(
+    study: Study, shard: Shard, maker: PromptMaker, context: int | None, generator: Generator, grader: Grader,
+    tick: Callable[[int], None],
+) -> tuple[Columns, list[tuple[Ask, Reply]]]:  # fmt: skip
+    """The graded answers as a table, in the order of problems; and the greedy ones as they came."""
+    asks = asks_of(study, shard, maker, context)
+    tick(sum(ask.request is None for ask in asks))
+    replies = [Reply("", 0, "failed", ask.item.error) for ask in asks]
+    for temperature, group in groupby(_wanted(asks), key=lambda pair: pair[1].temperature):
+        places, wanted = zip(*group, strict=True)
+        assert study.generation is not None
+        requests = [ask.request for ask in wanted if ask.request is not None]
+        for place, reply in zip(
+            places, generator.answer(requests, study.generation.decoding(temperature), tick), strict=True
+        ):
+            replies[place] = reply
+    order = sorted(range(len(asks)), key=lambda place: asks[place].item.number)  # all else stays in its order
+    rows = [_row(asks[place], replies[place], grader) for place in order]
+    greedy = [(a, r) for a, r in zip(asks, replies, strict=True) if a.request and not a.temperature]
+    return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}, greedy
+
+
+def asks_of(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Ask]:
+    assert study.generation is not None
+    items = prepare_shard(study, shard, maker, context)
+    shared = {c.name: _shared(items, c.name) for c in study.conditions}
+    return [
+        Ask(item, c.name, temperature, sample, _request(study, item, c.name, temperature, sample, shared[c.name]))
+        for temperature in study.generation.temperature
+        for item in items
+        for c in study.conditions
+        for sample in range(study.generation.drawn(temperature))
+    ]
+
+
+def _wanted(asks: Sequence[Ask]) -> Iterator[tuple[int, Ask]]:
+    return ((place, ask) for place, ask in enumerate(asks) if ask.request is not None)
+
+
+def _shared(items: Sequence[Prepared], condition: str) -> int:
+    """How many tokens all prompts of a condition begin with."""
+    return common_start([item.prompts[condition].ids for item in items if not item.error])
+
+
+def _request(
+    study: Study, item: Prepared, condition: str, temperature: float, sample: int, shared: int
+) -> Request | None:
+    """The same random numbers under every condition: two that do not differ give the same answers."""
+    if item.error:
+        return None
+    ids = item.prompts[condition].ids
+    assert study.generation is not None
+    alike = len(ids) if study.generation.drawn(temperature) > 1 else shared
+    seed = int(digest_of([study.seed, item.problem.id, temperature, sample])[:15], 16)
+    return Request(ids, seed, alike)
+
+
+def _row(ask: Ask, reply: Reply, grader: Grader) -> tuple[object, ...]:
+    text = _whole(reply.text)
+    grade = grader.grade(text, ask.item.problem.answer, reply.finish)
+    return (
+        ask.item.number, ask.item.problem.id, ask.condition, ask.temperature, ask.sample,
+        len(ask.request.ids) if ask.request else 0, reply.tokens, reply.finish, grade.verdict,
+        grade.extracted or "", _whole(reply.error) or grade.note, text,
+    )  # fmt: skip
+
+
+def _whole(text: str) -> str:
+    """A server can send half a character (a lone surrogate), which no file takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
