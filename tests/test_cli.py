@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from answered import CONDITIONS, Key, Row, build, drawn_at_random
+from answered import answer as graded
 from fillerscope import cli, session
-from fillerscope.store import merged_name
+from fillerscope.store import answers_name, merged_name
 from synthetic import MLESS, NONE, Synthetic
 
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights
+DRAW = drawn_at_random(3)
 COMMANDS = (
-    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["models"], ["models", "get"], ["export"],
-    ["verify"], ["doctor"],
+    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["compare"], ["flips"], ["models"],
+    ["models", "get"], ["export"], ["verify"], ["doctor"],
 )  # fmt: skip
 
 
@@ -238,6 +242,179 @@ def test_verify(command: Command, made: Path, tmp_path: Path) -> None:
     assert len(json.loads(shown.out)["faults"]) == 1
 
 
+# A run of answers
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models, no attention; some answers failed, and the last problems have no level."""
+    metas = [{"level": 1 + n % 2} for n in range(8)] + [{}] * 3
+    folder = tmp_path_factory.mktemp("answered") / "run"
+    return build(folder, DRAW, models=("a", "b"), metas=metas, temperature=[0, 0.7], samples=[1, 4]).path
+
+
+def refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def strict(shown: Result) -> Any:
+    assert (shown.code, shown.err) == (0, "")
+    return json.loads(shown.out, parse_constant=refuse)
+
+
+def test_compare(command: Command, answered: Path) -> None:
+    from fillerscope.analysis.accuracy import compare
+    from fillerscope.analysis.runs import open_run
+
+    shown = command("compare", answered)
+    assert (shown.code, shown.err) == (0, "")
+    titles = [line for line in shown.out.splitlines() if line.endswith("accuracy under each condition")]
+    drawn = ("greedy", "temperature 0.7, 1 sample a problem", "temperature 0.7, 4 samples a problem")
+    assert titles == [f"{label}, {how}: accuracy under each condition" for label in "AB" for how in drawn]
+    assert shown.out.count("unbiased pass@k and diversity") == 2
+    row = next(row for row in compare(open_run(answered)) if row.condition == "mless")
+    change = row.against
+    assert change is not None
+    line = next(line for line in shown.out.splitlines() if line.startswith("│ mless"))
+    assert [cell.strip() for cell in line.strip("│").split("│")] == [
+        "mless", str(row.n), str(row.failed), f"{100 * row.accuracy:.1f} [{100 * row.low:.1f}, {100 * row.high:.1f}]",
+        f"{100 * change.difference:+.1f} [{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]",
+        str(change.gained), str(change.lost), f"{change.p:.3g}", f"{change.adjusted:.3g}",
+        f"{100 * change.detectable:.1f}", f"{row.tokens:.0f}", f"{100 * row.cut_off:.0f}",
+        f"{100 * row.unanswered:.0f}",
+    ]  # fmt: skip
+    told = shown.out.partition("What A shows:\n")[2]
+    assert told.startswith("1. Accuracy, mless, greedy: ")
+    assert "What B shows:\n1. Accuracy, mless, greedy: " in told, "no sentence leaves its model open"
+
+
+def test_compare_as_json(command: Command, answered: Path) -> None:
+    found = strict(command("compare", answered, "--json"))
+    assert [(row["model"], row["temperature"], row["samples"], row["condition"]) for row in found["rows"]] == [
+        (model, *cell, name) for model in "ab" for cell in ((0, 1), (0.7, 1), (0.7, 4)) for name in CONDITIONS
+    ]
+    for row in found["rows"]:
+        assert (row["p"] is None) == (row["condition"] == "none")
+        assert row["n"] + row["failed"] == 11
+        assert ("pass@4" in row) == (row["samples"] == 4)
+    assert list(found["findings"]) == ["a", "b"]
+    assert [each["name"] for each in found["findings"]["b"]][:2] == ["accuracy_mless", "form_mless"]
+    assert found["recheck"] == {}
+    one = strict(command("compare", answered, "--json", "--model", "b"))
+    assert {row["model"] for row in one["rows"]} == set(one["findings"]) == {"b"}
+    sentences = [each["numbers"]["adjusted"] for each in one["findings"]["b"] if "adjusted" in each["numbers"]]
+    assert sentences == [row["adjusted"] for row in one["rows"] if row["condition"] != "none"]
+
+
+def test_compare_by_a_field(command: Command, answered: Path) -> None:
+    shown = command("compare", answered, "--by", "level", "-m", "a")
+    assert (shown.code, shown.err) == (0, "")
+    accuracy, _, passes = shown.out.rpartition("unbiased pass@k")
+    for part in (accuracy, passes):
+        first = {line.split("│")[1].strip() for line in part.splitlines() if line.startswith("│")}
+        assert {"level 1", "level 2", "level not given"} <= first
+    assert "1. Accuracy" not in shown.out, "the sentences are on all problems"
+    found = strict(command("compare", answered, "--by", "level", "--json"))
+    asked = {(row["model"], row["group"]): row["n"] + row["failed"] for row in found["rows"]}
+    assert asked == {(m, f"level {g}"): n for m in "ab" for g, n in ((1, 4), (2, 4), ("not given", 3))}
+
+
+def test_nothing_that_is_missing_is_shown_as_a_number(command: Command, tmp_path: Path) -> None:
+    """All failed under one condition, and a single problem under the others."""
+
+    def draw(key: Key) -> Row:
+        return graded("failed" if key[3] == "mless" or key[1] else "right", np.random.default_rng(0))
+
+    folder = build(tmp_path / "run", draw, problems=2, temperature=0.7, samples=2).path
+    for arguments in (["compare"], ["compare", "--json"], ["flips"], ["export", "--format", "csv"]):
+        shown = command(arguments[0], folder, *arguments[1:])
+        assert shown.code == 0
+        assert not re.search(r"\b(nan|inf|NaN|Infinity)\b", shown.out), shown.out
+    compared = command("compare", folder).out
+    assert re.search(r"│ mless +│ 0 │ +2 │ - +│ - +│ 0 │ 0 │ - +│ - +│ - +│", compared)
+    assert re.search(r"│ mful +│ 1 │ +1 │ 100\.0 +│ \+0\.0 +│ 0 │ 0 │ 1 +│ 1 +│ - +│", compared)
+    assert "none to mless: 0 gained, 0 lost\n" in command("flips", folder).out
+
+
+def test_flips(command: Command, answered: Path) -> None:
+    from fillerscope.analysis.flips import flips
+    from fillerscope.analysis.runs import open_run
+
+    found = flips(open_run(answered), "mful", model="b", temperature=0.7)
+    gained = sum(flip.direction == "gained" for flip in found)
+    asked = ("flips", answered, "-c", "mful", "-m", "b", "-t", "0.7")
+    shown = command(*asked, "--top", 2)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"none to mful: {gained} gained, {len(found) - gained} lost\n")
+    first = found[0]
+    said = f"{first.id}, sample {first.sample}: {first.direction}; reference {first.reference}\n{first.question}"
+    assert said in shown.out
+    assert first.before["text"] in shown.out
+    assert first.after["text"] in shown.out
+    assert shown.out.endswith(f"{len(found) - 2} more; --top {len(found)} shows all.\n")
+    told = strict(command(*asked, "--json"))
+    assert (told["condition"], told["against"]) == ("mful", "none")
+    assert [(flip["id"], flip["sample"], flip["direction"]) for flip in told["flips"]] == [
+        (flip.id, flip.sample, flip.direction) for flip in found
+    ]
+    assert told["flips"][0]["after"] == first.after
+    swapped = strict(command("flips", answered, "-c", "none", "--against", "mful", "-m", "b", "-t", "0.7", "--json"))
+    assert len(swapped["flips"]) == len(found)
+    assert sum(flip["direction"] == "lost" for flip in swapped["flips"]) == gained
+
+
+def test_verify_sees_an_edited_answer(command: Command, answered: Path, tmp_path: Path) -> None:
+    assert "7 files as they were written, all problems accounted for" in command("verify", answered).out
+    shutil.copytree(answered, tmp_path / "copy")
+    damaged = tmp_path / "copy" / answers_name("a", 1)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    shown = command("verify", "copy")
+    assert shown.code == 1
+    assert "answers/a/00001.parquet: sha256" in shown.out
+    shown = command("compare", "copy")
+    assert shown.code == 1
+    assert "the file is damaged; run the study again to mend it" in shown.complaint
+    damaged.unlink()
+    assert "is not finished for a; run the study again" in command("compare", "copy").complaint
+    assert len(json.loads(command("verify", "copy", "--json").out)["faults"]) == 1
+
+
+def test_an_edited_study_is_not_taken_for_the_one_that_was_answered(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    study = write_study(tmp_path / "study.yaml", model, **ANSWERS)
+    assert command("run", study, "--out", "run", "--json").code == 0
+    stored = tmp_path / "run/study.json"
+    stored.write_text(stored.read_text().replace('"max_tokens": 4', '"max_tokens": 5'))
+    shown = command("verify", "run")
+    assert shown.code == 1
+    assert "study.json: it is not the study that was measured" in shown.out
+
+
+ANSWERS: dict[str, Any] = {
+    "probes": {"attention": False}, "generation": {"max_tokens": 4, "recheck": 2}, "problems": {"limit": 2},
+}  # fmt: skip
+
+
+def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study.yaml", model, **ANSWERS)
+    shown = command("run", study, "--out", "run")
+    assert shown.code == 0, shown.err
+    assert "tiny-llama, greedy: accuracy under each condition" in shown.out
+    assert "What tiny-llama shows:\n1. Accuracy, mless, greedy: 0.0% against 0.0% without filler" in shown.out
+    assert "heads by drop" not in shown.out
+    found = strict(command("run", study, "--out", "run", "--json"))
+    (facts,) = found["models"].values()
+    assert facts["problems"] == 2
+    assert facts["recheck"] == {"checked": 2, "same": 2, "margins": []}
+    assert (facts["heads"], facts["selfcheck"]) == (None, None)
+    assert [row["condition"] for row in found["comparison"]] == ["none", "mless"]
+    shown = command("compare", "run")
+    assert shown.out.endswith("tiny-llama: 2 of 2 greedy answers are the same written alone.\n")
+
+
 # Measuring
 
 
@@ -379,13 +556,27 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
         ("heads RUN --queries some", 1, "queries are all, original, last, not 'some'"),
         ("heads RUN --by size", 1, "heads are ranked by drop, mass, peak, not by 'size'"),
         ("heads RUN --model other", 1, "this run has no model 'other'; it has tiny-a"),
+        ("compare RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
+        ("compare RUN --by level --json", 1, "this run has no answers; give `generation` in its study and run it"),
+        ("flips RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
+        ("compare nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+        ("flips nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+        ("compare ANSWERED --by colour", 1, "the problems have no field 'colour'; they have level"),
+        ("compare ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
+        ("flips ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
+        ("flips ANSWERED -c pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
+        ("flips ANSWERED --against pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
+        ("flips ANSWERED -t 1", 1, "this run has no temperature 1; it has 0, 0.7"),
+        ("flips ANSWERED --top 0", 2, "Invalid value for '--top': Input should be greater than or equal to 1; see"),
+        ("heads ANSWERED", 1, "this run did not measure attention: its study has `probes.attention` off"),
+        ("figures ANSWERED heads", 1, "this run did not measure attention: its study has `probes.attention` off"),
         ("export RUN --format xlsx", 1, "tables are written as parquet or csv, not 'xlsx'"),
         ("export RUN --out FILE", 1, "cannot write tables to FILE: File exists; choose another folder with --out"),
         ("run nowhere.yaml", 2, "no study file at nowhere.yaml; give the path of a YAML file"),
         ("run RUN", 2, "cannot read the study file RUN"),
         ("run BINARY", 2, "not UTF-8 text"),
         ("run FILE", 2, "a study is a mapping of keys to values"),
-        ("reproduce pie", 2, "there is no ready study 'pie'; there are depth, fillers, headmap, heads"),
+        ("reproduce pie", 2, "there is no ready study 'pie'; there are composite, depth, fillers, headmap"),
         ("reproduce heads --device gpu", 2, "device: String should match"),
         ("reproduce heads -m a -m a", 2, "models: model 'a' is given 2 times; names must differ"),
         ("reproduce heads --model smollm2-135 --problems builtin", 1, "model 'smollm2-135' is not known; did you"),
@@ -406,12 +597,18 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_clear_line(
-    command: Command, made: Path, tmp_path: Path, arguments: str, code: int, message: str
+    command: Command, made: Path, answered: Path, tmp_path: Path, arguments: str, code: int, message: str
 ) -> None:
     (tmp_path / "file").write_text("not a run\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
-    places = {"RUN": made, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty.jsonl", "BINARY": tmp_path / "binary"}
+    places = {
+        "RUN": made,
+        "ANSWERED": answered,
+        "FILE": tmp_path / "file",
+        "EMPTY": tmp_path / "empty.jsonl",
+        "BINARY": tmp_path / "binary",
+    }
     shown = command(*(places.get(word, word) for word in arguments.split()))
     assert shown.code == code
     for word, place in places.items():
@@ -428,6 +625,9 @@ def test_a_mistake_is_one_clear_line(
         ({"figures": [{"name": "pie"}]}, 1, "there is no figure 'pie'; there are layers, heads, fillers"),
         ({"figures": [{"name": "heads", "conditions": ["mful"]}]}, 1, "asks for condition 'mful', which"),
         ({"problems": {"source": "nowhere.jsonl"}}, 1, "no file of problems at "),
+        ({"probes": {"attention": False}}, 2, "nothing is asked for: leave probes.attention on, or give `generation`"),
+        ({"figures": [{"name": "heads"}], "probes": {"attention": False}, "generation": {}}, 1,
+         "figure 'heads' shows attention: leave `probes.attention` on in the study"),
         ({"modles": []}, 2, "unknown key 'modles'; check the spelling, or remove it"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fillerscope import show
+from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.findings import Finding
 from synthetic import Synthetic
@@ -109,3 +110,12 @@ def test_a_table_keeps_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.splitlines()[0] == "[bold] is text"
     assert "[red]x[/red]" in out
     assert "│  1 │" in out, "numbers stand to the right"
+
+
+def test_what_a_model_wrote_cannot_play_with_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[2Jb\x07c\u202ed\x00e\rf\n\tg [bold]h[/bold]"
+    side = {"verdict": "wrong", "extracted": hostile, "text": hostile}
+    show.flips([Flip("id\x1b]0;", 1, hostile, "7", side, side)], ("none", "mless"), 5)
+    printed = capsys.readouterr().out
+    assert not any(mark in printed for mark in "\x1b\x07\u202e\x00\r")
+    assert "g [bold]h[/bold]" in printed

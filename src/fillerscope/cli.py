@@ -64,7 +64,7 @@ def _root(
 
 @app.command()
 def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
-    """Measure SmolLM2-135M on built-in problems and draw all figures.
+    """Measure SmolLM2-135M on built-in problems, grade its answers, and draw all figures.
 
     Example: `fillerscope demo`
     """
@@ -94,7 +94,9 @@ def run(
 
 @app.command()
 def reproduce(
-    name: Annotated[str, typer.Argument(help="layers, heads, heads-llama, fillers, headmap or depth.")],
+    name: Annotated[
+        str, typer.Argument(help="composite, depth, fillers, headmap, heads, heads-llama, layers, length, ...")
+    ],
     model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
     queries: Queries = None, out: Out = None, device: Device = None, accept_licence: Licence = False,
     json: Json = False,
@@ -136,7 +138,7 @@ def profile(
 def figures(
     run: RunPath,
     names: Annotated[
-        list[str] | None, typer.Argument(help="layers, heads, fillers, headmap, depth; else the study's, or all.")
+        list[str] | None, typer.Argument(help="composite, layers, heads, fillers, ...; else the study's, or all.")
     ] = None,
     model: RunModels = None, condition: Conditions = None, layer: Layers = None, head: Heads = None,
     queries: Queries = None,
@@ -176,6 +178,41 @@ def heads(
     show_heads(run, condition, by, top, queries, model, json)
 
 
+@app.command()
+def compare(
+    run: RunPath,
+    by: Annotated[
+        str | None, typer.Option("--by", help="Split the problems by a field of their data, such as level.")
+    ] = None,
+    model: RunModels = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Accuracy under each condition, with intervals, paired tests and what so many problems could show.
+
+    Example: `fillerscope compare runs/demo-0123456789 --by difficulty`
+    """
+    from fillerscope.session import show_comparison
+
+    show_comparison(run, model or [], by, json)
+
+
+@app.command()
+def flips(
+    run: RunPath,
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="A condition; the first filler.")] = None,
+    against: Annotated[str, typer.Option("--against", help="The condition to compare with.")] = "none",
+    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="One of the study's.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many to show.")] = 10,
+    model: Model = None, json: Json = False,
+) -> None:  # fmt: skip
+    """The problems that changed between two conditions, with both answers side by side.
+
+    Example: `fillerscope flips runs/demo-0123456789 --condition mless --top 3`
+    """
+    from fillerscope.session import show_flips
+
+    show_flips(run, condition, against, model, temperature, top, json)
+
+
 @models_app.callback(invoke_without_command=True)
 def models(context: typer.Context, json: Json = False) -> None:
     """List the catalogue: what is known, what is cached, sizes and licences.
@@ -207,7 +244,7 @@ def export(
     run: RunPath, out: Out = None,
     format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet", json: Json = False,
 ) -> None:  # fmt: skip
-    """Write all tables of a run: profiles, head summaries, ranked heads, layers, problems.
+    """Write all tables of a run: profiles, head summaries, ranked heads, layers, problems, accuracy, answers.
 
     Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
     """

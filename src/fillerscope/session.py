@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fillerscope import show
+from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Run, open_run
+from fillerscope.answerfindings import answer_findings
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
-from fillerscope.findings import findings
+from fillerscope.findings import Finding, findings
 from fillerscope.progress import Reporter
 from fillerscope.study import QUERIES, Study
 
@@ -30,13 +34,18 @@ def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence:
     """Run a study; then its figures, the ranked heads of each model, and what it says."""
     run = measure(study, out, json, accept_licence)
     drawn, missed = _draw(run, names_for(run), {}, None, json)
-    told = {model: findings(run, model=model) for model in run.models}
+    compared = compare(run) if run.has_answers else None
+    told = {model: _told(run, model, compared) for model in run.models}
     if json:
-        show.print_json(_summary(run, drawn, told) | {"not_drawn": missed})
+        rows = None if compared is None else [row.record() for row in compared]
+        show.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed})
         return
     for model in run.models:
-        if run.fillers:
+        if run.fillers and run.has_attention:
             show.heads(head_table(run, run.fillers[0], model=model), "drop", TOP)
+    if compared is not None:
+        show.comparison(compared)
+    for model in run.models:
         show.lines(["", f"What {run.label(model)} shows:"])
         show.findings(told[model])
         _show_failures(run, model)
@@ -72,6 +81,61 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
     run.needed_fillers()
     strict = bool(names) or any(changes[key] for key in ("models", "conditions", "layers", "heads", "queries"))
     _report_figures(run, *_draw(run, names or names_for(run), changes, out, json, strict), json)
+
+
+def _told(run: Run, model: str, compared: Sequence[Accuracy] | None) -> list[Finding]:
+    """All findings on one model."""
+    attention = findings(run, model=model) if run.has_attention else []
+    return attention + ([] if compared is None else answer_findings(run, model, compared))
+
+
+def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -> None:
+    run = open_run(path)
+    rows = compare(run, models, by)
+    whole = rows if by is None else compare(run, models)
+    told = {model: answer_findings(run, model, whole) for model in models or run.models}
+    if json:
+        show.print_json({
+            "run": str(path), "rows": [row.record() for row in rows],
+            "findings": {model: [finding.record() for finding in found] for model, found in told.items()},
+            "recheck": _rechecks(run),
+        })  # fmt: skip
+        return
+    show.comparison(rows)
+    if by is None:
+        for model, found in told.items():
+            show.lines([f"What {run.label(model)} shows:"] if len(told) > 1 else [])
+            show.findings(found)
+        show.lines(_recheck_lines(run))
+
+
+def _rechecks(run: Run) -> dict[str, Any]:
+    return {model: run.facts(model)["recheck"] for model in run.models if "recheck" in run.facts(model)}
+
+
+def _recheck_lines(run: Run) -> list[str]:
+    """What computing many answers at once changed."""
+    told = []
+    for model, found in _rechecks(run).items():
+        text = f"{run.label(model)}: {found['same']} of {found['checked']} greedy answers are the same written alone"
+        if found["margins"]:
+            text += (
+                f"; the others part where two tokens are within {max(found['margins']):.2g} of each other (rounding)"
+            )
+        told.append(f"{text}.")
+    return told
+
+
+def show_flips(
+    path: Path, condition: str | None, against: str, model: str | None, temperature: float | None, top: int, json: bool
+) -> None:
+    run = open_run(path)
+    name = condition or run.needed_fillers()[0]
+    found = flips(run, name, against, model, temperature)
+    if json:
+        show.print_json({"condition": name, "against": against, "flips": show.flip_records(found)})
+    else:
+        show.flips(found, (against, name), top)
 
 
 def show_heads(
@@ -215,12 +279,12 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
         "run": str(run.path),
         "models": {
             model: {
-                "problems": len(run.records(model)),
-                "measured": len(run.measured(model)),
+                **_counts(run, model),
                 "selfcheck": run.facts(model).get("selfcheck"),
+                "recheck": run.facts(model).get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
                 "heads": show.head_records(head_table(run, run.fillers[0], model=model), "drop", TOP)
-                if run.fillers
+                if run.fillers and run.has_attention
                 else None,
             }
             for model in run.models
@@ -229,12 +293,24 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
     }
 
 
+def _counts(run: Run, model: str) -> dict[str, int]:
+    if not run.has_attention:
+        return {"problems": len(run.problems())}
+    return {"problems": len(run.records(model)), "measured": len(run.measured(model))}
+
+
 def _show_failures(run: Run, model: str) -> None:
-    failed = [record for record in run.records(model) if record["status"] == "failed"]
-    if failed:
-        show.lines(
-            [f"{len(failed)} problems could not be measured; the first, {failed[0]['id']}: {failed[0]['error']}"]
-        )
+    if run.has_attention:
+        failed = [record for record in run.records(model) if record["status"] == "failed"]
+        if failed:
+            first = f"{failed[0]['id']}: {failed[0]['error']}"
+            show.lines([f"{len(failed)} problems could not be measured; the first, {first}"])
+    if run.has_answers:
+        columns = run.answer_columns(model)
+        failed_at = [place for place, verdict in enumerate(columns["verdict"]) if verdict == "failed"]
+        if failed_at:
+            first = f"{columns['id'][failed_at[0]]}: {columns['note'][failed_at[0]]}"
+            show.lines([f"{len(failed_at)} answers failed and are not counted; the first, {first}"])
 
 
 def _text_of(text: str) -> str:

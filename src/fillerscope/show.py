@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import Any
 
+from fillerscope.analysis.accuracy import Accuracy, Difference
+from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
+from fillerscope.answerfindings import drawing, points
 from fillerscope.findings import Finding
 
 
@@ -36,7 +40,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def lines(texts: Sequence[str], style: str = "") -> None:
     """Broken at spaces to fit a terminal, never inside a word: a path stays a path. Elsewhere one line each."""
     out = console()
-    for text in texts:
+    for text in map(_printable, texts):
         parts = wrap(text, out.width, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
         out.print("\n".join(parts), style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -84,6 +88,106 @@ def findings(found: Sequence[Finding]) -> None:
     lines([f"{number}. {finding.text}" for number, finding in enumerate(found, start=1)])
 
 
+def comparison(rows: Sequence[Accuracy]) -> None:
+    """A table for each model and way of drawing, a row for each condition."""
+    cells: dict[tuple[str, float, int], list[Accuracy]] = {}
+    for row in rows:
+        cells.setdefault((row.model, row.temperature, row.samples), []).append(row)
+    for chosen in cells.values():
+        columns = [name for name in COMPARED if _is_told(name, chosen)]
+        body = [[_compared(row)[name] for name in columns] for row in chosen]
+        table(f"{chosen[0].label}, {drawing(chosen[0])}: accuracy under each condition", columns, body)
+        if chosen[0].samples > 1:
+            _passes(chosen)
+    lines(LEGEND)
+
+
+LEGEND = (
+    "Brackets: 95% interval. + and -: problems answered better and worse than without filler.",
+    "p Holm: adjusted over all comparisons shown. Detectable: points that so many problems show with 80% power.",
+)
+COMPARED = (
+    "group", "condition", "n", "failed", "accuracy %", "difference, points", "+", "-", "p", "p Holm", "detectable",
+    "tokens", "cut off %", "no answer %",
+)  # fmt: skip
+
+
+def _is_told(name: str, rows: Sequence[Accuracy]) -> bool:
+    """Columns that say nothing are left out."""
+    return name not in ("group", "failed") or any(getattr(row, name) for row in rows)
+
+
+def _compared(row: Accuracy) -> dict[str, str]:
+    change = row.against or Difference()
+    shown = {
+        "group": row.group,
+        "condition": row.condition,
+        "n": str(row.n),
+        "failed": str(row.failed),
+        "accuracy %": _bounded(row.accuracy, row.low, row.high, lambda share: f"{100 * share:.1f}"),
+        "tokens": _known(row.tokens, ".0f"),
+        "cut off %": _known(100 * row.cut_off, ".0f"),
+        "no answer %": _known(100 * row.unanswered, ".0f"),
+    }
+    against = {
+        "difference, points": _bounded(change.difference, change.difference_low, change.difference_high, points),
+        "+": str(change.gained),
+        "-": str(change.lost),
+        "p": _known(change.p, ".3g"),
+        "p Holm": _known(change.adjusted, ".3g"),
+        "detectable": _known(100 * change.detectable, ".1f"),
+    }
+    return shown | (against if row.against else dict.fromkeys(against, ""))
+
+
+def _bounded(value: float, low: float, high: float, form: Callable[[float], str]) -> str:
+    """A value with its interval, as far as there are any."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{form(value)} [{form(low)}, {form(high)}]" if math.isfinite(low) else form(value)
+
+
+def _known(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"
+
+
+def _passes(rows: Sequence[Accuracy]) -> None:
+    named = [name for name in ("group", "condition") if _is_told(name, rows)]
+    columns = (*named, *(f"pass@{k} %" for k in rows[0].passes), "distinct 2-grams")
+    body = [
+        [*(str(getattr(row, name)) for name in named), *(_known(100 * share, ".1f") for share in row.passes.values()),
+         _known(row.diversity, ".3f")]
+        for row in rows
+    ]  # fmt: skip
+    table(f"{rows[0].label}, {drawing(rows[0])}: unbiased pass@k and diversity", columns, body)
+
+
+def flips(found: Sequence[Flip], names: tuple[str, str], top: int) -> None:
+    """Both answers side by side."""
+    from rich.table import Table
+
+    gained = sum(flip.direction == "gained" for flip in found)
+    lines([f"{names[0]} to {names[1]}: {gained} gained, {len(found) - gained} lost"], style="bold")
+    for flip in found[:top]:
+        lines(["", f"{flip.id}, sample {flip.sample}: {flip.direction}; reference {flip.reference}", flip.question])
+        view = Table(header_style="bold", expand=True)
+        sides = tuple(zip(names, (flip.before, flip.after), strict=True))
+        for name, side in sides:
+            view.add_column(_plain(f"{name}: {side['verdict']}, answer {side['extracted'] or '-'}"), ratio=1)
+        view.add_row(*(_plain(str(side["text"]).strip()) for _, side in sides))
+        console().print(view)
+    if len(found) > top:
+        lines([f"{len(found) - top} more; --top {len(found)} shows all."])
+
+
+def flip_records(found: Sequence[Flip]) -> list[dict[str, Any]]:
+    return [
+        {"id": flip.id, "sample": flip.sample, "direction": flip.direction, "question": flip.question,
+         "reference": flip.reference, "before": flip.before, "after": flip.after}
+        for flip in found
+    ]  # fmt: skip
+
+
 def _interval(row: dict[str, Any], name: str) -> str:
     value, low, high = (f"{row[key]:z.3f}" for key in (name, f"{name}_low", f"{name}_high"))
     return f"{value} [{low}, {high}]" if math.isfinite(row[f"{name}_low"]) else value
@@ -92,7 +196,13 @@ def _interval(row: dict[str, Any], name: str) -> str:
 def _plain(text: str) -> Any:
     from rich.text import Text
 
-    return Text(text)
+    return Text(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """What a model or a data set wrote must not move the cursor, turn the line round or ring the bell."""
+    hidden = ("Cc", "Cf", "Cs")
+    return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in "\n\t" else c for c in text)
 
 
 def _is_number(text: str) -> bool:

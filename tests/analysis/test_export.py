@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute, csv, parquet
 
+from answered import build, drawn_at_random
+from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
@@ -125,6 +127,38 @@ def test_a_run_without_filler_has_no_tables_of_comparisons(tmp_path: Path) -> No
     written = export(run, tmp_path / "out", "csv")
     assert [path.name for path in written] == ["profiles.csv", "summaries.csv", "problems.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_answers_and_their_comparison_are_tables_too(tmp_path: Path, kind: str) -> None:
+    """Without attention there are no others. Fewer samples have fewer pass@k: what is missing is no number."""
+    draw = drawn_at_random(2)
+    run = build(tmp_path / "run", draw, models=("a", "b"), temperature=[0, 0.7], samples=[1, 4])
+    written = export(run, tmp_path / "out", kind)
+    assert [path.name for path in written] == [f"accuracy.{kind}", f"answers.{kind}"]
+    read = parquet.read_table if kind == "parquet" else csv.read_csv
+    accuracy, every = (read(path).to_pylist() for path in written)
+    rows = [row.record() for row in compare(run)]
+    assert len(accuracy) == len(rows) == 2 * 3 * 3
+    for found, row in zip(accuracy, rows, strict=True):
+        for key, value in found.items():
+            expected = row.get(key, np.nan)
+            assert value == expected or (expected in ("", None) or expected != expected), key
+            assert value != value or value in ("", None) or key in row, key
+    assert {row["samples"] for row in accuracy if row["pass@4"] is not None and row["pass@4"] >= 0} == {4}
+    assert len(every) == 2 * 11 * 3 * (1 + 4)
+    for row in every:
+        expected = draw((row["model"], row["number"], row["temperature"], row["condition"], row["sample"]))
+        assert {key: str(row[key] if row[key] is not None else "") for key in expected} == {
+            key: str(value) for key, value in expected.items()
+        }
+    again = {path.name: path.read_bytes() for path in export(run, tmp_path / "again", kind)}
+    assert again == {path.name: path.read_bytes() for path in written}
+
+
+def test_a_run_of_both_has_the_tables_of_both(tmp_path: Path) -> None:
+    run = Synthetic(problems=4, right={"none": 0.5, "mless": 0.75}).build(tmp_path / "run")
+    assert [path.stem for path in export(run, tmp_path / "out")] == [*NAMES, "accuracy", "answers"]
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
@@ -27,13 +28,7 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
-    makers = {
-        "profiles": _profiles,
-        "summaries": _summaries,
-        "heads": _heads,
-        "depth": _depth,
-        "problems": _problems,
-    }
+    makers = (ATTENTION if run.has_attention else {}) | (ANSWERS if run.has_answers else {})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
@@ -112,6 +107,22 @@ def _problems(run: Run) -> Iterator[Columns]:
         yield _keyed(columns, model=model)
 
 
+def _accuracy(run: Run) -> Iterator[Columns]:
+    rows = [row.record() for row in compare(run)]
+    keys = dict.fromkeys(key for row in rows for key in row)  # fewer samples have fewer pass@k
+    yield {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
+
+
+def _answers(run: Run) -> Iterator[Columns]:
+    for model in run.models:
+        yield _keyed({key: _column(values) for key, values in run.answer_columns(model).items()}, model=model)
+
+
+def _column(values: list[Any]) -> NDArray[Any]:
+    """Texts as objects: an array of texts takes as much room for each as for the longest."""
+    return np.array(values, dtype=object if isinstance(values[0], str) else None)
+
+
 def _comparisons(run: Run) -> Iterator[tuple[str, str, str]]:
     return ((m, c, q) for m in run.models for c in run.fillers for q in QUERIES)
 
@@ -119,3 +130,13 @@ def _comparisons(run: Run) -> Iterator[tuple[str, str, str]]:
 def _keyed(columns: Columns, **keys: str) -> Columns:
     length = len(next(iter(columns.values())))
     return {key: np.full(length, value) for key, value in keys.items()} | columns
+
+
+ATTENTION = {
+    "profiles": _profiles,
+    "summaries": _summaries,
+    "heads": _heads,
+    "depth": _depth,
+    "problems": _problems,
+}
+ANSWERS = {"accuracy": _accuracy, "answers": _answers}

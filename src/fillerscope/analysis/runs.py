@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,8 +17,8 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import Moments
-from fillerscope.store import RunStore, merged_name
-from fillerscope.study import QUERIES, Condition, Study
+from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, merged_name
+from fillerscope.study import QUERIES, AttentionProbe, Condition, Study
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
 Floats = NDArray[np.float64]
@@ -38,6 +39,7 @@ class Run:
     def __init__(self, store: RunStore) -> None:
         self.store = store
         self._part = cache(self._read)
+        self._answers = cache(self._read_answers)
 
     @property
     def path(self) -> Path:
@@ -90,9 +92,46 @@ class Run:
             raise FigureError(f"this run has no model {name!r}; it has {', '.join(self.models)}")
         return name
 
+    @property
+    def has_attention(self) -> bool:
+        return self.study.probes.attention is not None
+
+    @property
+    def has_answers(self) -> bool:
+        return self.study.generation is not None
+
+    @property
+    def attention(self) -> AttentionProbe:
+        """How attention was counted."""
+        if self.study.probes.attention is None:
+            raise FigureError("this run did not measure attention: its study has `probes.attention` off")
+        return self.study.probes.attention
+
     def records(self, model: str | None = None) -> list[dict[str, Any]]:
-        """A record for each problem, failed ones included."""
+        """A record for each problem whose attention was to be measured, failed ones included."""
         return list(self._part(self.model(model), ())[1])
+
+    def problems(self) -> list[dict[str, Any]]:
+        """Id, question, answer and meta of each problem that was to be answered."""
+        return [dict(problem) for problem in self._problems]
+
+    @cached_property
+    def _problems(self) -> list[dict[str, Any]]:
+        table = self.store.get_table(PROBLEMS)
+        rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        return [row | {"meta": json.loads(row["meta"])} for row in rows]
+
+    def answer_columns(self, model: str) -> Columns:
+        """Every answer of a model, in the order of problems."""
+        return self._answers(self.model(model))
+
+    def _read_answers(self, model: str) -> Columns:
+        count = -(-len(self._problems) // self.study.batch.shard)
+        names = [answers_name(model, index) for index in range(count)]
+        if not all(self.store.has(name) for name in names):
+            raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
+        tables = [self.store.get_table(name) for name in names]
+        return {key: [item for table in tables for item in table[key]] for key in tables[0]}
 
     def measured(self, model: str | None = None) -> list[dict[str, Any]]:
         return [record for record in self.records(model) if record["status"] == "ok"]
@@ -163,17 +202,40 @@ class Run:
         if any(told.get(key) != value for key, value in measured_study.items()):
             found.append("study.json: it is not the study that was measured")
         for model in self.models:
-            records = self.records(model)
-            if [record["number"] for record in records] != list(range(len(records))):
-                found.append(f"{model}: problems are missing or out of order")
-            measured = len(self.measured(model))
-            for condition in self.conditions:
-                kept = len(self.summary("entropy", condition, model=model))
-                if kept != measured:
-                    found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+            found += self._unmeasured(model) if self.has_attention else []
+            found += self._unanswered(model) if self.has_answers else []
+        return found
+
+    def _unanswered(self, model: str) -> list[str]:
+        """Every problem must be answered, or have failed, under every condition as often as was asked."""
+        spec, columns = self.study.generation, self.answer_columns(model)
+        assert spec is not None
+        keys = list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
+        wanted = [
+            (number, temperature, condition, sample)
+            for number in range(len(self._problems))
+            for temperature in spec.temperature
+            for condition in self.conditions
+            for sample in range(spec.drawn(temperature))
+        ]
+        return (
+            [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
+        )
+
+    def _unmeasured(self, model: str) -> list[str]:
+        found = []
+        records = self.records(model)
+        if [record["number"] for record in records] != list(range(len(records))):
+            found.append(f"{model}: problems are missing or out of order")
+        measured = len(self.measured(model))
+        for condition in self.conditions:
+            kept = len(self.summary("entropy", condition, model=model))
+            if kept != measured:
+                found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
         return found
 
     def _read(self, model: str, keys: tuple[str, ...]) -> tuple[Any, list[dict[str, Any]]]:
+        assert self.attention
         name = merged_name(model)
         if not self.store.has(name):
             raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")

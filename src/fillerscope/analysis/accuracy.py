@@ -1,0 +1,174 @@
+"""Accuracy under each condition, and each filler against none on the same problems.
+
+One sample a problem is compared by the exact McNemar test, several by a permutation test on the problems' means.
+p values are adjusted by Holm over every comparison in the table at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.answers import UNANSWERED, Answers, Sheet, answers
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
+from fillerscope.stats import (
+    TOLERANCE,
+    accuracy_interval,
+    holm,
+    mcnemar_exact,
+    paired_interval,
+    pass_at_k,
+    permutation_test,
+    wilson_interval,
+)
+
+Floats = NDArray[np.float64]
+NAN = float("nan")
+USUAL_K = (1, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One row of the comparison: a model, a way of drawing, a condition, and a group of problems where asked."""
+
+    model: str
+    label: str
+    temperature: float
+    samples: int
+    condition: str
+    group: str
+    n: int  # problems with an answer that could be judged
+    failed: int  # problems without one
+    accuracy: float
+    low: float
+    high: float
+    tokens: float  # mean length of an answer
+    cut_off: float  # share that the token limit ended
+    unanswered: float  # share in which no answer was found
+    diversity: float
+    passes: dict[int, float]  # pass@k
+    against: Difference | None = None  # None for the baseline itself
+
+    def record(self) -> dict[str, Any]:
+        """Flat, for tables and programs."""
+        row = {key: value for key, value in asdict(self).items() if key not in ("passes", "against")}
+        row |= asdict(self.against or Difference())
+        return row | {f"pass@{k}": value for k, value in self.passes.items()}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A condition against none, over the problems that both answered."""
+
+    pairs: int = 0
+    difference: float = NAN
+    difference_low: float = NAN
+    difference_high: float = NAN
+    gained: int = 0  # problems with more right than without filler
+    lost: int = 0
+    p: float = NAN
+    adjusted: float = NAN  # by Holm over the table
+    detectable: float = NAN  # the smallest difference that so many pairs show with 80% power
+    needed: float = field(default=NAN)  # pairs that would show the difference that was seen
+
+
+def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list[Accuracy]:
+    """Every cell of the study, the baseline first in each; `by` splits the problems by a field of their data."""
+    if run.study.generation is None:
+        raise FigureError("this run has no answers; give `generation` in its study and run it again")
+    groups = {"": list(range(len(run.problems())))} if by is None else groups_of(run, by)
+    rows: list[Accuracy] = []
+    for model in dict.fromkeys(models or run.models):
+        for temperature, samples in run.study.generation.cells():
+            found = answers(run, model, temperature)
+            for name, problems in groups.items():
+                rows += _cell(run, run.model(model), found, temperature, samples, name, problems)
+    return _adjusted(rows)
+
+
+def groups_of(run: Run, by: str) -> dict[str, list[int]]:
+    """Problem numbers by the value of a field, in the order of the values."""
+    values = [problem["meta"].get(by) for problem in run.problems()]
+    if all(value is None for value in values):
+        fields = sorted({key for problem in run.problems() for key in problem["meta"]})
+        raise FigureError(f"the problems have no field {by!r}; they have {', '.join(fields) or 'none'}")
+    known = sorted({value for value in values if value is not None}, key=lambda v: (isinstance(v, str), v))
+    groups: dict[str, list[int]] = {f"{by} {value}": [] for value in known}
+    for number, value in enumerate(values):
+        groups.setdefault(f"{by} {'not given' if value is None else value}", []).append(number)
+    return {name: numbers for name, numbers in groups.items() if numbers}
+
+
+def _cell(
+    run: Run, model: str, found: Answers, temperature: float, samples: int, group: str, problems: list[int]
+) -> list[Accuracy]:
+    sheets = {name: found.of(name, samples, problems) for name in run.conditions}
+    rows = []
+    for name, sheet in sheets.items():
+        means = sheet.means
+        kept = means[np.isfinite(means)]
+        low, high = _interval(kept, samples)
+        row = Accuracy(
+            model, run.label(model), temperature, samples, name, group, len(kept), len(means) - len(kept),
+            float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens, sheet.share("finish", "length"),
+            sheet.share("verdict", *UNANSWERED), sheet.diversity, _passes(run, sheet, samples),
+        )  # fmt: skip
+        rows.append(row if name == "none" else replace(row, against=_difference(means, sheets["none"].means, samples)))
+    return rows
+
+
+def _interval(means: Floats, samples: int) -> tuple[float, float]:
+    if samples == 1:
+        low, high = wilson_interval(means.sum(), len(means))
+    else:
+        low, high = accuracy_interval(means, _generator())
+    return float(low), float(high)
+
+
+def _passes(run: Run, sheet: Sheet, samples: int) -> dict[int, float]:
+    assert run.study.generation is not None
+    wanted = [k for k in run.study.generation.k or USUAL_K if k <= samples]
+    found = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}
+    return {k: float(np.nanmean(values)) if np.isfinite(values).any() else NAN for k, values in found.items()}
+
+
+def _difference(means: Floats, baseline: Floats, samples: int) -> Difference:
+    both = np.isfinite(means) & np.isfinite(baseline)
+    gaps = (means - baseline)[both]
+    if not len(gaps):
+        return Difference()
+    gained, lost, mean = int((gaps > 0).sum()), int((gaps < 0).sum()), float(gaps.mean())
+    low, high = (float(bound) for bound in paired_interval(gaps, _generator()))
+    p = float(mcnemar_exact(gained, lost)) if samples == 1 else permutation_test(gaps, _generator())
+    power = _power_of_one(gaps) if samples == 1 else _power_of_several(gaps)
+    return Difference(len(gaps), mean, low, high, gained, lost, p, p, *power)
+
+
+def _power_of_one(gaps: Floats) -> tuple[float, float]:
+    discordance = float(np.abs(gaps).mean())
+    return float(detectable_difference(len(gaps), discordance)), float(needed_n(float(gaps.mean()), discordance))
+
+
+def _power_of_several(gaps: Floats) -> tuple[float, float]:
+    """Problems that all change alike say nothing about how much others would vary."""
+    deviation = float(gaps.std(ddof=1)) if np.ptp(gaps) > TOLERANCE else NAN
+    return float(detectable_mean(len(gaps), deviation)), float(needed_n_mean(float(gaps.mean()), deviation))
+
+
+def _adjusted(rows: list[Accuracy]) -> list[Accuracy]:
+    adjusted = iter(holm(np.array([row.against.p for row in rows if row.against])))
+    return [
+        replace(row, against=replace(row.against, adjusted=float(next(adjusted)))) if row.against else row
+        for row in rows
+    ]
+
+
+def _generator() -> np.random.Generator:
+    """The same resamples every time: a table that is printed twice reads the same."""
+    return np.random.default_rng(0)

@@ -1,0 +1,100 @@
+"""What a model answered, as arrays of problems, conditions and samples. Judges nothing: grades come with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError, StoreError
+
+Floats = NDArray[np.float64]
+FIELDS = ("id", "verdict", "finish", "tokens", "extracted", "note", "text")
+UNANSWERED = ("no answer", "cut off")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One model at one temperature. Fields are arrays [problem, condition, sample]."""
+
+    conditions: tuple[str, ...]
+    fields: dict[str, NDArray[Any]]
+
+    def of(self, condition: str, samples: int | None = None, problems: Sequence[int] | None = None) -> Sheet:
+        """One condition: of all samples or the first so many, of all problems or some."""
+        place = self.conditions.index(condition)
+        chosen = slice(None) if problems is None else list(problems)
+        return Sheet({name: array[chosen, place, :samples] for name, array in self.fields.items()})
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The answers of one condition: arrays [problem, sample]."""
+
+    fields: dict[str, NDArray[Any]]
+
+    @property
+    def given(self) -> NDArray[np.bool_]:
+        """Where there is an answer to judge. What failed is no evidence either way."""
+        return np.asarray(self.fields["verdict"] != "failed")
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        return np.asarray(self.fields["verdict"] == "right")
+
+    @property
+    def means(self) -> Floats:
+        """[problem]: share of its samples that are right; NaN where all failed."""
+        count = self.given.sum(axis=1)
+        return np.where(count > 0, (self.right & self.given).sum(axis=1) / np.maximum(count, 1), np.nan)
+
+    def share(self, field: str, *values: str) -> float:
+        """Of the answers that did not fail, how many have one of these values."""
+        found = np.isin(self.fields[field], values)[self.given]
+        return float(found.mean()) if found.size else float("nan")
+
+    @property
+    def tokens(self) -> float:
+        found = self.fields["tokens"][self.given]
+        return float(found.mean()) if found.size else float("nan")
+
+    @property
+    def diversity(self) -> float:
+        """Distinct pairs of neighbouring words over all of them, among the samples of a problem; their mean."""
+        shares = [_distinct(texts[kept]) for texts, kept in zip(self.fields["text"], self.given, strict=True)]
+        found = [share for share in shares if np.isfinite(share)]
+        return float(np.mean(found)) if found else float("nan")
+
+
+def answers(run: Run, model: str | None = None, temperature: float | None = None) -> Answers:
+    """What a model answered at a temperature, the study's first unless one is named."""
+    spec = run.study.generation
+    if spec is None:
+        raise FigureError("this run has no answers; give `generation` in its study and run it again")
+    wanted = spec.temperature[0] if temperature is None else temperature
+    if wanted not in spec.temperature:
+        raise FigureError(
+            f"this run has no temperature {wanted:g}; it has {', '.join(f'{t:g}' for t in spec.temperature)}"
+        )
+    columns = run.answer_columns(run.model(model))
+    kept = np.array(columns["temperature"]) == wanted
+    shape = (-1, len(run.conditions), spec.drawn(wanted))
+    if kept.sum() % (shape[1] * shape[2]):
+        raise StoreError(f"{run.path} holds {kept.sum()} answers, which is no whole number of problems; run it again")
+    fields = {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}
+    return Answers(tuple(run.conditions), fields)
+
+
+def _kind(name: str) -> Any:
+    return np.int64 if name == "tokens" else object
+
+
+def _distinct(texts: Sequence[str]) -> float:
+    pairs = Counter(pair for text in texts for pair in pairwise(text.split()))
+    return len(pairs) / pairs.total() if pairs else float("nan")

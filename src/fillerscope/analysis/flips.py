@@ -1,0 +1,43 @@
+"""The problems whose verdict changed between two conditions, with both answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fillerscope.analysis.answers import answers
+from fillerscope.analysis.runs import Run
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One problem, one sample: what each of two conditions made of it. `before` and `after` are fields by name."""
+
+    id: str
+    sample: int
+    question: str
+    reference: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+    @property
+    def direction(self) -> str:
+        return "gained" if self.after["verdict"] == "right" else "lost"
+
+
+def flips(
+    run: Run, condition: str, against: str = "none", model: str | None = None, temperature: float | None = None
+) -> list[Flip]:
+    """Right under one and not under the other, gained ones first; failed answers are no change."""
+    found = answers(run, model, temperature)
+    before, after = (found.of(run.condition(name).name) for name in (against, condition))
+    changed = before.given & after.given & (before.right != after.right)
+    problems = run.problems()
+    flipped = [
+        Flip(
+            problems[i]["id"], int(sample) + 1, problems[i]["question"], problems[i]["answer"],
+            *({name: array[i, sample] for name, array in sheet.fields.items()} for sheet in (before, after)),
+        )
+        for i, sample in zip(*changed.nonzero(), strict=True)
+    ]  # fmt: skip
+    return sorted(flipped, key=lambda flip: flip.direction)
