@@ -3,11 +3,15 @@
 What original token k of problem p receives without filler is `plain(p)[..., k]`; under a filler condition it
 is that times `effect * QUERY_SCALE * jitter`, where the logarithm of the jitter has mean 0 and sample
 standard deviation `noise` over the measured problems. A paired ratio is therefore known exactly, with its interval.
+
+With `right` the run is answered too: of so many problems the first ones are solved, so that between two conditions
+every discordant pair goes the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +24,7 @@ from scipy import stats
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.headsummary import METRICS
 from fillerscope.reducers import Moments
-from fillerscope.store import Part, RunStore, merged_name, shard_name
+from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study import Condition, FigureSpec, Study
 
 Floats = NDArray[np.float64]
@@ -58,13 +62,20 @@ class Synthetic:
     noise: float = 0.02
     shard: int = 5
     figures: tuple[FigureSpec, ...] = ()
+    right: Mapping[str, float] = field(default_factory=dict)  # share solved, by "condition" or "model condition"
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    unjudged: tuple[int, ...] = ()  # problems whose answers failed under every condition but none
+    attention: bool = True
+    source: str = "builtin"
 
     @cached_property
     def study(self) -> Study:
         return Study(
             name="synthetic",
             models=tuple(self.labels),
-            problems={"limit": self.problems},
+            problems={"limit": self.problems, "source": self.source},
+            probes={"attention": self.attention},
+            generation=dict(self.generation) if self.right else None,
             conditions=self.conditions,
             batch={"shard": self.shard},
             figures=self.figures,
@@ -171,13 +182,50 @@ class Synthetic:
     def build(self, folder: Path) -> Run:
         store = RunStore.create(folder, {"synthetic": True}, self.study.model_dump(mode="json"))
         groups = [range(self.problems)[start : start + self.shard] for start in range(0, self.problems, self.shard)]
+        if self.right:
+            store.put_table(PROBLEMS, self._problem_table())
         for model, label in self.labels.items():
             for index, group in enumerate(groups):
-                store.put(shard_name(model, index), self._part(group))
-            store.put(merged_name(model), self._part(range(self.problems)))
+                if self.attention:
+                    store.put(shard_name(model, index), self._part(group))
+                if self.right:
+                    rows = [row for number in group for row in self._answers(model, number)]
+                    store.put_table(answers_name(model, index), {key: [row[key] for row in rows] for key in rows[0]})
+            if self.attention:
+                store.put(merged_name(model), self._part(range(self.problems)))
             facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
             store.note("models", store.manifest.get("models", {}) | {model: facts})
         return open_run(folder)
+
+    def is_right(self, model: str, condition: str, number: int, sample: int = 0) -> bool:
+        """Of several samples every other one solves one problem less."""
+        share = self.right.get(f"{model} {condition}", self.right.get(condition, 0.5))
+        return number < round(share * self.problems) - sample % 2
+
+    def _problem_table(self) -> dict[str, list[Any]]:
+        numbers = range(self.problems)
+        metas = [json.dumps({"level": 1 + number % 2}) for number in numbers]
+        return {
+            "id": [f"p{number:02d}" for number in numbers], "question": [f"{number} + 1?" for number in numbers],
+            "answer": [str(number + 1) for number in numbers], "meta": metas,
+        }  # fmt: skip
+
+    def _answers(self, model: str, number: int) -> Iterator[dict[str, Any]]:
+        """What is stored of one problem, in the order of the store."""
+        spec = self.study.generation
+        assert spec is not None
+        for temperature in spec.temperature:
+            for name in (condition.name for condition in self.conditions):
+                for sample in range(spec.drawn(temperature)):
+                    failed = number in self.unjudged and name != "none"
+                    right = self.is_right(model, name, number, sample)
+                    yield {
+                        "number": number, "id": f"p{number:02d}", "condition": name, "temperature": temperature,
+                        "sample": sample, "prompt_tokens": 0 if failed else 50, "tokens": 0 if failed else 20,
+                        "finish": "failed" if failed else "stop",
+                        "verdict": "failed" if failed else "right" if right else "wrong",
+                        "extracted": str(number + right), "note": "", "text": f"It is {number + right}.",
+                    }  # fmt: skip
 
     def _summary(self, metric: str, condition: str, number: int) -> Floats:
         spans = np.array(self.spans(number, condition))
@@ -261,6 +309,11 @@ class Synthetic:
             spans = self.spans(number, condition.name)
             prompts[condition.name] = {"ids": list(range(len(spans))), "spans": spans}
         return entry | {"tokens": self.tokens(number), "prompts": prompts}
+
+
+def swept(*items: Any) -> tuple[Condition, ...]:
+    """`none`, and the conditions that these items of a study stand for."""
+    return Study(name="swept", models=("m",), conditions=("none", *items)).conditions
 
 
 def _stacked(profiles: list[Floats]) -> Floats:

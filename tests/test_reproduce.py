@@ -10,7 +10,18 @@ from fillerscope.errors import StudyError
 from fillerscope.figures.gallery import FIGURES, check
 from fillerscope.reproduce import Changes, data_path, names, ready_study
 
-READY = ["depth", "fillers", "headmap", "heads", "heads-llama", "layers"]
+READY = [
+    "composite",
+    "depth",
+    "fillers",
+    "headmap",
+    "heads",
+    "heads-llama",
+    "layers",
+    "length",
+    "passes",
+    "position",
+]
 
 
 def test_there_is_a_ready_study_for_each_figure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -24,11 +25,11 @@ STARTS = {"pdf": b"%PDF-1", "svg": b"<?xml", "png": b"\x89PNG"}
 
 
 @pytest.fixture(scope="module")
-def folder(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All figures of the run, drawn once."""
+def folder(run_for: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures, drawn once."""
     folder = tmp_path_factory.mktemp("drawn")
     for name in FIGURES:
-        paths = draw_and_save(run, name, folder=folder)
+        paths = draw_and_save(run_for(name), name, folder=folder)
         assert sorted(path.name for path in paths) == sorted(f"{name}.{kind}" for kind in KINDS)
     return folder
 
@@ -84,7 +85,22 @@ def test_the_csv_of_depth_holds_the_table_of_layers(folder: Path, run: Run) -> N
             np.testing.assert_array_equal(found[key][start : start + 3], column)
 
 
-def test_drawn_again_in_another_process_the_bytes_are_the_same(folder: Path, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["composite", "length", "position"])
+def test_the_csv_of_a_figure_of_answers_holds_its_table(folder: Path, full: Run, name: str) -> None:
+    found, table = csv.read_csv(folder / f"{name}.csv").to_pydict(), draw(full, name).table
+    assert list(found) == list(table)
+    for key, column in table.items():
+        assert len(found[key]) == len(column)
+        for read, drawn in zip(found[key], column.tolist(), strict=True):
+            if drawn is None or drawn == "" or drawn != drawn:
+                assert read is None or read == "" or read != read, key
+            else:
+                assert read == drawn or str(read) == drawn, key
+
+
+def test_drawn_again_in_another_process_the_bytes_are_the_same(
+    folder: Path, run: Run, full: Run, tmp_path: Path
+) -> None:
     code = (
         "import sys; from fillerscope.figures.gallery import draw_and_save; "
         "from fillerscope.analysis.runs import open_run; from pathlib import Path; "
@@ -92,7 +108,9 @@ def test_drawn_again_in_another_process_the_bytes_are_the_same(folder: Path, run
     )
     some = ("fillers", "headmap")  # lines, bands and a region; an image with its scale
     subprocess.run([sys.executable, "-c", code, str(run.path), str(tmp_path), *some], check=True, timeout=300)
-    for name in some:
+    command = [sys.executable, "-c", code, str(full.path), str(tmp_path), "composite"]  # bars with their hatches
+    subprocess.run(command, check=True, timeout=300)
+    for name in (*some, "composite"):
         for kind in KINDS:
             again, before = tmp_path / f"{name}.{kind}", folder / f"{name}.{kind}"
             assert again.read_bytes() == before.read_bytes(), again.name

@@ -1,4 +1,4 @@
-"""All figures by name. A new one is a module with `draw`, and a line here."""
+"""All figures by name. A new one is a module with `draw`, and a line here; a second where it shows no attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures import depth, fillers, headmap, heads, layers
+from fillerscope.figures import composite, depth, fillers, headmap, heads, layers, length, position
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, save
 from fillerscope.study import Study
@@ -18,6 +18,15 @@ FIGURES: dict[str, Callable[[Run, Request], Drawn]] = {
     "fillers": fillers.draw,
     "headmap": headmap.draw,
     "depth": depth.draw,
+    "composite": composite.draw,
+    "length": length.draw,
+    "position": position.draw,
+}
+# What a study lacks for a figure, in words, "" where it lacks nothing. All others need attention.
+LACKS: dict[str, Callable[[Study], str]] = {
+    "composite": composite.lacks,
+    "length": length.lacks,
+    "position": position.lacks,
 }
 
 
@@ -29,13 +38,20 @@ def draw(run: Run, name: str, request: Request | None = None) -> Drawn:
 
 
 def check(study: Study) -> None:
-    """Refuse figures that do not exist before anything is measured for them."""
+    """Refuse figures that do not exist, or that the study gives no numbers for, before anything is measured."""
     for spec in study.figures:
         if spec.name not in FIGURES:
             raise _unknown(spec.name)
         for name in spec.conditions:
             if name not in [condition.name for condition in study.conditions]:
                 raise FigureError(f"figure {spec.name!r} asks for condition {name!r}, which the study does not have")
+        if reason := lacks(study, spec.name):
+            raise FigureError(f"figure {spec.name!r} {reason}")
+
+
+def lacks(study: Study, name: str) -> str:
+    """Why a study of any outcome cannot have this figure; "" where it can."""
+    return LACKS.get(name, _lacks_attention)(study)
 
 
 def asked(run: Run, name: str) -> Request:
@@ -45,13 +61,18 @@ def asked(run: Run, name: str) -> Request:
 
 
 def names_for(run: Run) -> list[str]:
-    """The figures a run's study asks for, or all; none where there is no filler to look at."""
-    chosen = list(dict.fromkeys(spec.name for spec in run.study.figures)) or list(FIGURES)
+    """The figures a run's study asks for, or all that it has numbers for; none where there is no filler."""
+    asked_for = list(dict.fromkeys(spec.name for spec in run.study.figures))
+    chosen = asked_for or [name for name in FIGURES if not lacks(run.study, name)]
     return chosen if run.fillers else []
 
 
 def draw_and_save(run: Run, name: str, request: Request | None = None, folder: Path | None = None) -> list[Path]:
     return save(draw(run, name, request), folder or run.path / "figures")
+
+
+def _lacks_attention(study: Study) -> str:
+    return "" if study.probes.attention else "shows attention: leave `probes.attention` on in the study"
 
 
 def _unknown(name: str) -> FigureError:

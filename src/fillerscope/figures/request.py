@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Region, Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.style import Line
-from fillerscope.study import FigureSpec, Study
+from fillerscope.study import Condition, FigureSpec, Study
 
 PLACES = {
     "start": "at the start",
@@ -61,7 +62,7 @@ class Request:
 
     def skips_first(self, run: Run, index: int = 0) -> bool:
         if not self.skip_first:
-            return run.study.probes.attention.skip_first
+            return run.attention.skip_first
         return self.skip_first[index if index < len(self.skip_first) else 0]
 
     def limit(self, index: int) -> float | None:
@@ -111,18 +112,99 @@ def line_of(
     return Line(label, colour, x, mean[shown], low[shown], high[shown], count[shown], dash, keys)
 
 
+@dataclass(frozen=True)
+class Answered:
+    """Accuracies for one way of drawing answers, the study's first."""
+
+    rows: list[Accuracy]
+    family: int  # comparisons that the p values are adjusted over
+    drawn: str  # how the answers were drawn
+    notes: tuple[str, ...]  # what a caption says of them
+
+    @classmethod
+    def of(cls, run: Run, models: Sequence[str]) -> Answered:
+        table = compare(run, models)
+        spec = run.study.generation
+        assert spec is not None
+        cells = spec.cells()
+        temperature, samples = cells[0]
+        drawn = "greedy" if temperature == 0 else f"temperature {temperature:g}, {_count(samples, 'sample')}"
+        several = f", the first of {len(cells)} ways in which answers were drawn" if len(cells) > 1 else ""
+        accuracy = f"accuracy: share of right answers of at most {spec.max_tokens} tokens, {drawn}{several}"
+        notes = accuracy, f"error bars: 95% interval, {'Wilson' if samples == 1 else 'problems resampled'}"
+        rows = [row for row in table if (row.temperature, row.samples) == (temperature, samples)]
+        family = sum(row.against is not None and np.isfinite(row.against.p) for row in table)
+        return cls(rows, family, drawn, notes)
+
+    def row(self, model: str, condition: str) -> Accuracy:
+        return next(row for row in self.rows if (row.model, row.condition) == (model, condition))
+
+    def count(self, *models: str) -> str:
+        """How many problems the accuracies are over; failed answers may make it differ between conditions."""
+        found = sorted({row.n for row in self.rows if row.model in models})
+        return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+    @property
+    def test(self) -> str:
+        test = "exact McNemar test" if self.rows[0].samples == 1 else "permutation test on the problems' means"
+        return f"{test} against none on the same problems, adjusted by Holm over {_count(self.family, 'comparison')}"
+
+
+def accuracy_record(row: Accuracy, **more: Any) -> dict[str, Any]:
+    """What the CSV says of an accuracy."""
+    kept = {key: value for key, value in row.record().items() if key not in ("label", "group")}
+    return kept | {"model": row.label} | more
+
+
+def swept(study: Study, along: str, names: Sequence[str] = ()) -> dict[str, list[Condition]]:
+    """The cells of sweeps along `count` or `position`, a list for whatever else they have, by its name."""
+    groups: dict[tuple[Any, ...], list[Condition]] = {}
+    others = [key for key in ("sweep", "text", "count", "position") if key != along]
+    for cell in study.conditions:
+        if cell.sweep and (not names or cell.name in names):
+            groups.setdefault(tuple(getattr(cell, key) for key in others), []).append(cell)
+    lines = {key: cells for key, cells in groups.items() if len({getattr(cell, along) for cell in cells}) > 1}
+    own = [i for i in range(len(others)) if len({key[i] for key in lines}) > 1]
+    own = own[:1] if len({key[0] for key in lines}) == len(lines) else own  # the name of the sweep says it all
+    return {
+        ", ".join(_word(others[i], key[i]) for i in own) or cells[0].label or cells[0].sweep: cells
+        for key, cells in lines.items()
+    }
+
+
+def _word(key: str, value: Any) -> str:
+    return {"text": repr(value), "count": f"{value} tokens", "position": PLACES.get(value, "")}.get(key, str(value))
+
+
 def caption(run: Run, conditions: list[str], queries: str, *more: str, models: list[str]) -> str:
     """What a reader must know to read the picture, in full sentences."""
-    study = run.study
+    counts = [str(len(run.measured(model))) for model in models]
+    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != "none"]
+    return " ".join([opening(run, models, counts), *recipes, attention_words(run, queries), *sentences(more)])
+
+
+def opening(run: Run, models: Sequence[str], counts: Sequence[str]) -> str:
+    """Models, data, and how many problems of each model."""
     labels = ", ".join(run.label(model) for model in models)
-    n = ", ".join(str(len(run.measured(model))) for model in models)
-    parts = [
-        f"{labels}; {_data(study)}, n = {n} problems.",
-        *[_condition(run, name) for name in conditions if name != "none"],
-        f"Attention received, mean over queries: {queries}; diagonal {_yes(study.probes.attention.diagonal)}.",
-        *[f"{text[0].upper()}{text[1:]}." for text in more if text],
-    ]
-    return " ".join(parts)
+    return f"{labels}; {data_name(run.study)}, n = {', '.join(counts)} problems."
+
+
+def recipe(name: str, cells: Sequence[Condition]) -> str:
+    """What a filler is made of, how long it is and where it goes: one condition, or the cells of a sweep."""
+    text = cells[0].text if len(cells[0].text) <= 40 else cells[0].text[:37] + "..."
+    what = {"repeat": f"{text!r} repeated", "sentence": "random sentences", "characters": "random characters"}
+    counts = _either([str(cell.count) for cell in cells if cell.count])
+    places = _either([PLACES[cell.position] for cell in cells])
+    count = f"{counts} tokens" if counts else "as it stands"
+    return f"{name}: {what.get(cells[0].kind, repr(text))}, {count}, {places}."
+
+
+def attention_words(run: Run, queries: str) -> str:
+    return f"Attention received, mean over queries: {queries}; diagonal {_yes(run.attention.diagonal)}."
+
+
+def sentences(notes: Sequence[str]) -> list[str]:
+    return [f"{text[0].upper()}{text[1:]}." for text in notes if text]
 
 
 def band_note(request: Request) -> str:
@@ -148,18 +230,19 @@ def region_note(panels: Sequence[Sequence[Region]]) -> str:
     return "; ".join(filter(None, (bars, median)))
 
 
-def _data(study: Study) -> str:
+def data_name(study: Study) -> str:
     source = study.problems.source
     return "built-in problems" if source == "builtin" else source.removeprefix("hub:").rsplit("/", 1)[-1]
 
 
-def _condition(run: Run, name: str) -> str:
-    condition = run.condition(name)
-    text = repr(condition.text if len(condition.text) <= 40 else condition.text[:37] + "...")
-    what = {"repeat": f"{text} repeated", "sentence": "random sentences", "characters": "random characters"}
-    count = f"{condition.count} tokens" if condition.count else "as it stands"
-    return f"{name}: {what.get(condition.kind, text)}, {count}, {PLACES[condition.position]}."
-
-
 def _yes(included: bool) -> str:
     return "included" if included else "left out"
+
+
+def _either(texts: Sequence[str]) -> str:
+    *most, last = dict.fromkeys(texts) or [""]
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -53,6 +53,7 @@ _RC: Any = {
     "legend.fontsize": 7.5,
     "legend.frameon": False,
     "lines.linewidth": 1.1,
+    "hatch.linewidth": 0.5,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "fillerscope",

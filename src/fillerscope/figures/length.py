@@ -1,0 +1,198 @@
+"""`length`: accuracy and filler mass against the number of filler tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fillerscope.analysis.accuracy import Accuracy
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, table_of_rows, whiskers
+from fillerscope.figures.request import (
+    Answered,
+    Request,
+    accuracy_record,
+    attention_words,
+    opening,
+    recipe,
+    sentences,
+    swept,
+)
+from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
+from fillerscope.stats import sample_interval
+from fillerscope.study import Condition, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SURE = 0.05
+DODGE = 0.012  # of the axis, between the error bars of two lines
+
+
+@dataclass(frozen=True)
+class Mass:
+    """Filler mass of one condition in one layer, or in all of them."""
+
+    condition: str
+    length: int
+    layer: str
+    mean: float
+    low: float
+    high: float
+
+
+def lacks(study: Study) -> str:
+    if swept(study, "count"):
+        return ""
+    return "goes along the length of a filler and needs a condition whose `count` is a list, such as [10, 25, 55]"
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    model = run.model(request.models[0] if request.models else None)
+    lines = {name: sorted(cells, key=_length) for name, cells in _lines(run, request).items()}
+    conditions = ["none", *(cell.name for cells in lines.values() for cell in cells)]
+    answered = Answered.of(run, [model]) if run.has_answers else None
+    layer, queries = request.layers[0] if request.layers else 1, request.queries or "original"
+    masses = _masses(run, model, lines, layer, queries) if run.has_attention else {}
+    with styled():
+        figure, axes = grid(1, run.has_answers + run.has_attention, 2.7)
+        if answered:
+            _draw_accuracy(axes[0, 0], answered, model, lines)
+        if masses:
+            _draw_mass(axes[0, -1], masses, layer)
+        _name_lines(axes[0, 0], list(lines))
+        for panel in axes.flat:
+            panel.set_xlabel("Filler length (tokens)")
+            end = max(_length(cell) for cells in lines.values() for cell in cells)
+            panel.set_xlim(-0.04 * end, 1.04 * end)
+        fit_titles(axes.flat)
+        legend(figure, axes.flat, run.label(model))
+    rows = [answered.row(model, name) for name in conditions] if answered else []
+    table = table_of_rows([*(_record(run, row) for row in rows), *(_mass_record(run, model, m) for m in _flat(masses))])
+    return Drawn("length", figure, table, _caption(run, model, lines, answered, queries if masses else "", layer))
+
+
+def _lines(run: Run, request: Request) -> dict[str, list[Condition]]:
+    lines = swept(run.study, "count", request.fillers(run))
+    if not lines:
+        raise FigureError(f"`length` {lacks(run.study) or 'needs two lengths or more of one filler'}")
+    refuse_many("length", len(lines), len(SERIES))
+    return lines
+
+
+def _length(condition: Condition) -> int:
+    return condition.count or 0
+
+
+def _draw_accuracy(axes: Axes, answered: Answered, model: str, lines: dict[str, list[Condition]]) -> None:
+    baseline = answered.row(model, "none")
+    end = max(_length(cell) for cells in lines.values() for cell in cells)
+    for index, cells in enumerate(lines.values()):
+        rows = [answered.row(model, cell.name) for cell in cells]
+        shift = DODGE * end * (index - (len(lines) - 1) / 2)
+        colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
+        places = np.array([_length(cell) for cell in cells]) + shift
+        values = [100 * row.accuracy for row in (baseline, *rows)]
+        axes.plot([0, *places], values, color=colour, linestyle=DASHES[index % len(DASHES)])
+        _points(axes, places, rows, colour, marker)
+    axes.axhline(100 * baseline.accuracy, color="#777777", linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
+    whiskers(axes, [0], [_share(baseline)], fmt="D", color=INK, markersize=3.5, clip_on=False, zorder=4, label="None")
+    axes.set_title("Accuracy")
+    axes.set_ylabel(ACCURACY_LABEL)
+
+
+def _name_lines(axes: Axes, names: Sequence[str]) -> None:
+    """An empty line for each filler, for the legend: its colour and marker mean the same in both panels."""
+    for index, name in enumerate(names):
+        axes.plot([], [], color=SERIES[index % len(SERIES)], marker=MARKERS[index % len(MARKERS)], markersize=4,
+                  linestyle=DASHES[index % len(DASHES)], label=name)  # fmt: skip
+
+
+def _points(axes: Axes, places: Sequence[float] | Any, rows: Sequence[Accuracy], colour: str, marker: str) -> None:
+    """Filled where the accuracy differs from that without filler, open where it may not."""
+    for sure in (True, False):
+        chosen = [i for i, row in enumerate(rows) if _sure(row) is sure]
+        if chosen:
+            whiskers(
+                axes, [places[i] for i in chosen], [_share(rows[i]) for i in chosen], fmt=marker, markersize=4,
+                color=colour, ecolor=colour, markerfacecolor=colour if sure else "white",
+            )  # fmt: skip
+
+
+def _sure(row: Accuracy) -> bool:
+    return row.against is not None and row.against.adjusted < SURE
+
+
+def _share(row: Accuracy) -> Share:
+    return Share(row.accuracy, row.low, row.high)
+
+
+def _masses(
+    run: Run, model: str, lines: dict[str, list[Condition]], layer: int, queries: str
+) -> dict[str, dict[str, list[Mass]]]:
+    """By line, then by layer: one, and the mean of all."""
+    return {name: _of_line(run, model, cells, layer, queries) for name, cells in lines.items()}
+
+
+def _of_line(run: Run, model: str, cells: list[Condition], layer: int, queries: str) -> dict[str, list[Mass]]:
+    found: dict[str, list[Mass]] = {str(layer): [], "all": []}
+    for cell in cells:
+        by_layer = run.summary("filler_mass", cell.name, queries, model).mean(axis=-1)
+        if layer > by_layer.shape[1]:
+            raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {by_layer.shape[1]}")
+        for which, samples in ((str(layer), by_layer[:, layer - 1]), ("all", by_layer.mean(axis=1))):
+            mean, low, high = (float(value) for value in sample_interval(samples))
+            found[which].append(Mass(cell.name, _length(cell), which, mean, low, high))
+    return found
+
+
+def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int) -> None:
+    for index, by_layer in enumerate(masses.values()):
+        colour = SERIES[index % len(SERIES)]
+        for which, found in by_layer.items():
+            x, y, low, high = np.array([(m.length, m.mean, m.low, m.high) for m in found]).T
+            marker, dash = MARKERS[index % len(MARKERS)], "solid" if which != "all" else (0, (1, 0.8))
+            axes.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=3.5 if which != "all" else 2.5)
+            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    for text, dash in ((f"Layer {layer}", "solid"), ("Mean of all layers", (0, (1, 0.8)))):
+        axes.plot([], [], color="#555555", linestyle=dash, label=text)
+    axes.set_title("Filler mass")
+    axes.set_ylabel("Share of attention")
+    axes.set_ylim(0, None)
+
+
+def _flat(masses: dict[str, dict[str, list[Mass]]]) -> list[Mass]:
+    return [mass for by_layer in masses.values() for found in by_layer.values() for mass in found]
+
+
+def _record(run: Run, row: Accuracy) -> dict[str, Any]:
+    length = _length(run.condition(row.condition))
+    return {"measure": "accuracy", "length": length} | accuracy_record(row)
+
+
+def _mass_record(run: Run, model: str, mass: Mass) -> dict[str, Any]:
+    record = {"measure": "filler mass", "length": mass.length, "model": run.label(model), "condition": mass.condition}
+    return record | {"layer": mass.layer, "mass": mass.mean, "low": mass.low, "high": mass.high}
+
+
+def _caption(
+    run: Run, model: str, lines: dict[str, list[Condition]], answered: Answered | None, queries: str, layer: int
+) -> str:
+    count = answered.count(model) if answered else str(len(run.measured(model)))
+    words = [opening(run, [model], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
+    if answered:
+        points = f"filled points: p below {SURE}, {answered.test}; open points: p of {SURE} or more"
+        words += sentences([*answered.notes, points, "the axis of accuracy does not begin at 0"])
+    if queries:
+        mass = "filler mass: share of attention that original tokens after the filler give to it, each problem's mean "
+        words += [
+            attention_words(run, queries),
+            *sentences(
+                [f"{mass}over the heads of layer {layer}, and of all layers", "bands: 95% interval over problems"]
+            ),
+        ]
+    return " ".join(words)

@@ -1,0 +1,427 @@
+"""Figures of answers: bars and points are the run's accuracies, marks say what the tests say and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.container import BarContainer, ErrorbarContainer
+
+from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.figures.bars import FILLS, PUBLISHED, stars, wrapped
+from fillerscope.figures.gallery import FIGURES, check, draw, names_for
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
+from fillerscope.published import accuracy, accuracy_at
+from fillerscope.stats import sample_interval
+from fillerscope.study import Condition, FigureSpec
+from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
+
+SLASHES = MLESS.model_copy(update={"count": 55})
+MFUL = Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens")
+MODELS = {"Qwen/Qwen2.5-Math-1.5B": "Qwen2.5-Math-1.5B", "own/tiny-b": "Tiny-B"}
+MATH = "hub:HuggingFaceH4/MATH-500"
+# Of 60 problems: 30, 32 and 54 without, with slashes and with words; for the second model 30, 36 and 38.
+RIGHT = {"none": 30 / 60, "mless": 32 / 60, "mful": 54 / 60, "own/tiny-b mless": 36 / 60, "own/tiny-b mful": 38 / 60}
+RECIPE = Synthetic(
+    labels=MODELS, conditions=(NONE, SLASHES, MFUL, RANDOM), right=RIGHT, source=MATH, problems=60, layers=2, heads=3,
+    system=10, shortest=5, shard=40,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def math(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return RECIPE.build(tmp_path_factory.mktemp("answers") / "run")
+
+
+@pytest.fixture(scope="module")
+def composite(math: Run) -> Drawn:
+    return draw(math, "composite")
+
+
+def only_answers(folder: Path, **changes: Any) -> Run:
+    settings: dict[str, Any] = {
+        "conditions": (NONE, MLESS), "right": {"none": 0.4, "mless": 0.6}, "attention": False, "problems": 20,
+    }  # fmt: skip
+    return Synthetic(**(settings | changes)).build(folder)
+
+
+def panel(drawn: Drawn, title: str) -> Axes:
+    return next(axes for axes in drawn.figure.axes if axes.get_title().replace("\n", " ") == title)
+
+
+def bars(axes: Axes) -> dict[str, BarContainer]:
+    return {str(item.get_label()): item for item in axes.containers if isinstance(item, BarContainer)}
+
+
+def points(axes: Axes) -> dict[str, ErrorbarContainer]:
+    return {str(item.get_label()): item for item in axes.containers if isinstance(item, ErrorbarContainer)}
+
+
+def ends(container: ErrorbarContainer) -> list[tuple[float, float]]:
+    """Low and high of each error bar."""
+    (lines,) = container.lines[2]
+    return [(segment[0][1], segment[1][1]) for segment in lines.get_segments()]
+
+
+def rows_of(run: Run, model: str) -> dict[str, Accuracy]:
+    return {row.condition: row for row in compare(run) if row.model == model}
+
+
+def labels_of(axes: Axes) -> list[tuple[float, str]]:
+    """Texts in the panel by place."""
+    return sorted((float(text.xy[0]), text.get_text()) for text in axes.texts)  # type: ignore[attr-defined]
+
+
+def test_bars_are_the_accuracies_of_the_run(math: Run, composite: Drawn) -> None:
+    axes = panel(composite, "Results on MATH-500")
+    found = bars(axes)
+    assert list(found) == ["w/o", "w/ Mless", "w/ Mful"]
+    heights = {name: [bar.get_height() for bar in container] for name, container in found.items()}
+    assert heights["w/o"] == pytest.approx([50, 50])
+    assert heights["w/ Mless"] == pytest.approx([100 * 32 / 60, 60])
+    assert heights["w/ Mful"] == pytest.approx([90, 100 * 38 / 60])
+    tables = [rows_of(math, model) for model in MODELS]
+    for name, condition in zip(heights, ("none", "mless", "mful"), strict=True):
+        assert heights[name] == pytest.approx([100 * table[condition].accuracy for table in tables])
+    assert axes.get_ylabel() == "Accuracy (%)"
+    assert axes.get_ylim()[0] == 0
+    assert [tick.get_text().strip() for tick in axes.get_xticklabels()] == list(MODELS.values())
+
+
+def test_error_bars_are_the_intervals(math: Run, composite: Drawn) -> None:
+    axes = panel(composite, "Results on MATH-500")
+    drawn = [item for item in axes.containers if isinstance(item, ErrorbarContainer) and item.has_yerr]
+    for container, condition in zip(drawn, ("none", "mless", "mful"), strict=True):
+        rows = [rows_of(math, model)[condition] for model in MODELS]
+        np.testing.assert_allclose(ends(container), [(100 * row.low, 100 * row.high) for row in rows])
+
+
+def test_marks_stand_exactly_where_the_adjusted_p_says(math: Run, composite: Drawn) -> None:
+    tables = [rows_of(math, model) for model in MODELS]
+    rows = [table[name] for table in tables for name in ("none", "mless", "mful")]
+    expected = [f"{stars(r.against.adjusted)}\n{100 * r.accuracy:.1f}".lstrip() if r.against else "50.0" for r in rows]
+    assert [text for _, text in labels_of(panel(composite, "Results on MATH-500"))] == expected
+    # Two, 24, six and eight problems gained, none lost; random changes nothing: Holm over six comparisons.
+    assert expected == ["50.0", "53.3", "***\n90.0", "50.0", "60.0", "*\n63.3"]
+    assert composite.table["mark"][:6].tolist() == ["", "", "***", "", "", "*"]
+    assert "Holm over 6 comparisons; no mark: p of 0.05 or more." in composite.caption
+
+
+def test_p_near_the_levels() -> None:
+    nan = float("nan")
+    marks = [stars(p) for p in (0.0009, 0.001, 0.0099, 0.01, 0.049, 0.05, 1.0, nan)]
+    assert marks == ["***", "**", "**", "*", "*", "", "", ""]
+
+
+def test_hollow_marks_for_published_models_on_math_500_alone(math: Run, composite: Drawn, tmp_path: Path) -> None:
+    axes = panel(composite, "Results on MATH-500")
+    (line, *_) = points(axes)[PUBLISHED].lines
+    assert line is not None
+    np.testing.assert_allclose(line.get_ydata(), [63.9, 65.9])
+    assert to_hex(line.get_markerfacecolor()) == "#ffffff"
+    for bar, x in zip(_first_bars(axes), line.get_xdata(), strict=True):
+        assert bar.get_x() <= x <= bar.get_x() + bar.get_width()
+    assert "arXiv 2510.01032" in composite.caption
+    assert [value for value in composite.table["published"] if value is not None] == [0.639, 0.659]
+    other = draw(only_answers(tmp_path / "other", labels=MODELS, conditions=(NONE, SLASHES)), "composite")
+    assert PUBLISHED not in points(other.figure.axes[0])
+    assert "Hollow" not in other.caption
+    unknown = only_answers(tmp_path / "unknown", labels={"own/tiny": "T"}, conditions=(NONE, SLASHES), source=MATH)
+    assert PUBLISHED not in points(draw(unknown, "composite").figure.axes[0])
+    assert accuracy("own/tiny-b", math.study.problems.source, SLASHES) is None
+
+
+def _first_bars(axes: Axes) -> list[Any]:
+    found = bars(axes)
+    return [found["w/o"][0], found["w/ Mless"][0]]
+
+
+def test_colours_differ_also_in_grey(composite: Drawn) -> None:
+    found = bars(panel(composite, "Results on MATH-500"))
+    looks = [(to_hex(item[0].get_facecolor()), item[0].get_hatch() or "") for item in found.values()]
+    assert looks == [(fill.lower(), hatch) for fill, _, hatch in FILLS[:3]]
+    grey = sorted(float(np.dot(to_rgb(fill), (0.299, 0.587, 0.114))) for fill, _ in looks)
+    assert min(np.diff(grey)) > 0.1
+
+
+def test_the_head_is_shown_aligned_and_over_the_whole_prompt(math: Run, composite: Drawn) -> None:
+    _, above, below = sorted(composite.figure.axes, key=lambda axes: axes.get_title() != "Results on MATH-500")
+    assert above.get_title() == below.get_title() == "Average attention on Head 1"
+    assert (above.get_xlim(), below.get_xlim()) == ((0, 60), (0, 120))
+    both = (("Mless", "mless"), ("Mful", "mful"))
+    wanted = {
+        above: [
+            (*name, "aligned", colour)
+            for name, colour in zip((("None", "none"), *both), (BLUE, RED, GREEN), strict=True)
+        ],
+        below: [(*name, "whole", colour) for name, colour in zip(both, (BLUE, RED), strict=True)],
+    }
+    for axes, lines in wanted.items():
+        drawn = {line.get_label(): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
+        assert list(drawn) == [label for label, *_ in lines]
+        for label, condition, view, colour in lines:
+            profile = math.profile(condition, "all", view, "Qwen/Qwen2.5-Math-1.5B")
+            places = drawn[label].get_xdata()
+            np.testing.assert_array_equal(drawn[label].get_ydata(), profile.mean[0, 0, np.asarray(places)])
+            assert to_hex(drawn[label].get_color()).upper() == colour
+    assert len(above.collections) == 2 * 3, "a band and the area under each line"
+    assert [text.get_text() for text in below.texts] == ["filler"]
+    edges = sorted(line.get_xdata()[0] for line in below.get_lines() if len(line.get_xdata()) == 2)
+    assert edges == [9.5, 64.5]
+    assert "mean over queries: all; diagonal left out." in composite.caption
+
+
+def test_head_14_of_the_first_model_that_has_it(tmp_path: Path) -> None:
+    small = {"conditions": (NONE, MLESS), "right": {"none": 0.5}, "problems": 4, "layers": 1, "heads": 14}
+    drawn = draw(Synthetic(**small).build(tmp_path / "run"), "composite")
+    assert panel(drawn, "Average attention on Head 14")
+    assert "Attention: Tiny-A, layer 1, head 14, n = 4 problems." in drawn.caption
+    assert "chosen" not in drawn.caption
+    other = draw(Synthetic(**small).build(tmp_path / "run"), "composite", Request(heads=(3,)))
+    assert panel(other, "Average attention on Head 3")
+
+
+def test_a_model_without_the_head_is_passed_over(math: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = math.summary
+
+    def fewer(name: str, condition: str, queries: str = "original", model: str | None = None) -> Any:
+        values = stored(name, condition, queries, model)
+        return values[..., :2] if model == "Qwen/Qwen2.5-Math-1.5B" else values
+
+    monkeypatch.setattr(math, "summary", fewer)
+    drawn = draw(math, "composite", Request(heads=(3,)))
+    assert "Attention: Tiny-B, layer 1, head 3, n = 60 problems." in drawn.caption
+    assert set(drawn.table["model"][drawn.table["view"] == "whole"]) == {"Tiny-B"}
+    auto = draw(math, "composite")
+    assert "Of the heads asked for, 14 not in this model; head chosen by the largest" in auto.caption
+    with pytest.raises(FigureError, match=r"^there is no head 9: Qwen2.5-Math-1.5B has heads 1 to 2$"):
+        draw(math, "composite", Request(heads=(9,), strict=True))
+
+
+def test_conditions_of_a_composite(math: Run, full: Run) -> None:
+    assert list(bars(draw(math, "composite", Request(conditions=("random",))).figure.axes[-1])) == ["w/o", "w/ Random"]
+    drawn = draw(full, "composite")
+    assert set(drawn.table["condition"]) == {"none", "mless"}
+    assert {"none", "random"} == set(draw(full, "composite", Request(conditions=("random",))).table["condition"])
+
+
+def test_without_the_published_fillers_the_first_few_are_shown(tmp_path: Path) -> None:
+    cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": [1, 2, 3, 4, 5]})
+    drawn = draw(only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5}), "composite")
+    assert list(bars(drawn.figure.axes[0])) == ["w/o", "w/ X-1", "w/ X-2", "w/ X-3"]
+
+
+def test_another_model_on_request(math: Run) -> None:
+    drawn = draw(math, "composite", Request(models=("own/tiny-b",)))
+    axes = panel(drawn, "Results on MATH-500")
+    assert [bar.get_height() for bar in bars(axes)["w/ Mless"]] == pytest.approx([60])
+    assert PUBLISHED not in points(axes)
+    assert drawn.caption.startswith("Tiny-B; MATH-500, n = 60 problems.")
+    assert "Holm over 3 comparisons" in drawn.caption
+
+
+def test_answers_alone_are_bars_alone(tmp_path: Path) -> None:
+    drawn = draw(only_answers(tmp_path / "run"), "composite")
+    (axes,) = drawn.figure.axes
+    assert axes.get_title() == "Results on built-in problems"
+    assert drawn.figure.get_figwidth() < 5
+    assert "ttention" not in drawn.caption
+    assert set(drawn.table["view"]) == {"accuracy"}
+
+
+def test_the_first_way_of_drawing_answers_is_shown_and_named(tmp_path: Path) -> None:
+    generation = {"temperature": [0.5, 0.0], "samples": [2, 4], "max_tokens": 99}
+    run = only_answers(tmp_path / "run", generation=generation)
+    drawn = draw(run, "composite")
+    rows = [row for row in compare(run) if (row.temperature, row.samples) == (0.5, 2)]
+    heights = [bar.get_height() for container in bars(drawn.figure.axes[0]).values() for bar in container]
+    assert heights == pytest.approx([100 * row.accuracy for row in rows])
+    assert heights == pytest.approx([37.5, 57.5])
+    assert set(drawn.table["samples"]) == {2}
+    assert "at most 99 tokens, temperature 0.5, 2 samples, the first of 3 ways in which answers were" in drawn.caption
+    assert "permutation test on the problems' means against none" in drawn.caption
+    assert "Holm over 3 comparisons" in drawn.caption
+
+
+def test_failed_answers_are_not_counted(tmp_path: Path) -> None:
+    drawn = draw(only_answers(tmp_path / "run", unjudged=(0, 1)), "composite")
+    assert "n = 18 to 20 problems." in drawn.caption
+    assert [bar.get_height() for bar in bars(drawn.figure.axes[0])["w/ Mless"]] == pytest.approx([100 * 10 / 18])
+    nothing = draw(only_answers(tmp_path / "none", unjudged=tuple(range(20))), "composite")
+    assert [text for _, text in labels_of(nothing.figure.axes[0])] == ["40.0", "no\nanswer"]
+
+
+def test_length_shows_accuracy_and_mass_by_length(full: Run) -> None:
+    drawn = draw(full, "length")
+    accuracy_panel, mass_panel = drawn.figure.axes
+    (line,) = [line for line in accuracy_panel.get_lines() if len(line.get_xdata()) == 3]
+    np.testing.assert_allclose(line.get_xdata(), [0, 5, 20])
+    np.testing.assert_allclose(line.get_ydata(), [50, 100 * 5 / 12, 100])
+    table = rows_of(full, "tiny-a")
+    intervals = [(100 * table[name].low, 100 * table[name].high) for name in ("none", "long-5", "long-20")]
+    np.testing.assert_allclose([end for item in _measured(accuracy_panel) for end in ends(item)], intervals)
+    drawn_masses = [line for line in mass_panel.get_lines() if len(line.get_xdata())]
+    for line, layers in zip(drawn_masses, (slice(0, 1), slice(None)), strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), [5, 20])
+        samples = [full.summary("filler_mass", name)[:, layers].mean(axis=(1, 2)) for name in ("long-5", "long-20")]
+        np.testing.assert_allclose(line.get_ydata(), [sample_interval(sample)[0] for sample in samples])
+    assert mass_panel.get_xlabel() == accuracy_panel.get_xlabel() == "Filler length (tokens)"
+    assert "mless" not in drawn.caption
+    assert "long: ' /' repeated, 5 or 20 tokens, before the question." in drawn.caption
+    assert drawn.table["length"].tolist() == [0, 5, 20, 5, 20, 5, 20]
+
+
+def _measured(axes: Axes) -> list[ErrorbarContainer]:
+    """The points of a panel in the order of their places."""
+    found = [item for item in axes.containers if isinstance(item, ErrorbarContainer) and item.has_yerr]
+    return sorted(found, key=lambda item: item.lines[0].get_xdata()[0])  # type: ignore[union-attr]
+
+
+def test_points_of_length_are_filled_where_the_difference_is_sure(tmp_path: Path) -> None:
+    cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": [1, 2, 3]})
+    right = {"none": 0.2, "x-1": 0.5, "x-2": 0.9, "x-3": 0.25}  # six gained: p is 0.03, adjusted 0.06
+    axes = draw(only_answers(tmp_path / "run", conditions=cells, right=right), "length").figure.axes[0]
+    looks = {}
+    for container in _measured(axes)[1:]:
+        line = container.lines[0]
+        assert line is not None
+        looks |= dict.fromkeys(map(float, line.get_xdata()), to_hex(line.get_markerfacecolor()) != "#ffffff")
+    assert looks == {1.0: False, 2.0: True, 3.0: False}
+
+
+def test_length_has_a_line_for_whatever_else_is_swept(tmp_path: Path) -> None:
+    cells = swept({"name": "x", "kind": "repeat", "text": [" /", " ?"], "count": [2, 6], "label": "Signs"})
+    drawn = draw(only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5}), "length")
+    shown = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert shown == ["' /'", "' ?'", "None"]
+    places = swept({"name": "x", "kind": "repeat", "text": " /", "count": [2, 6], "position": ["start", "end"]})
+    drawn = draw(only_answers(tmp_path / "places", conditions=places, right={"none": 0.5}), "length")
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["at the start", "at the end", "None"]
+    two = swept(
+        {"name": "x", "kind": "repeat", "text": " /", "count": [2, 6]},
+        {"name": "y", "kind": "sentence", "count": [3, 9]},
+    )
+    drawn = draw(only_answers(tmp_path / "two", conditions=two, right={"none": 0.5}), "length")
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["x", "y", "None"]
+
+
+def test_position_shows_accuracy_and_drop_by_place(full: Run) -> None:
+    drawn = draw(full, "position")
+    left, right = drawn.figure.axes
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["none", "start", "end"]
+    table = rows_of(full, "tiny-a")
+    found = points(left)
+    for name, conditions in (("None, with its interval", ["none"]), ("Words", ["at-start", "at-end"])):
+        rows = [table[condition] for condition in conditions]
+        line = found[name].lines[0]
+        assert line is not None
+        np.testing.assert_allclose(line.get_ydata(), [100 * row.accuracy for row in rows])
+        np.testing.assert_allclose(ends(found[name]), [(100 * row.low, 100 * row.high) for row in rows])
+    end = table["at-end"].against
+    assert end is not None
+    assert [text for _, text in labels_of(left)] == ["50.0", "+0.0\np = 1", f"\u221250.0\np = {end.adjusted:.2g}"]
+    assert PUBLISHED not in found
+    line = points(right)["Words"].lines[0]
+    assert line is not None
+    drops = [depth_table(full, name).values["drop"] for name in ("at-start", "at-end")]
+    np.testing.assert_allclose(line.get_ydata(), [mean[0] for mean, _, _ in drops])
+    np.testing.assert_allclose(ends(points(right)["Words"]), [(low[0], high[0]) for _, low, high in drops])
+    assert right.get_title() == "Paired drop, layer 1"
+    assert "at: ' he' repeated, 9 tokens, at the start or at the end." in drawn.caption
+    assert drawn.table["position"].tolist() == ["", "start", "end", "start", "end"]
+
+
+def test_published_places_are_shown_for_the_published_model(tmp_path: Path) -> None:
+    everywhere = ["start", "before_question", "end", "random"]
+    cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": 55, "position": everywhere})
+    labels = {"qwen2.5-math-7b": "Q"}
+    run = only_answers(
+        tmp_path / "run", conditions=cells, labels=labels, source=MATH, right={"none": 0.7, "x-end": 0.0}
+    )
+    drawn = draw(run, "position")
+    line = points(drawn.figure.axes[0])[PUBLISHED].lines[0]
+    assert line is not None
+    np.testing.assert_allclose(line.get_ydata(), [72.4, 69.6, 75.0, 0.0, 51.2])
+    assert accuracy_at("qwen2.5-math-7b", MATH, cells[1]) == drawn.table["published"][1]
+    assert "arXiv 2510.01032" in drawn.caption
+    other = only_answers(tmp_path / "other", conditions=cells, source=MATH, right={"none": 0.7})
+    assert PUBLISHED not in points(draw(other, "position").figure.axes[0])
+
+
+@pytest.mark.parametrize("name", ["length", "position"])
+def test_attention_alone_is_one_panel(tmp_path: Path, name: str) -> None:
+    cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": [4, 8], "position": ["start", "end"]})
+    recipe = Synthetic(conditions=cells, problems=4, effects={cell.name: Effect(mass=0.1) for cell in cells})
+    drawn = draw(recipe.build(tmp_path / "run"), name)
+    assert len(drawn.figure.axes) == 1
+    assert "Accuracy" not in drawn.caption
+    with pytest.raises(FigureError, match=r"^there is no layer 9: Tiny-A has layers 1 to 3$"):
+        draw(recipe.build(tmp_path / "run"), name, Request(layers=(9,)))
+
+
+def test_what_a_run_does_not_have_is_said_with_what_to_do(run: Run, full: Run, tmp_path: Path) -> None:
+    with pytest.raises(FigureError, match=r"^this run has no answers; give `generation` in its study and run it again"):
+        draw(run, "composite")
+    with pytest.raises(FigureError, match=r"^`length` .* needs a condition whose `count` is a list, such as \[10, 25"):
+        draw(run, "length")
+    with pytest.raises(FigureError, match=r"^`position` .* whose `position` is a list, such as \[start, end\]$"):
+        draw(run, "position")
+    with pytest.raises(FigureError, match=r"^`length` needs two lengths or more of one filler$"):
+        draw(full, "length", Request(conditions=("long-5",)))
+    with pytest.raises(FigureError, match=r"^`position` needs two places or more of one filler$"):
+        draw(full, "position", Request(conditions=("mless",)))
+    for name in ("heads", "depth"):
+        with pytest.raises(FigureError, match=r"^this run did not measure attention"):
+            draw(only_answers(tmp_path / name), name)
+
+
+def test_a_run_shows_by_default_what_it_has(run: Run, full: Run, math: Run, tmp_path: Path) -> None:
+    assert names_for(full) == list(FIGURES)
+    assert names_for(run) == ["layers", "heads", "fillers", "headmap", "depth"]
+    assert names_for(math) == ["layers", "heads", "fillers", "headmap", "depth", "composite"]
+    assert names_for(only_answers(tmp_path / "answers")) == ["composite"]
+    assert names_for(only_answers(tmp_path / "none", conditions=(NONE,))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("composite", {}, "shows accuracy and needs answers: give `generation` in the study"),
+        ("length", {}, "goes along the length of a filler and needs a condition whose `count`"),
+        ("position", {}, "compares places for a filler and needs a condition whose `position`"),
+        ("heads", {"attention": False, "right": {"none": 0.5}}, "shows attention: leave `probes.attention` on"),
+        ("headmap", {"attention": False, "right": {"none": 0.5}}, "shows attention: leave `probes.attention` on"),
+    ],
+)
+def test_a_study_that_gives_a_figure_no_numbers_is_refused(name: str, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(FigureError, match=f"^figure '{name}' {reason}"):
+        check(Synthetic(figures=(FigureSpec(name=name),), **changes).study)
+    check(Synthetic(figures=(FigureSpec(name="composite"),), right={"none": 0.5}, attention=False).study)
+
+
+def test_names_are_broken_behind_signs() -> None:
+    lines = wrapped("DeepSeek-R1-Distill-Qwen-7B", 0.8, 7).split("\n")
+    assert "".join(lines) == "DeepSeek-R1-Distill-Qwen-7B"
+    assert len(lines) > 1
+    assert all(line.endswith("-") for line in lines[:-1])
+    assert max(text_width(line, 7) for line in lines) <= 0.8
+    assert "".join(wrapped("W" * 40, 0.5, 7).split("\n")) == "W" * 40
+
+
+@pytest.mark.parametrize("name", ["composite", "length", "position"])
+def test_no_more_fillers_than_colours(tmp_path: Path, name: str) -> None:
+    text = [f" {letter}" for letter in "abcdefg"]
+    cells = swept({"name": "x", "kind": "repeat", "text": text, "count": [2, 6], "position": ["start", "end"]})
+    run = only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5})
+    if name == "composite":
+        assert len(bars(draw(run, name).figure.axes[0])) == 4
+    with pytest.raises(FigureError, match=rf"^`{name}` shows at most \d fillers, not \d+; name some with --condition$"):
+        draw(run, name, Request(conditions=tuple(run.fillers)))
