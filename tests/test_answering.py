@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fillerscope.answering import COLUMNS, answer_shard, asks_of
+from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
@@ -17,7 +18,7 @@ from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Shard, prepare_shard
-from fillerscope.study import Decoding, Study
+from fillerscope.study import Study
 from studies_helper import study_of
 from tiny import tiny_model, tiny_tokenizer
 

@@ -19,7 +19,7 @@ import pytest
 # as long as there is no cycle.
 ORDER = (
     ("version", "errors"),
-    ("yamllines", "sweeps"),
+    ("yamllines", "sweeps", "asking"),
     ("study",),
     ("published",),
     ("problem",),

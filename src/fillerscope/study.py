@@ -10,19 +10,16 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from fillerscope.asking import EndpointSpec, GenerationSpec, Strict, refuse_repeats
 from fillerscope.errors import StudyError
 from fillerscope.sweeps import SWEPT, expand, places
 from fillerscope.yamllines import LinedYaml
@@ -32,38 +29,7 @@ QUERIES: tuple[Queries, ...] = ("all", "original", "last")
 DEFAULT_SYSTEM = "Please reason step by step and put your final answer within \\boxed{}."
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-
-class EndpointSpec(_Strict):
-    """A server with OpenAI's completions interface that writes the answers instead of the model loaded here."""
-
-    url: str = Field(pattern=r"^https?://\S+$")  # with its version: http://localhost:8000/v1
-    model: str | None = None  # as the server calls it; None: as the study does
-    key: str = "OPENAI_API_KEY"  # the environment variable that holds the key, never the key itself
-    prompt: Literal["auto", "ids", "text"] = "auto"  # auto: ids, or text where the server takes no ids
-    concurrency: int = Field(8, ge=1, le=1024)  # answers asked for at once
-    timeout: float = Field(300.0, gt=0, allow_inf_nan=False)  # seconds for one answer
-    retries: int = Field(6, ge=0, le=100)
-
-    @field_validator("url")
-    @classmethod
-    def _without_secrets(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            host, _ = parts.hostname, parts.port
-        except ValueError as error:
-            raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
-        if not host or "@" in parts.netloc or parts.query:
-            raise ValueError(
-                "write the URL with a host and without name, password or query, since it is stored with the run; a "
-                "key comes from the environment variable that `key` names"
-            )
-        return value
-
-
-class ModelSpec(_Strict):
+class ModelSpec(Strict):
     """A model by catalogue name, hub id, folder or GGUF file."""
 
     name: str = Field(min_length=1)
@@ -72,14 +38,14 @@ class ModelSpec(_Strict):
     template: Literal["auto", "chat", "raw"] | None = None  # None: as the study's prompt says
 
 
-class ProblemsSpec(_Strict):
+class ProblemsSpec(Strict):
     """Where problems come from: `builtin`, a .jsonl, .json or .parquet file, or `hub:owner/name`."""
 
     source: str = "builtin"
     limit: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
     difficulty: tuple[int, ...] = (1, 2, 3)  # builtin only
-    fields: dict[Literal["id", "question", "answer"], str] = {}
+    fields: dict[Literal["id", "question", "answer"], str] = Field(default_factory=dict)
     split: str = "test"  # hub only
 
     @field_validator("difficulty")
@@ -90,7 +56,7 @@ class ProblemsSpec(_Strict):
         return value
 
 
-class PromptSpec(_Strict):
+class PromptSpec(Strict):
     """`chat` uses the tokenizer's own template, `raw` the format below, `auto` chat where there is one."""
 
     system: str = DEFAULT_SYSTEM
@@ -105,7 +71,7 @@ class PromptSpec(_Strict):
         return value
 
 
-class Condition(_Strict):
+class Condition(Strict):
     """A named change to the prompt: a filler recipe and the place where the filler goes."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
@@ -148,11 +114,6 @@ def _expanded(value: Any) -> Any:
     return [cell for item in value for cell in expand(item)] if isinstance(value, list | tuple) else value
 
 
-def _listed(value: Any) -> Any:
-    """One value stands for a list of it."""
-    return value if isinstance(value, list | tuple) else [value]
-
-
 def _ready_made(value: Any) -> Any:
     """A name alone stands for a ready-made condition."""
     if isinstance(value, str) and value not in PRESETS:
@@ -165,7 +126,7 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class AttentionProbe(_Strict):
+class AttentionProbe(Strict):
     """How attention received is counted; see docs/method.md for the definitions."""
 
     diagonal: bool = False
@@ -173,7 +134,7 @@ class AttentionProbe(_Strict):
     positions: int = Field(256, ge=2)  # profiles keep this many positions; head summaries see them all
 
 
-class Probes(_Strict):
+class Probes(Strict):
     attention: AttentionProbe | None = AttentionProbe()  # `off` where answers are all that is wanted
 
     @field_validator("attention", mode="before")
@@ -182,61 +143,12 @@ class Probes(_Strict):
         return None if value is False else {} if value is True else value
 
 
-class Decoding(_Strict):
-    """One way of drawing an answer; temperature 0 is greedy."""
-
-    max_tokens: int = Field(512, ge=1)
-    temperature: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
-    top_p: float = Field(1.0, gt=0, le=1)
-
-
-Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of -0 and 0 there is one
-
-
-class GenerationSpec(_Strict):
-    """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
-
-    max_tokens: int = Field(512, ge=1)
-    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(_listed)] = Field((0.0,), min_length=1)
-    samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(_listed)] = Field(
-        (1,), min_length=1
-    )
-    top_p: float = Field(1.0, gt=0, le=1)
-    # of pass@k; empty: 1, 4, 8 and 16 as far as samples go
-    k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed)] = ()
-    rows: int | None = Field(None, ge=1)  # answers in progress at once; None: as suits the device
-    recheck: int = Field(4, ge=0)  # so many greedy answers are written again one at a time, and compared
-
-    @model_validator(mode="after")
-    def _drawn(self) -> Self:
-        _refuse_repeats([f"{value:g}" for value in self.temperature], "temperature")
-        _refuse_repeats([str(value) for value in self.samples], "number of samples")
-        if max(self.samples) > 1 and max(self.temperature) == 0:
-            raise ValueError("samples above 1 need a temperature above 0: greedy answers are all alike")
-        if self.k and max(self.k) > max(self.samples):
-            raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} samples, and there are {max(self.samples)}")
-        for value in self.temperature:
-            self.decoding(value)
-        return self
-
-    def decoding(self, temperature: float) -> Decoding:
-        return Decoding(max_tokens=self.max_tokens, temperature=temperature, top_p=self.top_p)
-
-    def drawn(self, temperature: float) -> int:
-        """How many samples are written."""
-        return max(self.samples) if temperature else 1
-
-    def cells(self) -> list[tuple[float, int]]:
-        """Temperature and number of samples of every row of the tables."""
-        return [(t, n) for t in self.temperature for n in (sorted(self.samples) if t else (1,))]
-
-
-class BatchSpec(_Strict):
+class BatchSpec(Strict):
     tokens: int = Field(4096, ge=1)  # padded tokens in one forward pass
     shard: int = Field(32, ge=1)  # problems in one shard
 
 
-class FigureSpec(_Strict):
+class FigureSpec(Strict):
     """A figure to draw when the run is done, with the heads that it shows."""
 
     name: str
@@ -248,7 +160,7 @@ class FigureSpec(_Strict):
     y_max: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
 
 
-class Study(_Strict):
+class Study(Strict):
     """Everything a run needs to know. `load` reads one from a file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=60)
@@ -268,13 +180,13 @@ class Study(_Strict):
     @field_validator("models")
     @classmethod
     def _models_differ(cls, value: tuple[ModelSpec, ...]) -> tuple[ModelSpec, ...]:
-        _refuse_repeats([model.name for model in value], "model")
+        refuse_repeats([model.name for model in value], "model")
         return value
 
     @field_validator("conditions")
     @classmethod
     def _baseline_first(cls, value: tuple[Condition, ...]) -> tuple[Condition, ...]:
-        _refuse_repeats([condition.name for condition in value], "condition")
+        refuse_repeats([condition.name for condition in value], "condition")
         baseline = [condition.name for condition in value if condition.kind == "none"]
         if baseline != ["none"] or value[0].name != "none":
             raise ValueError("conditions must begin with `none`, the baseline of every pair, once")
@@ -324,12 +236,6 @@ def digest_of(value: Any) -> str:
     """The sha256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _refuse_repeats(names: list[str], noun: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{noun} {name!r} is given {names.count(name)} times; names must differ")
 
 
 def _as_written(where: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:

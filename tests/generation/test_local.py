@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, wrap
-from fillerscope.study import Decoding
 from tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "mistral", "phi3", "gpt2", "gpt_neox")

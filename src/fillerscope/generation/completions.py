@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from fillerscope.asking import Decoding, EndpointSpec
 from fillerscope.errors import GenerationError
 from fillerscope.generation.refusals import Refusals
-from fillerscope.study import Decoding, EndpointSpec
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

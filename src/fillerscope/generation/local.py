@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fillerscope.asking import Decoding
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
 from fillerscope.generation.slots import NAME, Slots, register
@@ -23,7 +24,6 @@ from fillerscope.generation.stops import stop_ids
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, device_of, layer_count
-from fillerscope.study import Decoding
 
 PREFILL_TOKENS = 4096  # padded tokens of new prompts read in one pass
 # Not cuDNN's, which makes a plan for every new length: with one more key at every step it would do nothing else.

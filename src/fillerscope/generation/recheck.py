@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
-from fillerscope.study import Decoding
 
 
 def recheck(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fillerscope.study import Decoding
+from fillerscope.asking import Decoding
 
 Finish = Literal["stop", "length", "failed"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fillerscope.study import Decoding
+from fillerscope.asking import Decoding
 
 
 def choose(logits: Tensor, decoding: Decoding, draws: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""How answers are asked for, as data: the settings of one drawing, of all of a study's, and of a server.
+
+Knows nothing of prompts, models or of who answers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+
+class Strict(BaseModel):
+    """Unknown keys are refused, and nothing changes after it was checked."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class EndpointSpec(Strict):
+    """A server with OpenAI's completions interface that writes the answers instead of the model loaded here."""
+
+    url: str = Field(pattern=r"^https?://\S+$")  # with its version: http://localhost:8000/v1
+    model: str | None = None  # as the server calls it; None: as the study does
+    key: str = "OPENAI_API_KEY"  # the environment variable that holds the key, never the key itself
+    prompt: Literal["auto", "ids", "text"] = "auto"  # auto: ids, or text where the server takes no ids
+    concurrency: int = Field(8, ge=1, le=1024)  # answers asked for at once
+    timeout: float = Field(300.0, gt=0, allow_inf_nan=False)  # seconds for one answer
+    retries: int = Field(6, ge=0, le=100)
+
+    @field_validator("url")
+    @classmethod
+    def _without_secrets(cls, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            host, _ = parts.hostname, parts.port
+        except ValueError as error:
+            raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
+        if not host or "@" in parts.netloc or parts.query:
+            raise ValueError(
+                "write the URL with a host and without name, password or query, since it is stored with the run; a "
+                "key comes from the environment variable that `key` names"
+            )
+        return value
+
+
+def listed(value: Any) -> Any:
+    """One value stands for a list of it."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
+class Decoding(Strict):
+    """One way of drawing an answer; temperature 0 is greedy."""
+
+    max_tokens: int = Field(512, ge=1)
+    temperature: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
+    top_p: float = Field(1.0, gt=0, le=1)
+
+
+Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of -0 and 0 there is one
+
+
+class GenerationSpec(Strict):
+    """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
+
+    max_tokens: int = Field(512, ge=1)
+    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(listed)] = Field((0.0,), min_length=1)
+    samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(listed)] = Field(
+        (1,), min_length=1
+    )
+    top_p: float = Field(1.0, gt=0, le=1)
+    # of pass@k; empty: 1, 4, 8 and 16 as far as samples go
+    k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)] = ()
+    rows: int | None = Field(None, ge=1)  # answers in progress at once; None: as suits the device
+    recheck: int = Field(4, ge=0)  # so many greedy answers are written again one at a time, and compared
+
+    @model_validator(mode="after")
+    def _drawn(self) -> Self:
+        refuse_repeats([f"{value:g}" for value in self.temperature], "temperature")
+        refuse_repeats([str(value) for value in self.samples], "number of samples")
+        if max(self.samples) > 1 and max(self.temperature) == 0:
+            raise ValueError("samples above 1 need a temperature above 0: greedy answers are all alike")
+        if self.k and max(self.k) > max(self.samples):
+            raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} samples, and there are {max(self.samples)}")
+        for value in self.temperature:
+            self.decoding(value)
+        return self
+
+    def decoding(self, temperature: float) -> Decoding:
+        return Decoding(max_tokens=self.max_tokens, temperature=temperature, top_p=self.top_p)
+
+    def drawn(self, temperature: float) -> int:
+        """How many samples are written."""
+        return max(self.samples) if temperature else 1
+
+    def cells(self) -> list[tuple[float, int]]:
+        """Temperature and number of samples of every row of the tables."""
+        return [(t, n) for t in self.temperature for n in (sorted(self.samples) if t else (1,))]
+
+
+def refuse_repeats(names: list[str], noun: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{noun} {name!r} is given {names.count(name)} times; names must differ")
