@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from fillerscope.asking import Decoding, GenerationSpec
 from fillerscope.errors import StudyError
 from fillerscope.study import (
     PRESETS,
     Condition,
-    Decoding,
     FigureSpec,
-    GenerationSpec,
     ModelSpec,
     Study,
     digest_of,
