@@ -14,6 +14,7 @@ from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Region, Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.style import Line
+from fillerscope.published import benchmark
 from fillerscope.study import Condition, FigureSpec, Study
 
 PLACES = {
@@ -231,8 +232,11 @@ def region_note(panels: Sequence[Sequence[Region]]) -> str:
 
 
 def data_name(study: Study) -> str:
+    """A benchmark by its name, whatever the file is called."""
     source = study.problems.source
-    return "built-in problems" if source == "builtin" else source.removeprefix("hub:").rsplit("/", 1)[-1]
+    if source == "builtin":
+        return "built-in problems"
+    return benchmark(source) or source.removeprefix("hub:").rsplit("/", 1)[-1]
 
 
 def _yes(included: bool) -> str:
