@@ -17,7 +17,12 @@ from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, answer_findings, points, verdict
 
-SAID = {"a gain beyond noise", "a loss beyond noise", "not beyond noise"}
+SAID = {
+    "a gain beyond noise",
+    "a loss beyond noise",
+    "not beyond noise",
+    "not beyond noise once all comparisons are counted",
+}
 
 
 def solved(numbers: dict[str, int], failed: dict[str, range] | None = None) -> dict[str, list[str]]:
@@ -58,7 +63,7 @@ def test_a_gain_a_loss_and_noise_are_called_so(tmp_path: Path) -> None:
     assert "after Holm: a loss beyond noise." in said["accuracy_mful"]
     assert "+5.0 points" in said["accuracy_random"]
     assert "p = 0.5, 0.5 after Holm: not beyond noise." in said["accuracy_random"]
-    assert re.search(r"; the one seen takes [0-9,]+\.$", said["accuracy_random"])
+    assert re.search(r"; one as large as was seen takes [0-9,]+ problems\.$", said["accuracy_random"])
 
 
 def test_what_only_holds_before_the_adjustment_is_noise(tmp_path: Path) -> None:
@@ -67,9 +72,15 @@ def test_what_only_holds_before_the_adjustment_is_noise(tmp_path: Path) -> None:
     alone = run_of(tmp_path / "alone", solved({key: numbers[key] for key in ("none", "mless")}))
     assert "0.0312 after Holm: a gain beyond noise." in texts(alone)["accuracy_mless"]
     both = run_of(tmp_path / "both", solved(numbers))
-    assert "p = 0.0312, 0.0625 after Holm: not beyond noise." in texts(both)["accuracy_mless"]
+    assert (
+        "p = 0.0312, 0.0625 after Holm: not beyond noise once all comparisons are counted."
+        in texts(both)["accuracy_mless"]
+    )
     two = run_of(tmp_path / "two", solved({"none": 20, "mless": 26}), models=("a", "b"))
-    assert "p = 0.0312, 0.0625 after Holm: not beyond noise." in texts(two)["accuracy_mless"]
+    assert (
+        "p = 0.0312, 0.0625 after Holm: not beyond noise once all comparisons are counted."
+        in texts(two)["accuracy_mless"]
+    )
     shown = answer_findings(two, "b", compare(two, ["b"]))[0].text
     assert "0.0312 after Holm: a gain beyond noise." in shown, "as the table at hand says"
 
@@ -81,7 +92,7 @@ def test_the_verdict_follows_the_adjusted_p(difference: float, adjusted: float) 
     if math.isnan(adjusted):
         assert verdict(row).startswith("cannot be told")
     elif adjusted >= ALPHA:
-        assert verdict(row) == "not beyond noise"
+        assert verdict(row) == "not beyond noise once all comparisons are counted"
     else:
         assert verdict(row) == f"a {'gain' if difference > 0 else 'loss'} beyond noise"
     assert verdict(replace(row, against=None)).startswith("cannot be told")

@@ -30,7 +30,7 @@ def verdict(row: Accuracy) -> str:
     if change is None or not math.isfinite(change.adjusted):
         return "cannot be told: no problem was answered under both"
     if change.adjusted >= ALPHA:
-        return "not beyond noise"
+        return "not beyond noise" if change.p >= ALPHA else "not beyond noise once all comparisons are counted"
     return f"a {'gain' if change.difference > 0 else 'loss'} beyond noise"
 
 
@@ -75,12 +75,13 @@ def _power(row: Accuracy) -> str:
     if row.samples > 1 and change.pairs > 1 and not math.isfinite(change.detectable):
         return "What so many problems could show cannot be told: all of them changed alike."
     if math.isfinite(change.detectable):
-        could = f"So many problems show a difference of {100 * change.detectable:.1f} points with 80% power"
+        size = f"{100 * change.detectable:.1f} points"
+        could = f"So many problems show a difference of {size} with 80% power, if it is the only one looked for"
     else:
         could = "So few problems show no difference with 80% power"
     if not math.isfinite(change.needed):
         return f"{could}."
-    return f"{could}; the one seen takes {change.needed:,.0f}."
+    return f"{could}; one as large as was seen takes {change.needed:,.0f} problems."
 
 
 def _form(row: Accuracy, baseline: Accuracy) -> Finding:

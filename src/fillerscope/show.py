@@ -103,8 +103,8 @@ def comparison(rows: Sequence[Accuracy]) -> None:
 
 
 LEGEND = (
-    "Brackets: 95% interval. + and -: problems answered better and worse than without filler.",
-    "p Holm: adjusted over all comparisons shown. Detectable: points that so many problems show with 80% power.",
+    "Brackets: 95% interval, not adjusted. + and -: problems answered better and worse than without filler.",
+    "p Holm: adjusted over all comparisons shown. Detectable: points that one such comparison shows with 80% power.",
 )
 COMPARED = (
     "group", "condition", "n", "failed", "accuracy %", "difference, points", "+", "-", "p", "p Holm", "detectable",

@@ -55,6 +55,11 @@ def test_the_last_whole_box(text: str, answer: str) -> None:
         ("The answer is Monday.", "Monday"),
         ("The answer is 5. So we have checked all 3 cases.", "5"),
         ("The answer is 4. Wait, the answer is 5.", "5"),
+        (r"The final answer, \(x = 12\).", "12"),
+        ("#### 42 apples", "42"),
+        (r"#### \$1,234", "1,234"),
+        ("#### -3.", "-3"),
+        ("#### $x + 1$", "x + 1"),
     ],
 )
 def test_what_an_answer_phrase_announces(text: str, answer: str) -> None:
@@ -78,10 +83,27 @@ def test_what_a_text_concludes(text: str, answer: str) -> None:
     assert extract(text) == answer
 
 
+@pytest.mark.parametrize("heading", ["Step 3: Add 4 and 5", "3. Add 4 and 5", "Case 2: $x > 3$", "Answer"])
+def test_a_heading_is_no_answer(heading: str) -> None:
+    assert extract(f"#### {heading}\nWe add them. So she has 9.") == "9"
+    assert extract(f"#### {heading}\nWe add them.") is None
+    assert extract("##### 7\nWe add them.") is None
+
+
+@pytest.mark.parametrize("end", ["", "```"])
+def test_what_a_program_says_is_no_answer(end: str) -> None:
+    program = f"```python\nanswer = total - 5\nresult = 3\n{end}"
+    assert extract(f"The answer is 12.\n{program}") == "12"
+    assert extract(f"The answer is 12.\n{program}", cut=True) == "12"
+    assert extract(f"Let me compute it.\n{program}") is None
+    assert extract("The answer is\n```\n42\n```") == "42"  # no program
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        "The answer is:\n\\[\n",
         "There are 12 apples.",
         "I add 3 and 4.",
         "The answer is found by adding 3 and 4.",
@@ -107,7 +129,8 @@ def test_a_number_that_merely_occurs_is_no_answer(text: str) -> None:
         (r"\boxed{42}", "42"),
         (r"\boxed 42 or", "42"),
         ("The answer is 42. Let me check th", "42"),
-        ("So she has 42. Let me check th", "42"),
+        ("So x = 2 is a root. The sum is 42. Let me ch", None),  # on the way to an answer
+        ("The answer is:\n\\[\n\\boxed{4", None),
     ],
 )
 def test_a_text_that_was_cut_off_counts_as_far_as_it_is_whole(text: str, answer: str | None) -> None:

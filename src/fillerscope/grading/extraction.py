@@ -3,13 +3,16 @@ r"""Which part of a free text is its answer.
 The first of these that a text holds:
 
 1. the last complete and non-empty `\boxed{...}` or `\fbox{...}`; of nested boxes the innermost;
-2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1", "#### 42");
+2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1"; "#### 42", where it
+   is all there is on the line: otherwise that is a heading);
 3. the last sentence that opens with a word of CONCLUDING, or says what a SUMMARY is ("So she has 12 left.",
    "The total is 12."): what follows the summary, otherwise the sentence's last number or formula;
 4. a number after `=` that ends the whole text ("12 + 30 = 42"): nothing comes after it that could be the answer.
 
-A number that merely occurs is not an answer. Of a text that was cut off, a closed box counts as ever; of the
-rest only whole sentences do, and an equation at the end not at all: its number may lack digits.
+A number that merely occurs is not an answer, and what stands in a fenced program says nothing. Of a text that was
+cut off, a closed box counts as ever, an answer phrase in a whole sentence, and nothing else: what a derivation
+concludes on its way ("So x = 2 is a root.") is not what it would have ended with, and the number of an equation
+at the end may lack digits.
 
 Takes time in proportion to the text, whatever the text. Does not know what is right, nor any mathematics.
 """
@@ -34,20 +37,23 @@ FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt
 TRIES = 50  # so many phrases are tried, from the last one back
 REACH = 300  # how far behind a phrase its answer may reach, in characters
 WORD = 40
+LANGUAGES = ("python", "python3", "py", "sage", "sympy", "javascript", "js", "java", "c", "cpp", "matlab", "r", "julia")
 
 _BOXES = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"[^\s${}\\]{1,100}")
 _LINK = r"(?:[^\n.!?:=]|\.(?=\d)){0,80}?(?::|=|\b(?:" + "|".join(LINKS) + r")\b)"
-_ANNOUNCED = re.compile(rf"{'|'.join(ANNOUNCING)}|\b(?:{'|'.join(ANSWER)})\b{_LINK}", re.IGNORECASE)
+_ANNOUNCED = re.compile(rf"(?<!#)(?:{'|'.join(ANNOUNCING)})(?!#)|\b(?:{'|'.join(ANSWER)})\b{_LINK}", re.IGNORECASE)
 _SUMMED = re.compile(rf"\b(?:{'|'.join(SUMMARY)})\b{_LINK}", re.IGNORECASE)
 _CONCLUDED = re.compile(rf"[^\w$\\]*(?:and |then )?(?:{'|'.join(CONCLUDING)})\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n")
 _LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|;|\b(?:because|since)\b")
+_PROGRAM = re.compile(rf"```[ \t]*(?:{'|'.join(LANGUAGES)})\s.*?(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _MARKUP = " \t\r\n*_:=~`\"'>#-"
 _SPAN = re.compile(r"\$\$([^$]+)\$\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$(?!\s)([^$\n]*[^$\s\\])\$(?!\d)", re.DOTALL)
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(rf"(?:(?<![\w.)])[-\u2212])?(?:{_DIGITS})(?:\s?/\s?\d+(?![\d/]))?(?:\s?\\?%)?")
 _NUMERIC = re.compile(rf"(?<![\w.])(?:{_NUMBER.pattern})(?!\w)")
+_COUNTED = re.compile(rf"(?:{_NUMBER.pattern})(?: [a-z]+){{0,3}}")
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
 _EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
 
@@ -56,8 +62,11 @@ def extract(text: str, cut: bool = False) -> str | None:
     """The answer in a text as it is written there, or None. `cut`: the text ends before its writer ended it."""
     if boxed := _boxed(text, cut):
         return boxed
-    whole = list(_sentences(text))[: -1 if cut else None]
-    return _announced("\n".join(whole)) or _concluded(whole) or (None if cut else _equation(text))
+    prose = _PROGRAM.sub("\n", text)
+    sentences = list(_sentences(prose))
+    if cut:
+        return _announced(prose.removesuffix(sentences[-1]))
+    return _announced(prose) or _concluded(sentences) or _equation(prose)
 
 
 def extract_box(reference: str) -> str:
@@ -92,9 +101,17 @@ def _bare(text: str, start: int, cut: bool) -> str | None:
 
 def _announced(text: str) -> str | None:
     for phrase in reversed(list(_ANNOUNCED.finditer(text))[-TRIES:]):
+        if phrase[0] in ANNOUNCING and not _is_alone(text, phrase.end()):
+            continue
         if answer := _after(text, phrase.end(), words=True):
             return answer
     return None
+
+
+def _is_alone(text: str, start: int) -> bool:
+    """Whether a line holds from here on a formula or a number with its unit: not "Case 2: x > 3", "1. Add them"."""
+    line = text[start : start + REACH].partition("\n")[0].strip(_MARKUP.replace("-", "") + ".$\\")
+    return _is_formula(line) or bool(_COUNTED.fullmatch(line))
 
 
 def _concluded(sentences: list[str]) -> str | None:
@@ -135,7 +152,7 @@ def _after(text: str, start: int, words: bool = False) -> str | None:
         return _content(span)
     if number := _NUMERIC.search(clause.rpartition("=")[2]) or _NUMERIC.search(clause):
         return number[0]
-    return clause if words and clause and len(clause) <= WORD and not re.search(r"\s", clause) else None
+    return clause if words and re.fullmatch(rf"(?=.*\w)\S{{1,{WORD}}}", clause) else None
 
 
 def _last(sentence: str) -> str | None:
@@ -149,7 +166,8 @@ def _last(sentence: str) -> str | None:
 def _first_clause(reach: str) -> str:
     end = _LINE_END.search(reach)
     clause = reach[: end.start()] if end else reach
-    return clause.strip(" \t\r*_`\"'~.,!").removeprefix("\\$").strip("$ ")
+    clause = clause.strip(" \t\r*_`\"'~.,!").removeprefix("\\$").strip("$ ")
+    return clause if re.search(r"\\[(\[]", clause) else re.sub(r"\s*\\[)\]]$", "", clause)  # of "answer \(x = 5\)"
 
 
 def _content(span: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ from typing import Literal
 from fillerscope.errors import ProblemError
 from fillerscope.grading.extraction import extract, extract_box
 from fillerscope.grading.process import WorkerProcess
-from fillerscope.grading.text import LONGEST, is_integer, tidy, unfit, without_unit
+from fillerscope.grading.text import LONGEST, is_integer, other_base, same_word, tidy, unfit, without_unit
 
 Verdict = Literal["right", "wrong", "no answer", "cut off", "failed"]
 Finish = Literal["stop", "length", "failed"]
@@ -95,8 +95,10 @@ class Grader:
 
     def _compared(self, extracted: str, reference: str) -> tuple[Verdict, str]:
         answer, wanted = tidy(extracted[: 2 * LONGEST]), tidy(reference)
-        if answer == wanted:
+        if answer == wanted or same_word(answer, wanted):
             return "right", ""
+        if other_base(answer, wanted):
+            return "wrong", "the bases differ"
         if is_integer(answer) and is_integer(wanted):
             return ("right" if int(answer.replace(",", "")) == int(wanted.replace(",", "")) else "wrong"), ""
         if reason := unfit(answer):

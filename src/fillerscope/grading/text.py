@@ -30,15 +30,19 @@ SPELLINGS = {
 NO_UNITS = {"and", "or", "hundred", "thousand", "million", "billion", "trillion", "dozen", "percent", "over", "mod"}
 _WRAPPED = re.compile(r"\\(?:text|textbf|textrm|mathrm|mbox)\s?\{([^{}]*)\}")
 _INTEGER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18})")
-_WITH_UNIT = re.compile(r"(-?[\d.,]*\d(?:/\d+)?) ([a-zA-Z]{3,}(?: [a-zA-Z]+){0,4})")
+_UNIT = r"[a-zA-Z]{3,}(?: [a-zA-Z]+){0,4}|(?:mm|cm|km|in|ft|yd|mi|inches|feet|meters|miles|units)\^\{?[23]\}?"
+_WITH_UNIT = re.compile(rf"(-?[\d.,]*\d(?:/\d+)?) ({_UNIT})")
+_WORD = re.compile(r"[a-zA-Z][a-z]{2,}")
+_BASED = re.compile(r"[0-9A-F]+_\{?([0-9]{1,2})\}?")
+_GAPS = re.compile(r"(?<=\d)(?: ?\\, ?)(?=\d{3}(?!\d))|(?<=\d)(?: |\\,)+(?=i(?![a-zA-Z]))")
 _PROGRAM = re.compile(r"__|\b(?:import|exec|eval|compile|getattr|globals|open|exit|quit|lambda|while|def)\b\s*[\w(:]")
 
 
 def tidy(answer: str) -> str:
-    r"""One spelling: no dollar signs, invisible characters, outer `\text{}` or full stop; single spaces."""
+    r"""One spelling: no dollar signs, invisible characters, outer `\text{}` or full stop; few spaces."""
     seen = "".join(character for character in answer if unicodedata.category(character) != "Cf")
     text = " ".join(seen.translate(SPELLINGS).replace("\\$", "").replace("$", "").replace("**", "^").split())
-    text = text.rstrip(" .") or text
+    text = _GAPS.sub("", text.rstrip(" .") or text).replace("\\degree", "^\\circ")
     if wrapped := _WRAPPED.fullmatch(text):
         text = wrapped[1].strip()
     return text
@@ -47,6 +51,17 @@ def tidy(answer: str) -> str:
 def is_integer(answer: str) -> bool:
     """A number whose comparison needs no mathematics: most answers."""
     return bool(_INTEGER.fullmatch(answer))
+
+
+def same_word(answer: str, wanted: str) -> bool:
+    """`East` is `east`, which mathematics would not find: it takes the `e` for a number and the `E` for a name."""
+    return bool(_WORD.fullmatch(answer) and _WORD.fullmatch(wanted)) and answer.lower() == wanted.lower()
+
+
+def other_base(answer: str, wanted: str) -> bool:
+    """Numerals that each name a base, and not the same one: `204_5` and `204_8`."""
+    bases = [_BASED.fullmatch(text) for text in (answer, wanted)]
+    return all(bases) and len({base[1] for base in bases if base}) == 2
 
 
 def without_unit(answer: str) -> str:
