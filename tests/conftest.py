@@ -30,3 +30,16 @@ def smollm2():
 @pytest.fixture(scope="session")
 def gemma3():
     return lent("gemma-3-270m")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(request):
+    """Threads cost more than they give on models this small; the real ones get them all."""
+    torch = sys.modules.get("torch")
+    if torch is None or request.node.get_closest_marker("weights"):
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import pytest
-import torch
 
 from fillerscope.answering import COLUMNS, answer_shard, asks_of
 from fillerscope.asking import Decoding
@@ -24,14 +23,6 @@ from tiny import tiny_model, tiny_tokenizer
 
 GENERATION = {"max_tokens": 5, "temperature": [0.8, 0, 1.5], "samples": 3}
 FIRST = 7  # the number of the shard's first problem in the study
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def answered_study(**changes: Any) -> Study:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -50,15 +49,6 @@ def measure(study: Study, model: LoadedModel, ticks: list[int] | None = None) ->
 @cache
 def whole() -> Part:
     return measure(study_of("tiny"), loaded())
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Products this small only lose time to threads that wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 # The slow reference

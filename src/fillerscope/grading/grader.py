@@ -17,7 +17,6 @@ Judges one answer against one reference. Knows nothing of samples, problems or r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -82,16 +81,6 @@ class Grader:
             return Grade("cut off" if finish == "length" else "no answer")
         verdict, note = self._compared(extracted, extract_box(reference))
         return Grade(verdict, extracted, note)
-
-    def grade_many(
-        self, items: Iterable[tuple[str, str, Finish]], tick: Callable[[Grade], None] = lambda _: None
-    ) -> list[Grade]:
-        """Grades in the order of the items; `tick` gets each as it is made."""
-        grades = []
-        for item in items:
-            grades.append(self.grade(*item))
-            tick(grades[-1])
-        return grades
 
     def _compared(self, extracted: str, reference: str) -> tuple[Verdict, str]:
         answer, wanted = tidy(extracted[: 2 * LONGEST]), tidy(reference)
