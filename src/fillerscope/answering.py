@@ -36,7 +36,7 @@ class Ask:
 
 def answer_shard(
     study: Study, shard: Shard, maker: PromptMaker, context: int | None, generator: Generator, grader: Grader,
-    tick: Callable[[int], None],
+    tick: Callable[[float], None],
 ) -> tuple[Columns, list[tuple[Ask, Reply]]]:  # fmt: skip
     """The graded answers as a table, in the order of problems; and the greedy ones as they came."""
     asks = asks_of(study, shard, maker, context)

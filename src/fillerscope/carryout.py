@@ -37,12 +37,12 @@ RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scip
 class Progress(Protocol):
     """Whoever wants to know how far things are. Every method may be called any number of times."""
 
-    def stage(self, text: str, done: int, total: int | None) -> None: ...
+    def stage(self, text: str, done: float, total: int | None) -> None: ...
     def say(self, text: str) -> None: ...
 
 
 class Quiet:
-    def stage(self, text: str, done: int, total: int | None) -> None:
+    def stage(self, text: str, done: float, total: int | None) -> None:
         pass
 
     def say(self, text: str) -> None:

@@ -35,14 +35,14 @@ class Reporter:
         else:
             print(text, file=sys.stderr, flush=True)
 
-    def stage(self, text: str, done: int, total: int | None) -> None:
+    def stage(self, text: str, done: float, total: int | None) -> None:
         """How far a stage is. Calls with the same text move the same bar."""
         if self._bar is not None:
             self._move(text, done, total)
         elif not self._quiet:
             self._mention(text, done, total)
 
-    def _move(self, text: str, done: int, total: int | None) -> None:
+    def _move(self, text: str, done: float, total: int | None) -> None:
         assert self._bar is not None
         if text != self._stage:
             if self._task is not None:
@@ -50,7 +50,7 @@ class Reporter:
             self._task, self._stage = self._bar.add_task(text, total=total), text
         self._bar.update(self._task, completed=done, total=total)
 
-    def _mention(self, text: str, done: int, total: int | None) -> None:
+    def _mention(self, text: str, done: float, total: int | None) -> None:
         """Without a terminal: when a stage begins, and every fifteen seconds while it lasts."""
         now = time.monotonic()
         if text != self._stage:

@@ -121,16 +121,16 @@ class _Work:
         alone, decoding = LocalGenerator(self.loaded, rows=1), self.study.generation.decoding(0.0)
         self._note(recheck=recheck(alone, requests, [reply for _, reply in chosen], decoding))
 
-    def _ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[int], None]:
+    def _ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
         if len(missing) < total:
             there = f"{total - len(missing)} of {total} shards"
             self.progress.say(f"{text}: {there} are there, going on from them")
-        whole, done = sum(len(shard.problems) for shard, _ in missing) * each, 0
+        whole, done = sum(len(shard.problems) for shard, _ in missing) * each, 0.0
 
-        def tick(count: int) -> None:
+        def tick(count: float) -> None:
             nonlocal done
             done += count
-            self.progress.stage(text, done, whole)
+            self.progress.stage(text, round(done, 3), whole)  # parts of answers are counted as well
 
         tick(0)
         return tick

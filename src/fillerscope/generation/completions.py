@@ -7,14 +7,13 @@ connections, and waits as long as Retry-After says, up to two minutes. Knows not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from json import JSONDecodeError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
 from fillerscope.asking import Decoding, EndpointSpec
 from fillerscope.errors import GenerationError
-from fillerscope.generation.refusals import Refusals
+from fillerscope.generation.refusals import PromptRefused, Refusals
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 _NO_KEY = "none"  # local servers ask for no key, the client insists on one
 _CONNECT = 10.0  # seconds: a server that listens takes a connection at once
+_LONGEST_TOKEN, _LONG = 1000, 100_000  # characters of a token, and of a text that is never too long
 _SEEDS = 2**31  # some servers keep 32 bits and take the largest number for "random"
 
 
@@ -36,9 +36,13 @@ class Server:
     async def complete(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
         """A completion that holds an answer; whatever else comes back is raised as what it means."""
         completion = await self._create(prompt, seed, decoding)
-        choices = getattr(completion, "choices", None)  # the client does not check what it was sent
-        if not choices or not isinstance(getattr(choices[0], "text", None), str):
+        if not _is_answered(completion):
             raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
+        choice = completion.choices[0]
+        choice.text = choice.text.encode("utf-8", "replace").decode("utf-8")  # no tokenizer takes half a character
+        if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):
+            asked = f"{decoding.max_tokens} tokens were asked for"
+            raise PromptRefused(f"the server wrote {len(choice.text)} characters where {asked}")
         return completion
 
     async def _create(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
@@ -55,9 +59,18 @@ class Server:
             )
         except OpenAIError as error:
             refusal = self.refusals.of(error)
-        except JSONDecodeError:  # it says that it is JSON, and is not
+        except (ValueError, RecursionError):  # it says that it is JSON, and is not, or not in UTF-8, or has no end
             refusal = self.refusals.not_a_completion("broken JSON")
         raise refusal  # out here it does not carry the client's error along, which holds the request and its key
+
+
+def _is_answered(completion: Any) -> bool:
+    """Whether there is a text in it and how that ended. The client does not check what it was sent."""
+    choices = getattr(completion, "choices", None)
+    if not isinstance(choices, list) or not choices:
+        return False
+    ended = getattr(choices[0], "finish_reason", None)
+    return isinstance(getattr(choices[0], "text", None), str) and isinstance(ended, str | None)
 
 
 def require_client() -> None:
@@ -83,6 +96,6 @@ def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
 
 
 def used(completion: Completion, name: str) -> int:
-    """A count of the completion's usage. 0: the server does not say."""
+    """A count of the completion's usage. 0: the server does not say, or says what is no count."""
     value = getattr(completion.usage, name, None)
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and 0 < value < _SEEDS else 0

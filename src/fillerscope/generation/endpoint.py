@@ -49,7 +49,7 @@ class EndpointGenerator:
     tokenizer: Any = field(repr=False)
     _form: Form | None = field(default=None, init=False)  # None: not settled yet
 
-    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[int], None]) -> list[Reply]:
+    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
         """`tick` is called in the caller's thread; what it raises, or Ctrl-C, cancels all that is under way."""
         require_client()
         from anyio.from_thread import start_blocking_portal

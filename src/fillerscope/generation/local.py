@@ -41,6 +41,11 @@ class Row:
     draws: NDArray[np.float64]  # a random number for each token that may be written
     written: list[int] = field(default_factory=list)
 
+    @property
+    def part(self) -> float:
+        """How much of what it may write is written."""
+        return len(self.written) / len(self.draws) if len(self.draws) else 0.0
+
 
 class LocalGenerator:
     def __init__(self, loaded: LoadedModel, rows: int | None = None) -> None:
@@ -49,13 +54,13 @@ class LocalGenerator:
         self.rows = rows or ROWS[self.device.type]
         self.stops = stop_ids(self.model, self.tokenizer)
 
-    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[int], None]) -> list[Reply]:
+    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
         register()
         replies: dict[int, Reply] = {}
         with torch.inference_mode(), attending(self.model, NAME), sdpa_kernel(KERNELS):
-            for row in _Work(self, requests, decoding).finished():
+            for row in _Work(self, requests, decoding, tick).finished():
                 replies[row.index] = self._reply(row)
-                tick(1)
+                tick(1 - row.part)
         return [replies[index] for index in range(len(requests))]
 
     def room(self, request: Request, decoding: Decoding) -> int:
@@ -75,8 +80,10 @@ class LocalGenerator:
 class _Work:
     """The requests of one call on their way through the slots."""
 
-    def __init__(self, engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding) -> None:
-        self.engine, self.requests, self.decoding = engine, requests, decoding
+    def __init__(
+        self, engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
+    ) -> None:
+        self.engine, self.requests, self.decoding, self.tick = engine, requests, decoding, tick
         # Neighbours in the queue begin alike and are about as long.
         order = sorted(range(len(requests)), key=lambda i: (_beginning(requests[i]), len(requests[i].ids), i))
         self.rows = [self._row(index) for index in range(len(requests))]
@@ -144,6 +151,7 @@ class _Work:
             row.length, row.pending = row.length + 1, token
             if token in self.engine.stops or len(row.written) == len(row.draws):
                 done.append(place)
+        self.tick(sum(1 / len(row.draws) for row in rows))
         left = [rows[place] for place in done]
         self._close(done)
         yield from left

@@ -35,9 +35,9 @@ class Reply:
 
 
 class Generator(Protocol):
-    """Replies in the order of the requests. `tick` is told how many more are done, as they are."""
+    """Replies in the order of the requests. `tick` is told how many more are done, or which part of one."""
 
-    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[int], None]) -> list[Reply]: ...
+    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]: ...
 
 
 def common_start(texts: Sequence[tuple[int, ...]]) -> int:
