@@ -219,6 +219,14 @@ def test_figures_as_json_say_what_was_not_drawn(command: Command, tmp_path: Path
     assert "compares a repeated token with a sentence" in found["not_drawn"]["fillers"]
 
 
+def test_where_no_figure_can_be_drawn_that_is_an_error(command: Command, answered: Path, tmp_path: Path) -> None:
+    shutil.copytree(answered, tmp_path / "copy")
+    (tmp_path / "copy" / answers_name("a", 1)).unlink()
+    shown = command("figures", "copy", "--out", "drawn", "--json")
+    assert shown.code == 1
+    assert shown.complaint.startswith("no figure was drawn; copy is not finished for a; run the study again")
+
+
 def test_export_as_json(command: Command, made: Path) -> None:
     found = json.loads(command("export", made, "--format", "csv", "--out", "tables", "--json").out)
     assert Path(found["files"][0]).name == "profiles.csv"
@@ -566,6 +574,7 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
         ("flips ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
         ("flips ANSWERED -c pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
         ("flips ANSWERED --against pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
+        ("flips ANSWERED -c mful --against mful", 1, "'mful' does not differ from itself; name two conditions, by"),
         ("flips ANSWERED -t 1", 1, "this run has no temperature 1; it has 0, 0.7"),
         ("flips ANSWERED --top 0", 2, "Invalid value for '--top': Input should be greater than or equal to 1; see"),
         ("heads ANSWERED", 1, "this run did not measure attention: its study has `probes.attention` off"),

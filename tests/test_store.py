@@ -208,7 +208,7 @@ def test_a_run_of_another_format_is_refused(store: RunStore) -> None:
         RunStore.open(store.path)
 
 
-@pytest.mark.parametrize("left", [None, b"{", b"\xff"])
+@pytest.mark.parametrize("left", [None, b"{", b"\xff", b"[" * 100_000])
 def test_a_lost_study_is_told_and_mended_by_running_again(store: RunStore, left: bytes | None) -> None:
     (store.path / "study.json").unlink() if left is None else (store.path / "study.json").write_bytes(left)
     with refused(r"study\.json cannot be read .*; run the study again"):

@@ -204,6 +204,10 @@ MISTAKES = {
         "generation:\n  temperature: 1\n  samples: [4, 0]\n",
         "7: generation.samples.1: Input should be greater than or equal to 1",
     ),
+    "an answer without end": (
+        "generation:\n  max_tokens: 1000000000000\n",
+        "6: generation.max_tokens: Input should be less than or equal to 1000000",
+    ),
     "an empty list of temperatures": (
         "generation:\n  max_tokens: 3\n  temperature: []\n",
         "7: generation.temperature: Tuple should have at least 1 item",

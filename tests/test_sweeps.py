@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.study import Study
-from fillerscope.sweeps import expand, places
+from fillerscope.sweeps import expand, places, size
 
 MLESS = {"name": "m", "kind": "repeat", "text": " /", "count": 5}
 
@@ -73,6 +73,19 @@ def test_a_sweep_without_a_name_is_said_to_have_none() -> None:
 def test_cells_of_the_same_name_are_refused(conditions: list[Any], clash: str) -> None:
     with pytest.raises(ValueError, match=f"condition {clash!r} is given 2 times; names must differ"):
         study(*conditions)
+
+
+def test_more_cells_than_anybody_can_read_are_refused_before_they_are_made() -> None:
+    texts, counts = [f" a{n}" for n in range(5000)], list(range(1, 5001))
+    with pytest.raises(ValueError, match="25000002 conditions, and 10000 is the most; give the sweeps fewer values"):
+        study(MLESS | {"text": texts, "count": counts}, "mless")
+
+
+@pytest.mark.parametrize(
+    "value", ["mless", None, MLESS, MLESS | {"count": []}, MLESS | {"count": [1, 2], "text": [""]}]
+)
+def test_the_size_of_a_sweep_is_the_number_of_its_cells(value: Any) -> None:
+    assert size(value) == len(expand(value))
 
 
 CONDITIONS = st.lists(

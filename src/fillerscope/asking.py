@@ -5,10 +5,13 @@ Knows nothing of prompts, models or of who answers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+MOST_TOKENS = 1_000_000  # of one answer: more is a slip of the pen, and no model has room for it
 
 
 class Strict(BaseModel):
@@ -43,6 +46,13 @@ class EndpointSpec(Strict):
             )
         return value
 
+    @field_validator("key")
+    @classmethod
+    def _names_a_variable(cls, value: str) -> str:
+        if not (value.isascii() and value.isidentifier()):  # what was written is not repeated: it may be a key
+            raise ValueError("`key` is the name of the environment variable that holds the key, such as MY_KEY")
+        return value
+
 
 def listed(value: Any) -> Any:
     """One value stands for a list of it."""
@@ -52,7 +62,7 @@ def listed(value: Any) -> Any:
 class Decoding(Strict):
     """One way of drawing an answer; temperature 0 is greedy."""
 
-    max_tokens: int = Field(512, ge=1)
+    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS)
     temperature: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
 
@@ -63,7 +73,7 @@ Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of 
 class GenerationSpec(Strict):
     """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
 
-    max_tokens: int = Field(512, ge=1)
+    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS)
     temperature: Annotated[tuple[Temperature, ...], BeforeValidator(listed)] = Field((0.0,), min_length=1)
     samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(listed)] = Field(
         (1,), min_length=1
@@ -99,6 +109,6 @@ class GenerationSpec(Strict):
 
 
 def refuse_repeats(names: list[str], noun: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{noun} {name!r} is given {names.count(name)} times; names must differ")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"{noun} {name!r} is given {times} times; names must differ")

@@ -80,7 +80,10 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
     run = open_run(path)
     run.needed_fillers()
     strict = bool(names) or any(changes[key] for key in ("models", "conditions", "layers", "heads", "queries"))
-    _report_figures(run, *_draw(run, names or names_for(run), changes, out, json, strict), json)
+    drawn, missed = _draw(run, names or names_for(run), changes, out, json, strict)
+    if missed and not drawn:
+        raise FigureError(f"no figure was drawn; {next(iter(missed.values()))}")
+    _report_figures(run, drawn, missed, json)
 
 
 def _told(run: Run, model: str, compared: Sequence[Accuracy] | None) -> list[Finding]:
@@ -131,6 +134,8 @@ def show_flips(
 ) -> None:
     run = open_run(path)
     name = condition or run.needed_fillers()[0]
+    if name == against:
+        raise FigureError(f"{name!r} does not differ from itself; name two conditions, by --condition and --against")
     found = flips(run, name, against, model, temperature)
     if json:
         show.print_json({"condition": name, "against": against, "flips": show.flip_records(found)})

@@ -93,7 +93,7 @@ class RunStore:
     def study(self) -> dict[str, Any]:
         try:
             data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
         return data
 

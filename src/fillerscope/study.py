@@ -21,11 +21,12 @@ from pydantic import (
 
 from fillerscope.asking import EndpointSpec, GenerationSpec, Strict, refuse_repeats
 from fillerscope.errors import StudyError
-from fillerscope.sweeps import SWEPT, expand, places
+from fillerscope.sweeps import SWEPT, expand, places, size
 from fillerscope.yamllines import LinedYaml
 
 Queries = Literal["all", "original", "last"]
 QUERIES: tuple[Queries, ...] = ("all", "original", "last")
+MOST_CONDITIONS = 10_000  # each is a row of every table
 DEFAULT_SYSTEM = "Please reason step by step and put your final answer within \\boxed{}."
 
 
@@ -111,7 +112,11 @@ PRESETS = {
 
 
 def _expanded(value: Any) -> Any:
-    return [cell for item in value for cell in expand(item)] if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    if (count := sum(map(size, value))) > MOST_CONDITIONS:
+        raise ValueError(f"{count} conditions, and {MOST_CONDITIONS} is the most; give the sweeps fewer values")
+    return [cell for item in value for cell in expand(item)]
 
 
 def _ready_made(value: Any) -> Any:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 SWEPT = ("text", "count", "position")
@@ -16,7 +17,7 @@ SWEPT = ("text", "count", "position")
 
 def expand(value: Any) -> list[Any]:
     """The cells of a sweep, each named after what it has of its own; anything else is left as it is."""
-    lists = {key: value[key] for key in SWEPT if _is_list(value.get(key))} if isinstance(value, dict) else {}
+    lists = _lists(value)
     if not all(lists.values()) or not lists:
         return [value]  # whoever checks conditions refuses an empty list, and knows its place
     cells = [dict(zip(lists, combination, strict=True)) for combination in product(*lists.values())]
@@ -24,9 +25,18 @@ def expand(value: Any) -> list[Any]:
     return [value | cell | _name(value, cell) for cell in cells]
 
 
+def size(value: Any) -> int:
+    """How many combinations a sweep has, without writing them out."""
+    return max(1, prod(map(len, _lists(value).values())))
+
+
 def places(values: Sequence[Any]) -> list[int]:
     """For every cell of all sweeps together, the place of the value that it comes from."""
     return [place for place, value in enumerate(values) for _ in expand(value)]
+
+
+def _lists(value: Any) -> dict[str, Any]:
+    return {key: value[key] for key in SWEPT if _is_list(value.get(key))} if isinstance(value, dict) else {}
 
 
 def _name(value: dict[str, Any], cell: dict[str, Any]) -> dict[str, str]:

@@ -104,3 +104,11 @@ def test_rows_that_are_missing_or_doubled_are_seen(tmp_path: Path) -> None:
         run.store.put_table(name, {key: [row[key] for row in kept] for key in table})
         (fault,) = Run(run.store).faults()
         assert fault == f"a: {24 + len(kept)} answers, 33 were asked for, or out of order"
+
+
+def test_answers_to_more_or_fewer_problems_than_there_are_are_refused(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", DRAW)
+    table = run.store.get_table(answers_name("a", 2))
+    run.store.put_table(answers_name("a", 2), {key: values[:-3] for key, values in table.items()})
+    with pytest.raises(StoreError, match="holds 30 answers, not 33; run the study again"):
+        answers(Run(run.store))

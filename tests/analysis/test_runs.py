@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from answered import build, drawn_at_random
 from fillerscope.analysis.runs import Region, Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store import Part, merged_name
+from fillerscope.store import PROBLEMS, Part, merged_name
 from fillerscope.study import Condition
 from synthetic import MLESS, NONE, RANDOM, Synthetic
 
@@ -134,6 +135,14 @@ def test_a_study_that_cannot_be_read(tmp_path: Path, damage: str) -> None:
         path.write_text(path.read_text()[:100] if damage == "cut" else json.dumps(study | {"conditions": []}))
     with pytest.raises(StoreError, match=r"study\.json (cannot be read|does not hold a study).*; run the study again"):
         _ = open_run(tmp_path / "run").conditions
+
+
+@pytest.mark.parametrize("meta", [[], ["{"], ["5"], [None], None])
+def test_problems_that_are_none_are_one_line(tmp_path: Path, meta: list[str | None] | None) -> None:
+    run = build(tmp_path / "run", drawn_at_random(1), problems=1)
+    run.store.put_table(PROBLEMS, {"id": ["p0"]} if meta is None else {"id": ["p0"] * len(meta), "meta": meta})
+    with pytest.raises(StoreError, match=r"problems\.parquet does not hold the problems; remove it and run the study"):
+        open_run(tmp_path / "run").problems()
 
 
 def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:

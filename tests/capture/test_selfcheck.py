@@ -196,3 +196,31 @@ def test_a_model_without_eager_attention_is_refused() -> None:
     with pytest.raises(CaptureError, match="Homemade has no eager attention to compare with; it cannot be checked"):
         selfcheck.selfcheck(model)
     assert model.model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize(("bias", "passes"), [(0.0, False), (100.0, True)])
+def test_scores_of_thousands_are_allowed_their_rounding(
+    bias: float, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the first layer of Qwen2.5: rounded in float32, such scores shift weights by more than 1e-5."""
+    model, layers = loaded("qwen2"), 0
+    first = model.model.model.layers[0].self_attn
+    with torch.no_grad():
+        first.q_proj.bias.fill_(bias)
+        first.k_proj.bias.fill_(bias)
+
+    def slightly_off(*given: Any) -> Attended:
+        nonlocal layers
+        layers += 1
+        found = attend(*given)
+        if layers == 1:
+            found.received[0, 0, 0, 0] += 47 * 5e-5  # over the 47 rows below
+        return found
+
+    monkeypatch.setattr(attention, "attend", slightly_off)
+    if passes:
+        result = selfcheck.selfcheck(model)
+        assert 1e-5 < result.difference <= result.tolerance
+    else:
+        with pytest.raises(CaptureError, match=r"by 5\.0e-05 in layer 1 head 1 "):
+            selfcheck.selfcheck(model)

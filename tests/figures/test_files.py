@@ -138,6 +138,23 @@ def test_drawing_leaves_the_callers_matplotlib_alone(run: Run) -> None:
         matplotlib.use(backend)
 
 
+def test_a_full_disk_leaves_the_files_that_were_there(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fillerscope.figures import style
+
+    def full(_: object, path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "depth.pdf").write_text("as before")
+    monkeypatch.setattr(style, "write_csv", full)
+    with pytest.raises(FigureError, match="No space left on device; choose another folder"):
+        style.save(draw(run, "depth"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["depth.pdf"]
+    assert (tmp_path / "depth.pdf").read_text() == "as before"
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FigureError, match=r"^cannot write figures to .*file: File exists; choose another folder with"):

@@ -309,6 +309,32 @@ def test_an_answer_that_was_filtered_is_no_answer(between, endpoint, tokenizer):
     assert "'content_filter'" in reply.error
 
 
+def test_half_a_character_is_replaced(between, endpoint, tokenizer):
+    def break_it(_, answer):
+        answer["choices"][0]["text"] = "a\ud800b"
+
+    (reply,) = endpoint(between(alter=break_it).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
+    assert reply.text == "a?b"
+
+
+@pytest.mark.parametrize("counted", [-5, 10**30, True])
+def test_a_count_that_is_none_is_made_here(counted, between, endpoint, tokenizer):
+    def miscount(_, answer):
+        answer["choices"][0]["text"] = "42"
+        answer["usage"] = {"prompt_tokens": counted, "completion_tokens": counted}
+
+    (reply,) = endpoint(between(alter=miscount).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
+    assert reply.tokens == len(tokenizer("42")["input_ids"])
+
+
+def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, tokenizer):
+    def go_on(_, answer):
+        answer["choices"][0]["text"] = "a b " * 50_000
+
+    (reply,) = endpoint(between(alter=go_on).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
+    assert reply == Reply("", 0, "failed", "the server wrote 200000 characters where 24 tokens were asked for")
+
+
 # What stops the run
 
 
@@ -327,6 +353,9 @@ def test_an_answer_that_was_filtered_is_no_answer(between, endpoint, tokenizer):
         (page(text="It works!"), "answers with It works! and not with a completion; correct endpoint.url"),
         (answer({"hello": 1}), "answers with other JSON and not with a completion"),
         (answer([1]), "answers with other JSON and not with a completion"),
+        (answer({"choices": 5}), "answers with other JSON and not with a completion"),
+        (answer({"choices": {"a": 1}}), "answers with other JSON and not with a completion"),
+        (answer({"choices": [{"text": "a", "finish_reason": ["stop"]}]}), "answers with other JSON and not with a"),
         (answer({"choices": [{"message": {"content": "hi"}}]}), "answers with other JSON and not with a completion"),
         (hang(2.0), "gave no answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency"),
         (drop, "cannot be reached ("),
@@ -340,13 +369,14 @@ def test_a_lasting_fault_is_one_line(fault, words, between, endpoint, tokenizer)
     assert words in line
 
 
-def test_broken_json_is_one_line(between, endpoint, tokenizer):
+@pytest.mark.parametrize("sent", [b'{"half": ', b'{"text": "\xff"}', b"[" * 100_000], ids=["half", "latin", "nested"])
+def test_broken_json_is_one_line(sent, between, endpoint, tokenizer):
     def half(handler):
         handler.send_response(200)
         handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", "9")
+        handler.send_header("Content-Length", str(len(sent)))
         handler.end_headers()
-        handler.wfile.write(b'{"half": ')
+        handler.wfile.write(sent)
         return True
 
     assert "answers with broken JSON" in refused(endpoint(between(always=half).url), asked(tokenizer))
@@ -452,6 +482,13 @@ def test_a_key_that_fits_no_header_is_one_line(served, endpoint, tokenizer, monk
 def test_a_secret_in_the_url_is_refused_before_it_is_stored(url):
     with pytest.raises(ValueError, match="without name, password or query"):
         EndpointSpec(url=url)
+
+
+@pytest.mark.parametrize("key", [SECRET, "", "MY KEY", "\u00e9"])
+def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(key):
+    with pytest.raises(ValueError, match="`key` is the name of the environment variable") as refusal:
+        EndpointSpec(url="http://localhost:1/v1", key=key)
+    assert SECRET not in refusal.value.errors()[0]["msg"]
 
 
 def test_replies_keep_the_order_of_the_requests(between, endpoint, model, tokenizer):

@@ -85,8 +85,9 @@ def answers(run: Run, model: str | None = None, temperature: float | None = None
     columns = run.answer_columns(run.model(model))
     kept = np.array(columns["temperature"]) == wanted
     shape = (-1, len(run.conditions), spec.drawn(wanted))
-    if kept.sum() % (shape[1] * shape[2]):
-        raise StoreError(f"{run.path} holds {kept.sum()} answers, which is no whole number of problems; run it again")
+    wanted_rows = len(run.problems()) * shape[1] * shape[2]
+    if kept.sum() != wanted_rows:
+        raise StoreError(f"{run.path} holds {kept.sum()} answers, not {wanted_rows}; run the study again")
     fields = {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}
     return Answers(tuple(run.conditions), fields)
 

@@ -119,7 +119,13 @@ class Run:
     def _problems(self) -> list[dict[str, Any]]:
         table = self.store.get_table(PROBLEMS)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-        return [row | {"meta": json.loads(row["meta"])} for row in rows]
+        try:
+            found = [row | {"meta": dict(json.loads(row["meta"]))} for row in rows]
+        except (KeyError, TypeError, ValueError):
+            found = []
+        if not found:
+            raise StoreError(f"{self.path / PROBLEMS} does not hold the problems; remove it and run the study again")
+        return found
 
     def answer_columns(self, model: str) -> Columns:
         """Every answer of a model, in the order of problems."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,22 +209,28 @@ def table_of(lines: Sequence[Line]) -> dict[str, NDArray[Any]]:
 
 
 def save(drawn: Drawn, folder: Path) -> list[Path]:
-    """PDF, SVG and PNG, the numbers as CSV, the caption as text. The same numbers give the same bytes."""
-    kinds: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
-    paths = [folder / f"{drawn.name}.{kind}" for kind in kinds]
-    caption, numbers = folder / f"{drawn.name}.txt", folder / f"{drawn.name}.csv"
+    """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with styled():
-            drawn.figure.draw_without_rendering()
-            drawn.figure.set_layout_engine("none")  # laid out once, alike in every file
-            for path, metadata in zip(paths, kinds.values(), strict=True):
-                drawn.figure.savefig(path, metadata=metadata)
-        caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
-        write_csv(drawn.table, numbers)
+        with TemporaryDirectory(prefix=".", dir=folder) as made:
+            return [path.replace(folder / path.name) for path in _written(drawn, Path(made))]
     except OSError as error:
         reason = error.strerror or error
         raise FigureError(f"cannot write figures to {folder}: {reason}; choose another folder with --out") from None
+
+
+def _written(drawn: Drawn, folder: Path) -> list[Path]:
+    """The same numbers give the same bytes."""
+    kinds: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    paths = [folder / f"{drawn.name}.{kind}" for kind in kinds]
+    caption, numbers = folder / f"{drawn.name}.txt", folder / f"{drawn.name}.csv"
+    with styled():
+        drawn.figure.draw_without_rendering()
+        drawn.figure.set_layout_engine("none")  # laid out once, alike in every file
+        for path, metadata in zip(paths, kinds.values(), strict=True):
+            drawn.figure.savefig(path, metadata=metadata)
+    caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
+    write_csv(drawn.table, numbers)
     return [*paths, numbers, caption]
 
 

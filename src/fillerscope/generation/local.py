@@ -89,7 +89,7 @@ class _Work:
         self.rows = [self._row(index) for index in range(len(requests))]
         self.queue = deque(index for index in order if len(self.rows[index].draws))
         self.active: list[Row] = []
-        self.capacity = max((len(request.ids) for request in requests), default=0) + decoding.max_tokens
+        self.capacity = max((len(requests[row.index].ids) + len(row.draws) for row in self.rows), default=0)
         self.slots = self._make_slots(min(engine.rows, len(requests)), self.capacity)
         self.beginning: tuple[tuple[int, ...], Slots] | None = None
 
