@@ -27,8 +27,8 @@ MEASURING = (
     "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
     "capture/masks.py", "capture/blocks.py", "capture/attention.py", "models/structure.py", "runner.py",
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
-    "generation/endpoint.py", "generation/wiretext.py", "grading/extraction.py", "grading/text.py",
-    "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
+    "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
+    "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
 )  # fmt: skip
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)

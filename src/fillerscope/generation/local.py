@@ -71,7 +71,7 @@ class LocalGenerator:
     def _reply(self, row: Row) -> Reply:
         if not row.written:
             return Reply("", 0, "failed", "the prompt fills the model's context: there is no room for an answer")
-        stopped = bool(row.written) and row.written[-1] in self.stops
+        stopped = row.written[-1] in self.stops
         ids = row.written[:-1] if stopped else row.written
         text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.written))
@@ -89,8 +89,8 @@ class _Work:
         self.rows = [self._row(index) for index in range(len(requests))]
         self.queue = deque(index for index in order if len(self.rows[index].draws))
         self.active: list[Row] = []
-        self.capacity = max((len(requests[row.index].ids) + len(row.draws) for row in self.rows), default=0)
-        self.slots = self._make_slots(min(engine.rows, len(requests)), self.capacity)
+        capacity = max((len(requests[row.index].ids) + len(row.draws) for row in self.rows), default=0)
+        self.slots = self._make_slots(min(engine.rows, len(requests)), capacity)
         self.beginning: tuple[tuple[int, ...], Slots] | None = None
 
     def finished(self) -> Iterator[Row]:
