@@ -12,12 +12,13 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clean
+.PHONY: help demo test check bench clean
 
 help:
 	@echo "make demo    measure a small model, write a run folder and its figures"
 	@echo "make test    run the tests (ARGS='-k name' is handed to pytest)"
 	@echo "make check   lint, formatting, types, and the direction of imports"
+	@echo "make bench   time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
 	@echo "make clean   remove $(VENV) and caches; run folders stay"
 	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
 
@@ -32,6 +33,11 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+# The other tools come with much, so only this target installs them; constraints.txt keeps torch and transformers.
+bench: $(READY)
+	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[bench]' | $(show-progress)
+	@$(BIN)/python benchmarks/capture.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

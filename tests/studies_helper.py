@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fillerscope.engines.merging import Merger
+from fillerscope.store import Part, RunStore
 from fillerscope.study import Study
 from tiny import tiny_model, tiny_tokenizer
 
@@ -47,3 +50,12 @@ def settings(model: Path | str, **changes: Any) -> dict[str, Any]:
         "batch": {"shard": 3, "tokens": 256},
         "probes": {"attention": {"positions": 110}},
     } | changes
+
+
+def merge(parts: Iterable[Part]) -> Part:
+    """Shards put together, one held at a time."""
+    merger = Merger([], RunStore.get)  # type: ignore[arg-type]  # there is nothing to fetch
+    for part in parts:
+        merger.add(part)
+        del part
+    return merger.merged()

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import fillerscope
 from fillerscope import carryout
+from fillerscope.capture import measuring
 from fillerscope.carryout import MEASURING, carry_out, code_version, identify
 from fillerscope.engines import local
 from fillerscope.errors import ModelError, ProblemError, StoreError
@@ -83,13 +85,14 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The shards that are measured from now on."""
     seen: list[int] = []
-    run_shard = local.run_shard
+    launch = local.launch
 
-    def note(study: Any, shard: Any, *rest: Any) -> Any:
-        seen.append(shard.index)
-        return run_shard(study, shard, *rest)
+    def note(study: Any, prepared: Any, *rest: Any) -> Any:
+        assert len({item.number // study.batch.shard for item in prepared}) == 1
+        seen.append(prepared[0].number // study.batch.shard)
+        return launch(study, prepared, *rest)
 
-    monkeypatch.setattr(local, "run_shard", note)
+    monkeypatch.setattr(local, "launch", note)
     return seen
 
 
@@ -125,7 +128,9 @@ MEASURED = {
     "skip_first": lambda _: {"probes": {"attention": {"positions": 110, "skip_first": False}}},
     "positions": lambda _: {"probes": {"attention": {"positions": 111}}},
     "shards": lambda _: {"batch": {"shard": 4, "tokens": 256}},
-    "batches": lambda _: {"batch": {"shard": 3, "tokens": 257}},
+    "passes": lambda _: {"batch": {"shard": 3, "tokens": 257}},
+    "passes by memory": lambda _: {"batch": {"shard": 3}},
+    "beginnings": lambda _: {"batch": {"shard": 3, "tokens": 256, "prefix": "off"}},
     "another model too": lambda model: {"models": [model, f"{model}/"]},
 }
 
@@ -373,6 +378,35 @@ def test_some_problems_too_long_are_counted_as_failed(finished: Path, tmp_path: 
         assert len(run.summary("entropy", name)) == 5
         assert run.profile(name, view="whole").problems == 5
         assert run.profile(name, view="whole").count.max() == 5
+
+
+def test_problems_that_memory_does_not_hold_are_counted_as_failed(
+    saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe = measuring.observe
+    healthy = fillerscope.open_run(finished)
+    lengths = [
+        [len(record["prompts"][name]["ids"]) for name in healthy.conditions]  # in the order of the study
+        for record in healthy.records()
+    ]
+    most = sorted(map(max, lengths))[-3]  # of the eight problems two are longer
+
+    def limited(model: Any, recorder: Any) -> Any:
+        if max(len(text) for text in recorder.packing.texts) > most:
+            raise torch.OutOfMemoryError("out of memory")
+        return observe(model, recorder)
+
+    monkeypatch.setattr(measuring, "observe", limited)
+    run = fillerscope.run(study_of(saved), tmp_path / "run")
+    reasons = {record["number"]: record.get("error") for record in run.records()}
+    assert list(reasons) == list(range(8))
+    too_long = [next((n for n in each if n > most), None) for each in lengths]
+    assert list(reasons.values()) == [n and f"{n} tokens, and memory runs out: out of memory" for n in too_long]
+    assert too_long.count(None) == 6
+    assert run.faults() == []
+    kept = [number for number in range(8) if reasons[number] is None]
+    for name in run.conditions:
+        np.testing.assert_allclose(run.summary("entropy", name), healthy.summary("entropy", name)[kept], rtol=1e-5)
 
 
 def test_a_shard_in_which_all_fail_does_not_stop_the_rest(saved: Path, tmp_path: Path) -> None:

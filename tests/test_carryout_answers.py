@@ -96,16 +96,19 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What is measured and answered from now on, by shard, and whether answers are written a second time."""
     seen: list[tuple[str, int]] = []
 
-    def noting(what: str, shard_at: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(what: str, shard_of: Callable[..., int], function: Callable[..., Any]) -> Callable[..., Any]:
         def note(*arguments: Any) -> Any:
-            seen.append((what, arguments[shard_at].index if shard_at else 0))
+            seen.append((what, shard_of(*arguments)))
             return function(*arguments)
 
         return note
 
-    monkeypatch.setattr(local, "run_shard", noting("measured", 1, local.run_shard))
-    monkeypatch.setattr(local, "answer_shard", noting("answered", 1, local.answer_shard))
-    monkeypatch.setattr(rechecking, "recheck", noting("rechecked", 0, rechecking.recheck))
+    def launched(study: Study, prepared: Sequence[Any], *_: Any) -> int:
+        return int(prepared[0].number) // study.batch.shard
+
+    monkeypatch.setattr(local, "launch", noting("measured", launched, local.launch))
+    monkeypatch.setattr(local, "answer_shard", noting("answered", lambda *given: given[1].index, local.answer_shard))
+    monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
     return seen
 
 
@@ -131,7 +134,7 @@ def test_attention_and_answers_are_what_each_would_be_alone(saved: Path, finishe
     assert files(tmp_path / "both", "safetensors") == files(tmp_path / "attention", "safetensors")
     assert not files(tmp_path / "attention", "parquet")
     run = fillerscope.open_run(tmp_path / "both")
-    assert run.facts().keys() == {"label", "template", "selfcheck", "recheck"}
+    assert run.facts().keys() == {"label", "template", "selfcheck", "batch_tokens", "recheck"}
     assert run.faults() == []
     # Attention was measured on the prompts that were answered.
     columns = run.answer_columns(str(saved))

@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fillerscope.capture.attention import TextAttention, row_groups
-from fillerscope.headsummary import METRICS, summarise
+from fillerscope.capture.measuring import TextAttention
+from fillerscope.capture.packing import Text
+from fillerscope.headsummary import METRICS, Tokens, summarise
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt
+from fillerscope.reduction import _arranged
 from fillerscope.study import QUERIES
 
 Floats = NDArray[np.float64]
@@ -36,7 +39,7 @@ def attention(length: int, seed: int, sharp: float = 2.0) -> Floats:
 
 
 def sums(weights: Floats, prompt: Prompt) -> TextAttention:
-    rows = row_groups([prompt.original], len(prompt))[0]
+    rows = Text(prompt.ids, prompt.original).rows
     below = weights * np.tri(len(prompt), k=-1)
     logs = np.log(np.where(weights > 0, weights, 1.0))
     entropy = -(weights * logs).sum(-1)
@@ -51,8 +54,29 @@ def sums(weights: Floats, prompt: Prompt) -> TextAttention:
 def measured(
     weights: Floats, prompt: Prompt, plain: Prompt, skip_first: bool, diagonal: bool = False
 ) -> dict[str, NDArray[Any]]:
-    text = sums(weights, prompt)
-    return summarise([text], [text.mean_received(diagonal)], [prompt], [plain], skip_first)
+    return summary([sums(weights, prompt)], [prompt], [plain], skip_first, diagonal)
+
+
+def summary(
+    texts: Sequence[TextAttention],
+    prompts: Sequence[Prompt],
+    plain: Sequence[Prompt],
+    skip_first: bool,
+    diagonal: bool = False,
+) -> dict[str, NDArray[Any]]:
+    """As `reduction` has it made: problems side by side, all heads on the last axis; and as it is stored."""
+    width = max(map(len, prompts))
+    values = np.full((len(QUERIES), len(texts), width, LAYERS * HEADS), np.nan)
+    for number, text in enumerate(texts):
+        means = text.mean_received(diagonal)
+        values[:, number, : means.shape[-1]] = means.reshape(len(QUERIES), LAYERS * HEADS, -1).swapaxes(1, 2)
+    entropy = np.stack([text.mean_entropy().reshape(len(QUERIES), -1) for text in texts], axis=1)
+    tokens = Tokens.of(prompts, plain, np.isfinite(values[..., 0]), skip_first, torch.device("cpu"))
+    found = summarise(torch.from_numpy(np.nan_to_num(values)), torch.from_numpy(entropy), tokens)
+    return {
+        name: _arranged(f"any/{name}", tensor.unflatten(-1, (LAYERS, HEADS))).numpy()
+        for name, tensor in zip(("heads", "peak_at"), found, strict=True)
+    }
 
 
 # What docs/method.md says --------------------------------------------------------------------------------
@@ -244,13 +268,12 @@ def test_problems_keep_their_order_and_may_differ_in_length() -> None:
     bases = [plain_prompt(1, 2, 0), plain_prompt(3, 3, 2), plain_prompt(0, 2, 1)]
     prompts = [plain.insert([9] * 2, 1) for plain in bases]
     texts = [sums(attention(len(prompt), seed), prompt) for seed, prompt in enumerate(prompts)]
-    whole = [text.mean_received() for text in texts]
-    together = summarise(texts, whole, prompts, bases, True)
-    alone = [summarise([a], [b], [c], [d], True) for a, b, c, d in zip(texts, whole, prompts, bases, strict=True)]
+    together = summary(texts, prompts, bases, True)
+    alone = [summary([a], [b], [c], True) for a, b, c in zip(texts, prompts, bases, strict=True)]
     for key in ("heads", "peak_at"):
-        np.testing.assert_array_equal(together[key], np.concatenate([each[key] for each in alone]))
+        np.testing.assert_allclose(together[key], np.concatenate([each[key] for each in alone]), rtol=1e-6)
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        summarise(texts, whole[:2], prompts, bases, True)
+        summary(texts, prompts, bases[:2], True)
 
 
 def test_numbers_are_stored_small() -> None:

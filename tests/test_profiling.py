@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope import profiling
 from fillerscope.analysis.profiles import Profile
-from fillerscope.capture import attention
-from fillerscope.capture.blocks import Attended, attend
+from fillerscope.capture import blocks
+from fillerscope.capture.blocks import Attended, attend_texts
+from fillerscope.capture.measuring import Gauge
 from fillerscope.errors import CaptureError, FigureError, PromptError
 from fillerscope.models.structure import decoder_of
 from fillerscope.profiling import attention_profile, top_tokens
@@ -91,15 +91,17 @@ def test_several_texts_are_averaged_where_they_reach(batch_tokens: int, llama: A
 def test_passes_stay_within_the_budget(llama: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[list[int]] = []
 
-    def noting(model: Any, ids: list[list[int]], original: Any) -> Any:
-        passes.append([len(text) for text in ids])
-        return attention.record(model, ids, original)
+    one_pass = Gauge.one_pass
 
-    monkeypatch.setattr(profiling, "record", noting)
-    attention_profile(llama, tokenizer, TEXTS * 3, batch_tokens=130)
+    def noting(gauge: Gauge, texts: Any) -> Any:
+        passes.append([len(text) for text in texts])
+        return one_pass(gauge, texts)
+
+    monkeypatch.setattr(Gauge, "one_pass", noting)
+    attention_profile(llama, tokenizer, TEXTS * 3, batch_tokens=130, check=False)
     assert sorted(n for batch in passes for n in batch) == sorted(len(tokenizer.encode(text)) for text in TEXTS * 3)
     assert 1 < len(passes) < 9
-    assert all(len(batch) * max(batch) <= 130 for batch in passes)
+    assert all(sum(batch) <= 130 for batch in passes)
 
 
 def test_a_text_by_itself_is_one_text(llama: Any, tokenizer: Any) -> None:
@@ -153,10 +155,10 @@ def test_a_capture_that_is_wrong_is_found_unless_nobody_asks(
     llama: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(*given: Any) -> Attended:
-        found = attend(*given)
+        found = attend_texts(*given)
         return replace(found, received=found.received * 1.01)
 
-    monkeypatch.setattr(attention, "attend", wrong)
+    monkeypatch.setattr(blocks, "attend_texts", wrong)
     with pytest.raises(CaptureError, match=r"self-check failed on LlamaForCausalLM: .* differs .* by \d\.\de-0\d"):
         attention_profile(llama, tokenizer, TEXTS)
     ids = tokenizer.encode(TEXTS[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.capture.attention import capturing
-from fillerscope.engines.local import merge
+from fillerscope.capture.measuring import Gauge
 from fillerscope.errors import PromptError
 from fillerscope.headsummary import METRICS
 from fillerscope.models.loading import LoadedModel, wrap
-from fillerscope.models.structure import decoder_of
+from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problem import Problem
 from fillerscope.problems import load_problems
 from fillerscope.prompts import Prompt, PromptMaker
-from fillerscope.runner import Shard, batches, run_shard, shards_of
+from fillerscope.runner import Shard, run_shard, shards_of
 from fillerscope.store import Part
 from fillerscope.study import Study
-from studies_helper import study_of
+from studies_helper import merge, study_of
 from tiny import tiny_model, tiny_tokenizer
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
@@ -42,8 +41,13 @@ def maker_for(study: Study, model: LoadedModel) -> PromptMaker:
 def measure(study: Study, model: LoadedModel, ticks: list[int] | None = None) -> Part:
     """All problems of the study as one shard."""
     shard = Shard(0, 0, tuple(load_problems(study.problems)))
+    return run(study, shard, model, maker_for(study, model), ticks)
+
+
+def run(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker, ticks: list[int] | None = None) -> Part:
+    gauge, context = Gauge(model.model, study.batch.tokens or 4096), context_length(model.model)
     with capturing(model.model):
-        return run_shard(study, shard, model, maker_for(study, model), (ticks if ticks is not None else []).append)
+        return run_shard(study, shard, gauge, maker, context, (ticks if ticks is not None else []).append)
 
 
 @cache
@@ -170,24 +174,6 @@ def test_head_summaries_belong_to_their_problem(family: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(1, 300), max_size=40), st.integers(1, 2000))
-def test_batches_hold_every_prompt_once_within_the_budget(lengths: list[int], tokens: int) -> None:
-    prompts = [range(n) for n in lengths]
-    made = list(batches(prompts, tokens))
-    assert sorted(index for batch in made for index in batch) == list(range(len(prompts)))
-    for batch in made:
-        assert batch
-        padded = len(batch) * max(lengths[i] for i in batch)
-        assert len(batch) == 1 or padded <= tokens
-    for batch, following in pairwise(made):  # none could have been fuller
-        assert (len(batch) + 1) * lengths[following[0]] > tokens
-
-
-def test_batches_put_like_to_like() -> None:
-    assert list(batches([range(n) for n in (9, 1, 8, 2, 9)], 18)) == [[1, 3], [2, 0], [4]]
-
-
-@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(1, 20))
 def test_shards_are_cut_in_order(count: int, size: int) -> None:
     problems = [Problem(str(n), "q", "") for n in range(count)]
@@ -217,12 +203,20 @@ def test_the_size_of_batches_changes_nothing(tokens: int) -> None:
     assert_close(whole(), measure(study_of("tiny", batch={"shard": 3, "tokens": tokens}), loaded()))
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+def test_running_beginnings_once_changes_nothing(family: str) -> None:
+    shared, apart = (
+        measure(study_of("tiny", batch={"shard": 3, "tokens": 256, "prefix": prefix}), loaded(family))
+        for prefix in ("share", "off")
+    )
+    assert_close(shared, apart)
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_size_of_shards_changes_nothing(size: int) -> None:
     study, model = study_of("tiny"), loaded()
     maker, problems = maker_for(study, model), load_problems(study.problems)
-    with capturing(model.model):
-        parts = [run_shard(study, shard, model, maker, lambda _: None) for shard in shards_of(problems, size)]
+    parts = [run(study, shard, model, maker) for shard in shards_of(problems, size)]
     assert_close(merge(parts), whole())
 
 
@@ -287,9 +281,8 @@ def test_the_others_are_measured_as_if_the_failed_one_were_not_there() -> None:
     model = loaded(max_position_embeddings=max(lengths[longest].values()) - 1)
     problems = tuple(load_problems(study.problems))
     maker, kept = maker_for(study, model), tuple(p for n, p in enumerate(problems) if n != longest)
-    with capturing(model.model):
-        with_it = run_shard(study, Shard(0, 0, problems), model, maker, lambda _: None)
-        without = run_shard(study, Shard(0, 0, kept), model, maker, lambda _: None)
+    with_it = run(study, Shard(0, 0, problems), model, maker)
+    without = run(study, Shard(0, 0, kept), model, maker)
     assert with_it.arrays.keys() == without.arrays.keys()
     for key, array in without.arrays.items():
         np.testing.assert_array_equal(with_it.arrays[key], array)
@@ -313,8 +306,7 @@ def test_a_template_that_refuses_a_question_fails_that_problem() -> None:
     study, model = study_of("tiny"), loaded()
     problems = load_problems(study.problems)
     maker = Refusing(model.tokenizer, study.prompt, "chat", study.seed)
-    with capturing(model.model):
-        part = run_shard(study, Shard(4, 12, tuple(problems)), model, maker, lambda _: None)
+    part = run(study, Shard(4, 12, tuple(problems)), model, maker)
     assert [record["number"] for record in part.records] == list(range(12, 20))
     failed = [record for record in part.records if record["status"] == "failed"]
     assert failed == [{"number": 14, "id": problems[2].id, "status": "failed", "error": "no such question"}]

@@ -192,6 +192,12 @@ MISTAKES = {
         "probes:\n  attention: never\n",
         "6: probes.attention: a mapping of keys to values is expected here, not 'never'",
     ),
+    "beginnings shared by another word": (
+        "batch:\n  prefix: never\n",
+        "6: batch.prefix: Input should be 'share' or 'off'",
+    ),
+    "beginnings shared by a number": ("batch:\n  prefix: 0\n", "6: batch.prefix: Input should be 'share' or 'off'"),
+    "no tokens in a pass": ("batch:\n  tokens: 0\n", "6: batch.tokens: Input should be greater than or equal to 1"),
     "nothing asked for": (
         "probes:\n  attention: off\n",
         "2: nothing is asked for: leave probes.attention on, or give `generation`",
@@ -275,6 +281,22 @@ def test_names_alone_stand_for_models_and_ready_made_conditions(tmp_path: Path) 
 
 def test_without_conditions_all_ready_made_ones_are_measured(tmp_path: Path) -> None:
     assert Study.load(write(tmp_path, START)).conditions == tuple(PRESETS.values())
+
+
+@pytest.mark.parametrize(
+    ("written", "prefix"),
+    [("off", "off"), ("'off'", "off"), ("no", "off"), ("share", "share"), ("on", "share"), ("true", "share")],
+)
+def test_beginnings_are_shared_or_not(written: str, prefix: str, tmp_path: Path) -> None:
+    """YAML reads `off` as false."""
+    study = Study.load(write(tmp_path, f"{START}batch: {{prefix: {written}}}\n"))
+    assert study.batch.prefix == prefix
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+
+
+def test_beginnings_are_shared_and_passes_go_by_memory_unless_set(tmp_path: Path) -> None:
+    batch = Study.load(write(tmp_path, START)).batch
+    assert (batch.prefix, batch.tokens) == ("share", None)
 
 
 def test_off_is_off_and_on_is_as_usual(tmp_path: Path) -> None:
@@ -373,6 +395,7 @@ MEASURED: dict[str, dict[str, Any]] = {
     "positions": {"probes": {"attention": {"positions": 99}}},
     "seed": {"seed": 1},
     "batch": {"batch": {"tokens": 1}},
+    "beginnings": {"batch": {"prefix": "off"}},
 }
 
 

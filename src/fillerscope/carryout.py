@@ -25,7 +25,9 @@ from fillerscope.version import __version__
 # Whatever can change a number: a stale shard is never taken for a fresh one.
 MEASURING = (
     "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
-    "capture/masks.py", "capture/blocks.py", "capture/attention.py", "models/structure.py", "runner.py",
+    "reduction.py", "capture/masks.py", "capture/packing.py", "capture/blocks.py", "capture/kernels.py",
+    "capture/fused.py", "capture/attention.py", "capture/measuring.py", "capture/budget.py",
+    "models/structure.py", "runner.py",
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
     "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
     "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",

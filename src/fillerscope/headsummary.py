@@ -1,20 +1,22 @@
 """The few numbers that say what a head does on one problem under one condition.
 
-They are kept for every problem, because they are small and because intervals and pairs need them. numpy
-only: sums come in as the capture gives them. Definitions are in docs/method.md.
+They are kept for every problem, because they are small and because intervals and pairs need them. Definitions
+are in docs/method.md. Knows prompts and mean values, not where these come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.prompts import Prompt
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Floats = NDArray[np.float64]
+    from fillerscope.prompts import Prompt
 
 METRICS = (
     "received_original",  # mean over original tokens, the first left out
@@ -28,56 +30,44 @@ METRICS = (
     "entropy",  # of rows, in nats
     "filler_mass",  # mean over original rows after the filler of their weight on the filler
 )
+MEANS = METRICS[:4]
+MASS_OF = (1, 1, 2)  # past the filler every row is an original one, so `all` is the same as `original`
 
 
-class Measured(Protocol):
-    """What the capture gives for one text."""
+@dataclass(frozen=True)
+class Tokens:
+    """Which positions of some prompts count for what; the same for every layer and head."""
 
-    @property
-    def received(self) -> NDArray[np.float32]: ...
-    @property
-    def rows(self) -> NDArray[np.bool_]: ...
-    def mean_entropy(self) -> Floats: ...
+    kept: Tensor  # [query, problem, position]: original tokens that somebody votes on
+    shares: Tensor  # [query, problem, mean, position]: weights that make each of MEANS of a profile
+    first: Tensor  # [query, problem]: 0, and NaN where position 0 has no value
+    mass: Tensor  # [problem]: filler tokens, NaN where no original row comes after them
+    numbers: Tensor  # [1, problem, position]: of the original token, counted from 0
 
+    @classmethod
+    def of(
+        cls, prompts: Sequence[Prompt], plain: Sequence[Prompt], voted: NDArray[np.bool_], skip_first: bool, device: Any
+    ) -> Tokens:
+        """`voted` [query, problem, position] says where there is a value."""
+        from fillerscope.capture.packing import to_device
 
-def summarise(
-    texts: Sequence[Measured], whole: Sequence[Floats], prompts: Sequence[Prompt], plain: Sequence[Prompt],
-    skip_first: bool,
-) -> dict[str, NDArray[Any]]:  # fmt: skip
-    """`heads` [problem, metric, query, layer, head] and `peak_at` [problem, query, layer, head].
-
-    `peak_at` counts original tokens, so that it means the same token under every condition; -1 without a peak.
-    """
-    found = [
-        _one(text, profile, prompt, base, skip_first)
-        for text, profile, prompt, base in zip(texts, whole, prompts, plain, strict=True)
-    ]
-    return {
-        "heads": np.stack([values for values, _ in found]).astype(np.float32),
-        "peak_at": np.stack([at for _, at in found]).astype(np.int32),
-    }
-
-
-def _one(
-    text: Measured, profile: Floats, prompt: Prompt, plain: Prompt, skip_first: bool
-) -> tuple[Floats, NDArray[np.int64]]:
-    first = 1 if skip_first else 0
-    aligned = profile[..., prompt.positions]
-    kept = aligned[..., first:]
-    boundary = _boundary(prompt, plain)
-    values = {
-        "received_original": _mean(kept),
-        "received_before": _mean(aligned[..., first:boundary]),
-        "received_after": _mean(aligned[..., max(boundary, first) :]),
-        "received_filler": _mean(profile[..., ~prompt.original]),
-        "received_first": profile[..., 0],
-        "spread": _spread(kept),
-        "kurtosis": _kurtosis(kept),
-        "entropy": text.mean_entropy(),
-        "filler_mass": _filler_mass(text, prompt),
-    }
-    values["peak"], at = _peak(kept)
-    return np.stack([values[name] for name in METRICS]), np.where(at < 0, -1, at + first)
+        original = np.zeros(voted.shape[1:], dtype=np.bool_)
+        filler = np.zeros_like(original)
+        for number, prompt in enumerate(prompts):
+            original[number, : len(prompt)] = prompt.original
+            filler[number, : len(prompt)] = ~prompt.original
+        numbers = original.cumsum(axis=-1) - 1
+        boundary = np.array([_boundary(p, base) for p, base in zip(prompts, plain, strict=True)])[:, None]
+        wanted = original & (numbers >= int(skip_first))
+        chosen = np.stack([wanted, wanted & (numbers < boundary), wanted & (numbers >= boundary), filler], axis=1)
+        arrays = (
+            wanted & voted,
+            _shares(chosen & voted[:, :, None]),
+            np.where(voted[..., 0], 0.0, np.nan),
+            np.where((filler & voted[1]).any(-1), filler.sum(-1), np.nan),
+            numbers[None],
+        )
+        return cls(*(to_device(array, device) for array in arrays))
 
 
 def _boundary(prompt: Prompt, plain: Prompt) -> int:
@@ -86,44 +76,37 @@ def _boundary(prompt: Prompt, plain: Prompt) -> int:
     return plain.question_start if start is None else int(prompt.original[:start].sum())
 
 
-def _mean(values: Floats) -> Floats:
-    """Over the last axis, leaving missing ones out; NaN, not zero, where there is nothing."""
-    valid = np.isfinite(values)
-    count = valid.sum(axis=-1)
-    return np.where(count > 0, np.where(valid, values, 0.0).sum(axis=-1) / np.maximum(count, 1), np.nan)
+def _shares(chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Equal shares of the positions that are chosen; NaN, not zero, where there are none."""
+    count = chosen.sum(axis=-1, keepdims=True)
+    return np.where(count > 0, chosen / np.maximum(count, 1), np.nan)
 
 
-def _peak(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """The highest value and its place on the last axis; NaN and -1 where there is nothing."""
-    lowest = np.full((*values.shape[:-1], 1), -np.inf)  # so that there is something to look at
-    filled = np.concatenate([np.where(np.isfinite(values), values, -np.inf), lowest], axis=-1)
-    peak, at = filled.max(axis=-1), filled.argmax(axis=-1)
-    found = np.isfinite(peak)
-    return np.where(found, peak, np.nan), np.where(found, at, -1)
+def summarise(values: Tensor, entropy: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    """[query, problem, metric, head] and the number of the peak's token [query, problem, head], -1 without one.
+
+    `values` [query, problem, position, head] are means, 0 where nobody votes, of heads of any layers; `entropy`
+    [query, problem, head]. The peak is named by the number of its original token, the same under every condition.
+    """
+    import torch  # here, because whoever only reads a run needs the names above and no torch
+
+    means = tokens.shares @ values
+    centred = values - means[:, :, :1]
+    squares = centred.mul_(centred)
+    share = tokens.shares[:, :, :1]
+    variance, fourth = (share @ squares).squeeze(2), (share @ squares.mul_(squares)).squeeze(2)
+    alike = variance <= (1e-6 * means[:, :, 0]) ** 2  # sums are in float32: below this they differ by rounding
+    kurtosis = (fourth / variance.square() - 3.0).masked_fill(alike, float("nan"))
+    peak, peak_at = _peak(values, tokens)
+    first = values[:, :, 0] + tokens.first[..., None]
+    mass = tokens.mass[:, None] * means[list(MASS_OF), :, 3]
+    rest = (first, peak, variance.sqrt(), kurtosis, entropy, mass)
+    return torch.cat([means, torch.stack(rest, dim=2)], dim=2), peak_at
 
 
-def _spread(values: Floats) -> Floats:
-    return np.sqrt(_mean((values - _mean(values)[..., None]) ** 2))
-
-
-def _kurtosis(values: Floats) -> Floats:
-    mean = _mean(values)
-    centred = values - mean[..., None]
-    variance = _mean(centred**2)
-    alike = variance <= (1e-6 * mean) ** 2  # sums are in float32: below this they differ by rounding
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(~alike, _mean(centred**4) / variance**2 - 3.0, np.nan)
-
-
-def _filler_mass(text: Measured, prompt: Prompt) -> Floats:
-    """Filler is one block, so the rows of original tokens below it are the original rows after it."""
-    filler = np.flatnonzero(~prompt.original)
-    mass = np.full(text.received.shape[:3], np.nan)
-    if not len(filler):
-        return mass
-    # `all` would count filler rows too; past the block every row is an original one, so it equals `original`.
-    for group, rows in enumerate((1, 1, 2)):
-        voters = int(text.rows[rows, filler[-1] + 1 :].sum())
-        if voters:
-            mass[group] = text.received[rows][..., filler].astype(np.float64).sum(axis=-1) / voters
-    return mass
+def _peak(values: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    only = values.masked_fill(~tokens.kept[..., None], -float("inf"))
+    at = only.argmax(dim=2)  # the first of equal ones
+    none = ~tokens.kept.any(-1)[..., None]
+    peak = only.gather(2, at[:, :, None]).squeeze(2).masked_fill(none, float("nan"))
+    return peak, tokens.numbers.expand(len(values), -1, -1).gather(2, at).masked_fill(none, -1)

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from fillerscope.analysis.profiles import Profile
-from fillerscope.capture.attention import GROUPS, capturing, record
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
-from fillerscope.models.structure import context_length
+from fillerscope.models.structure import context_length, head_count, layer_count
 from fillerscope.prompts import token_texts
 from fillerscope.reducers import Moments
-from fillerscope.runner import batches, stack_profiles
 
 
 def attention_profile(
@@ -38,13 +39,12 @@ def attention_profile(
     loaded = wrap(model, tokenizer)
     if check:
         selfcheck(loaded)
-    measured: dict[int, Any] = {}
     with capturing(model):
-        for batch in batches(ids, batch_tokens):
-            found = record(model, [ids[i] for i in batch], [np.ones(len(ids[i]), dtype=np.bool_) for i in batch])
-            measured |= dict(zip(batch, found, strict=True))
-    received = [measured[i].mean_received(diagonal)[GROUPS.index(queries)] for i in range(len(ids))]
-    values = stack_profiles(received, max(len(tokens) for tokens in ids))
+        measured = Gauge(model, batch_tokens).measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
+    values = np.full((len(ids), layer_count(model), head_count(model), max(map(len, ids))), np.nan)
+    for number, row in enumerate(values):
+        received = measured.text(number).mean_received(diagonal)[GROUPS.index(queries)]
+        row[..., : received.shape[-1]] = received
     moments = Moments.of(values, np.isfinite(values[:, :1, :1]))
     tokens = tuple(token_texts(tokenizer, tuple(ids[0]))) if len(ids) == 1 else ()
     return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)

@@ -6,26 +6,25 @@ study alone, so any number of workers, kills and resumes ends in the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from fillerscope.capture.attention import TextAttention, record
+from fillerscope.capture.measuring import Gauge, Measured
+from fillerscope.capture.packing import Text
 from fillerscope.errors import PromptError
-from fillerscope.headsummary import summarise
-from fillerscope.models.loading import LoadedModel
-from fillerscope.models.structure import context_length
+from fillerscope.generation.reply import common_start
 from fillerscope.problem import Problem
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
-from fillerscope.reducers import Moments
+from fillerscope.reduction import reduce
 from fillerscope.store import Part
 from fillerscope.study import Study
 
-Floats = NDArray[np.float64]
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
+FEWEST_SHARED = 4  # tokens; what is shorter is not worth running apart
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,93 @@ def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
     return [Shard(i, start, tuple(problems[start : start + size])) for i, start in enumerate(starts)]
 
 
-def run_shard(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker, tick: Callable[[int], None]) -> Part:
+def run_shard(
+    study: Study, shard: Shard, gauge: Gauge, maker: PromptMaker, context: int | None, tick: Callable[[int], None]
+) -> Part:
     """Measure a shard inside `capturing`. `tick` is told the number of prompts done as they are."""
-    prepared = prepare_shard(study, shard, maker, context_length(model.model))
+    return launch(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study, maker).part()
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A shard that a device may still be at work on."""
+
+    prepared: list[Prepared]
+    todo: list[Prepared]  # those that have prompts
+    measured: Measured | None  # the texts of `todo`, all conditions of a problem together
+
+    def reduced(self, study: Study, maker: PromptMaker) -> Reduced:
+        """Wait for the device, and have it add up what the problems gave."""
+        good, failed = self._split(study)
+        failed += [item for item in self.prepared if item.error]
+        records = [_record(item, maker) for item in sorted(good + failed, key=lambda item: item.number)]
+        if not good or self.measured is None:
+            return Reduced({}, records)
+        place = {item.number: i * len(study.conditions) for i, item in enumerate(self.todo)}
+        names = [condition.name for condition in study.conditions]
+        prompts = {name: [item.prompts[name] for item in good] for name in names}
+        numbers = {name: [place[item.number] + i for item in good] for i, name in enumerate(names)}
+        assert study.probes.attention is not None
+        return Reduced.of(reduce(prompts, numbers, self.measured, study.probes.attention), records)
+
+    def _split(self, study: Study) -> tuple[list[Prepared], list[Prepared]]:
+        """Problems that were measured, and those that memory did not hold or whose numbers are not finite."""
+        if self.measured is None:
+            return [], []
+        good, bad = [], []
+        finite = self.measured.finite().reshape(len(self.todo), len(study.conditions))
+        for place, (item, sound) in enumerate(zip(self.todo, finite, strict=True)):
+            if sound.all():
+                good.append(item)
+                continue
+            first = int(sound.argmin())
+            unsound = f"attention is not finite under {study.conditions[first].name}"
+            reason = self.measured.errors.get(place * len(study.conditions) + first, unsound)
+            bad.append(Prepared(item.number, item.problem, {}, reason))
+        return good, bad
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Arrays on their way to the host, and the records that go with them."""
+
+    arrays: dict[str, Tensor]
+    records: list[dict[str, Any]]
+    arrived: torch.cuda.Event | None = None
+
+    @classmethod
+    def of(cls, arrays: dict[str, Tensor], records: list[dict[str, Any]]) -> Reduced:
+        if not any(tensor.is_cuda for tensor in arrays.values()):
+            return cls(arrays, records)
+        host = {name: torch.empty_like(tensor, device="cpu", pin_memory=True) for name, tensor in arrays.items()}
+        for name, tensor in arrays.items():
+            host[name].copy_(tensor, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+        return cls(host, records, arrived)
+
+    def part(self) -> Part:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return Part({name: tensor.numpy() for name, tensor in self.arrays.items()}, self.records)
+
+
+def launch(study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[[int], None]) -> Launched:
+    """Set the model to work on all prompts of a shard. What is asked of a GPU is under way when this returns."""
     tick(sum(len(study.conditions) for item in prepared if item.error))
     todo = [item for item in prepared if not item.error]
-    jobs = [(item.number, name, prompt) for item in todo for name, prompt in item.prompts.items()]
-    found: dict[tuple[int, str], TextAttention] = {}
-    for batch in batches([prompt for *_, prompt in jobs], study.batch.tokens):
-        chosen = [jobs[i] for i in batch]
-        measured = record(model.model, [p.ids for *_, p in chosen], [p.original for *_, p in chosen])
-        found |= {job[:2]: attention for job, attention in zip(chosen, measured, strict=True)}
-        tick(len(batch))
-    todo, failed = _split(todo, found)
-    failed += [item for item in prepared if item.error]
-    records = [_record(item, maker) for item in sorted(todo + failed, key=lambda item: item.number)]
-    return Part(reduce(study, todo, found), records)
+    shared = {c.name: _shared(study, todo, c.name) for c in study.conditions}
+    texts = [Text(prompt.ids, prompt.original, shared[name]) for item in todo for name, prompt in item.prompts.items()]
+    return Launched(prepared, todo, gauge.measure(texts, tick) if texts else None)
+
+
+def _shared(study: Study, items: Sequence[Prepared], condition: str) -> int:
+    """How many tokens before the question all prompts of a condition begin with: these need to be run only once."""
+    prompts = [item.prompts[condition] for item in items]
+    if study.batch.prefix == "off" or not prompts:
+        return 0
+    shared = min(common_start([prompt.ids for prompt in prompts]), *(prompt.question_start for prompt in prompts))
+    return shared if shared >= FEWEST_SHARED else 0
 
 
 def prepare_shard(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Prepared]:
@@ -92,84 +162,6 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
         return Prepared(number, problem, {}, reason)
     return Prepared(number, problem, prompts)
-
-
-def batches(prompts: Sequence[Sized], tokens: int) -> Iterable[list[int]]:
-    """Indices of prompts of similar length, so that padding is small, within a budget of padded tokens."""
-    batch: list[int] = []
-    for index in sorted(range(len(prompts)), key=lambda i: (len(prompts[i]), i)):
-        if batch and (len(batch) + 1) * len(prompts[index]) > tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
-def reduce(study: Study, todo: list[Prepared], found: dict[tuple[int, str], TextAttention]) -> dict[str, Any]:
-    """Profiles as moments over problems, and the summary of every head for every problem."""
-    if not todo:
-        return {}
-    probe = study.probes.attention
-    assert probe is not None
-    arrays: dict[str, Any] = {}
-    baseline: list[Floats] = []
-    for condition in study.conditions:
-        prompts = [item.prompts[condition.name] for item in todo]
-        texts = [found[item.number, condition.name] for item in todo]
-        whole = [text.mean_received(probe.diagonal) for text in texts]
-        aligned = [r[..., p.positions] for r, p in zip(whole, prompts, strict=True)]
-        parts = {"whole": _moments(whole, probe.positions), "aligned": _moments(aligned, probe.positions)}
-        if condition.kind == "none":
-            baseline = aligned
-        else:
-            parts |= _paired(aligned, baseline, probe.positions)
-        for view, moments in parts.items():
-            arrays |= {f"{condition.name}/{view}/{key}": array for key, array in moments.state().items()}
-        plain = [item.prompts["none"] for item in todo]
-        arrays |= {
-            f"{condition.name}/{key}": array
-            for key, array in summarise(texts, whole, prompts, plain, probe.skip_first).items()
-        }
-    return arrays
-
-
-def stack_profiles(profiles: Sequence[Floats], positions: int) -> Floats:
-    """Profiles of unequal length as one array, aligned from the start, NaN where a text has ended."""
-    width = min(positions, max(profile.shape[-1] for profile in profiles))
-    values = np.full((len(profiles), *profiles[0].shape[:-1], width), np.nan)
-    for row, profile in zip(values, profiles, strict=True):
-        row[..., : profile.shape[-1]] = profile[..., :width]
-    return values
-
-
-def _paired(with_filler: list[Floats], without: list[Floats], positions: int) -> dict[str, Moments]:
-    pairs = list(zip(with_filler, without, strict=True))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = [np.log(a) - np.log(b) for a, b in pairs]
-    ratios = stack_profiles(logs, positions)
-    return {
-        "difference": _moments([a - b for a, b in pairs], positions),
-        "logratio": Moments.of(ratios, np.isfinite(ratios)),
-    }
-
-
-def _moments(profiles: list[Floats], positions: int) -> Moments:
-    """Which positions have a value does not depend on layer or head, so neither does the count."""
-    values = stack_profiles(profiles, positions)
-    return Moments.of(values, np.isfinite(values[:, :, :1, :1]))
-
-
-def _split(todo: list[Prepared], found: dict[tuple[int, str], TextAttention]) -> tuple[list[Prepared], list[Prepared]]:
-    """Problems that were measured, and those where the model gave numbers that are not finite."""
-    good, bad = [], []
-    for item in todo:
-        names = [name for name in item.prompts if not found[item.number, name].finite]
-        if names:
-            bad.append(Prepared(item.number, item.problem, {}, f"attention is not finite under {names[0]}"))
-        else:
-            good.append(item)
-    return good, bad
 
 
 def _record(item: Prepared, maker: PromptMaker) -> dict[str, Any]:

@@ -149,8 +149,14 @@ class Probes(Strict):
 
 
 class BatchSpec(Strict):
-    tokens: int = Field(4096, ge=1)  # padded tokens in one forward pass
+    tokens: int | None = Field(None, ge=1)  # in one forward pass; None: as many as memory holds and speed asks for
     shard: int = Field(32, ge=1)  # problems in one shard
+    prefix: Literal["share", "off"] = "share"  # whether what all prompts of a condition begin with is run once
+
+    @field_validator("prefix", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return {False: "off", True: "share"}.get(value, value) if isinstance(value, bool) else value
 
 
 class FigureSpec(Strict):

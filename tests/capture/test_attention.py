@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from fillerscope.capture import blocks
-from fillerscope.capture.attention import GROUPS, capturing, observe, record, row_groups
+from fillerscope.capture.attention import Recorder, captured_attention, capturing, observe
+from fillerscope.capture.measuring import record
+from fillerscope.capture.packing import GROUPS, Packing, Text
 from fillerscope.errors import CaptureError
-from fillerscope.models.structure import decoder_of
+from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.study import QUERIES
 from tiny import tiny_model
 
@@ -25,14 +27,16 @@ FAMILIES = (
     "gpt2",
     "gpt_neox",
 )
-LENGTHS = (37, 12, 1, 25)  # some longer than the sliding window of 8, one of a single token
+# Some longer than the sliding window of 8, one of a single token; three stand in a band, one of them filled up.
+LENGTHS = (37, 12, 1, 25, 36, 12, 37)
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    """Texts this short would fit in one block, and the seams between blocks would never be tried."""
-    monkeypatch.setattr(blocks, "SMALLEST_BLOCK", 5)
-    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 1)
+    """Texts this short would fit in one block, and the seams between blocks would never be tried: five rows at a
+    time, and two of three texts of a band."""
+    monkeypatch.setattr(blocks, "_block_rows", lambda _: 5)
+    monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", 2 * 4 * blocks.BLOCK_ROWS * 37)
 
 
 def texts(seed=0, lengths=LENGTHS):
@@ -93,53 +97,68 @@ def test_row_entropy_equals_eager(family):
             np.testing.assert_allclose(mine.mean_entropy()[1], entropy[..., rows].mean(-1), atol=2e-5)
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+def assert_alike(a, b, atol=1e-5):
+    for name in ("received", "diagonal", "entropy", "rows"):
+        rtol = 1e-6 if atol else 0  # sums over many rows
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=atol, rtol=rtol, err_msg=name)
+
+
+@pytest.mark.parametrize("neighbours", [(30, 30), (31,), (11, 29, 1), (90, 31, 2)], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_padding_on_either_side_changes_nothing(family, side):
+def test_neighbours_in_the_row_change_nothing(family, neighbours):
+    """As long as the text, a little longer so that it is filled up, much longer, shorter, before it and after."""
     model = tiny_model(family)
-    ids, original = texts(lengths=(30, 11))
-    width = 30
-    tokens, mask = torch.zeros(2, width, dtype=torch.long), torch.zeros(2, width, dtype=torch.long)
-    rows = torch.zeros(2, 3, width)
-    for i, (text, kept) in enumerate(zip(ids, original, strict=True)):
-        place = slice(width - len(text), width) if side == "left" else slice(0, len(text))
-        tokens[i, place], mask[i, place] = torch.tensor(text), 1
-        rows[i, :, place] = torch.from_numpy(row_groups([kept], len(text))[0]).float()
+    ids, original = texts(lengths=(30, *neighbours))
     with capturing(model):
-        padded = observe(model, tokens, rows, mask)
-        alone = record(model, ids, original)
-    for i, text in enumerate(ids):
-        place = slice(width - len(text), width) if side == "left" else slice(0, len(text))
-        for layer, sums in padded.received.items():
-            np.testing.assert_allclose(
-                sums[i, :, :, place].transpose(0, 1).numpy(), alone[i].received[:, layer], atol=1e-5
-            )
+        (alone,) = record(model, ids[:1], original[:1])
+        first = record(model, ids, original)
+        last = record(model, ids[::-1], original[::-1])
+    assert_alike(first[0], alone)
+    assert_alike(last[-1], alone)
+    for one, other in zip(first, last[::-1], strict=True):
+        assert_alike(one, other)
+
+
+def test_what_neighbours_say_changes_nothing():
+    """Other tokens in the rest of the row, and what is left is the same to the last bit."""
+    model = tiny_model("gemma2")
+    ids, original = texts(lengths=(30, 31, 30))
+    others = [ids[0], [7] * 31, ids[2][::-1]]
+    with capturing(model):
+        one, other = record(model, ids, original)[0], record(model, others, original)[0]
+    assert_alike(one, other, atol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_output_is_the_models_own(family):
     model = tiny_model(family)
-    ids, original = texts(lengths=(37,))
-    reference = eager(model, ids[0])[1]
+    ids, original = texts()
+    packing = Packing.of([Text(tuple(text), mask) for text, mask in zip(ids, original, strict=True)])
     outputs = []
     handle = decoder_of(model).register_forward_hook(lambda *args: outputs.append(args[-1].last_hidden_state))
     with capturing(model):
-        record(model, ids, original)
+        observe(model, Recorder.of(model, packing))
     handle.remove()
-    torch.testing.assert_close(outputs[0], reference, atol=2e-5, rtol=1e-4)
+    found = outputs[0][0, packing.kept_queries()].split([len(text) for text in ids])
+    for text, output in zip(ids, found, strict=True):
+        torch.testing.assert_close(output, eager(model, text)[1][0], atol=2e-5, rtol=1e-4)
 
 
-def test_block_size_does_not_matter(monkeypatch):
+@pytest.mark.parametrize("rows", [1, 7, 64])
+def test_block_size_does_not_matter(rows, monkeypatch):
     model = tiny_model("gemma2")
     ids, original = texts()
-    found = []
-    for smallest in (1, 7, 64):
-        monkeypatch.setattr(blocks, "SMALLEST_BLOCK", smallest)
-        with capturing(model):
-            found.append(record(model, ids, original))
-    for small, other, large in zip(*found, strict=True):
-        np.testing.assert_allclose(small.received, large.received, atol=1e-5)
-        np.testing.assert_allclose(other.received, large.received, atol=1e-5)
+    with capturing(model):
+        usual = record(model, ids, original)
+        for elements in (1, 1 << 21):  # one text at a time, and all of a band
+            monkeypatch.setattr(blocks, "BLOCK_ELEMENTS", elements)
+            for one, other in zip(record(model, ids, original, rows), usual, strict=True):
+                assert_alike(one, other)
+
+
+def test_rows_at_a_time_suit_the_shape(monkeypatch):
+    monkeypatch.undo()
+    assert [blocks._block_rows(elements) for elements in (1, 1 << 15, 1 << 16, 1 << 20)] == [64, 64, 32, 16]
 
 
 def test_model_has_its_own_attention_again_afterwards():
@@ -155,6 +174,41 @@ def test_attention_sinks_are_refused_by_name():
     model = tiny_model("gpt_oss")
     with capturing(model), pytest.raises(CaptureError, match="s_aux"):
         record(model, [[3, 4, 5]], [np.ones(3, bool)])
+
+
+def test_a_mask_of_the_models_own_is_refused():
+    """Nobody knows whether it keeps packed texts apart."""
+    model = tiny_model("llama")
+    recorder = Recorder.of(model, Packing.of([Text((3, 4, 5), np.ones(3, bool))]))
+    module, rest = attention_modules(decoder_of(model))[0], torch.zeros(1, 4, 3, 16)
+
+    def with_mask(*_, **__):
+        captured_attention(module, rest, rest, rest, torch.zeros(1, 1, 3, 3))
+
+    handle = decoder_of(model).register_forward_pre_hook(with_mask)
+    with capturing(model), pytest.raises(CaptureError, match="LlamaAttention makes its own mask, which is not known"):
+        observe(model, recorder)
+    handle.remove()
+
+
+def test_the_attention_alone_is_refused():
+    model = tiny_model("llama")
+    with capturing(model), pytest.raises(CaptureError, match="for use inside `record`; set another implementation"):
+        model(input_ids=torch.tensor([[3, 4, 5]]))
+
+
+def test_layers_that_are_not_seen_are_named():
+    model = tiny_model("llama")
+    recorder = Recorder.of(model, Packing.of([Text((3, 4, 5), np.ones(3, bool))]))
+
+    class Forgetful(dict):
+        def __setitem__(self, layer, parts):
+            if layer != 1:
+                super().__setitem__(layer, parts)
+
+    recorder.parts = Forgetful()
+    with capturing(model), pytest.raises(CaptureError, match="layers 2 do not attend through transformers' attention"):
+        observe(model, recorder)
 
 
 def test_dropout_is_refused():

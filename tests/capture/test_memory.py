@@ -15,7 +15,8 @@ SCRIPT = """
 import json, resource, sys
 from pathlib import Path
 import numpy as np, torch
-from fillerscope.capture.attention import capturing, record
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.measuring import record
 from fillerscope.models.loading import load_model
 from fillerscope.models.structure import decoder_of
 

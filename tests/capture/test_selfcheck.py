@@ -6,11 +6,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import attention, selfcheck
-from fillerscope.capture.blocks import Attended, attend
+from fillerscope.capture import blocks, measuring, selfcheck
+from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.masks import PLAIN_CAUSAL
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
@@ -55,55 +56,57 @@ def test_a_window_of_a_hundred_is_checked() -> None:
 
 
 def another_scale(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, *rest: Any) -> Attended:
-    return attend(query, key, value, rows, rule, scaling * 1.02, *rest)
+    return attend_texts(query, key, value, rows, rule, scaling * 1.02, *rest)
 
 
 def no_softcap(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, _: Any, *rest: Any) -> Attended:
-    return attend(query, key, value, rows, rule, scaling, None, *rest)
+    return attend_texts(query, key, value, rows, rule, scaling, None, *rest)
 
 
 def no_window(query: Any, key: Any, value: Any, rows: Any, _: Any, *rest: Any) -> Attended:
-    return attend(query, key, value, rows, PLAIN_CAUSAL, *rest)
+    return attend_texts(query, key, value, rows, PLAIN_CAUSAL, *rest)
 
 
 def short_window(query: Any, key: Any, value: Any, rows: Any, rule: Any, *rest: Any) -> Attended:
     """Too few keys are looked at for each block of rows: its first row misses one."""
     shorter = rule if rule.reach is None else replace(rule, reach=rule.reach - 1)
-    return attend(query, key, value, rows, shorter, *rest)
+    return attend_texts(query, key, value, rows, shorter, *rest)
 
 
 def own_votes(*given: Any) -> Attended:
-    found = attend(*given)
-    return replace(found, received=found.received + found.diagonal[:, :, None])
+    found = attend_texts(*given)
+    found.received[..., -found.diagonal.shape[-1] :] += found.diagonal[:, :, None]
+    return found
 
 
 def heads_in_another_order(*given: Any) -> Attended:
-    found = attend(*given)
+    found = attend_texts(*given)
     return replace(found, received=found.received.flip(1))
 
 
 def keys_of_another_head(query: Any, key: Any, value: Any, *rest: Any) -> Attended:
-    return attend(query, key.flip(1), value, *rest)
+    return attend_texts(query, key.flip(1), value, *rest)
 
 
 def shifted(*given: Any) -> Attended:
-    found = attend(*given)
+    found = attend_texts(*given)
     return replace(found, received=found.received.roll(1, dims=-1))
 
 
 def not_numbers(*given: Any) -> Attended:
-    found = attend(*given)
+    found = attend_texts(*given)
     return replace(found, received=found.received * torch.nan)
 
 
 def one_not_a_number(*given: Any) -> Attended:
-    found = attend(*given)
-    found.received[1, 2, 0, 3] = torch.nan
+    found = attend_texts(*given)
+    if found.received.shape[-1] < 48:  # the shorter of the two texts, and what both begin with
+        found.received[0, 2, 0, 3] = torch.nan
     return found
 
 
 def groups_in_another_order(*given: Any) -> Attended:
-    found = attend(*given)
+    found = attend_texts(*given)
     return replace(found, received=found.received[:, :, [0, 2, 1]])
 
 
@@ -125,7 +128,13 @@ WRONG = [
 
 @pytest.mark.parametrize(("family", "wrong"), WRONG)
 def test_what_is_wrong_is_found_with_its_figure(family: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "attend", wrong)
+    monkeypatch.setattr(blocks, "attend_texts", wrong)
+    assert_found(family)
+    monkeypatch.undo()
+    selfcheck.selfcheck(loaded(family))
+
+
+def assert_found(family: str) -> None:
     model = loaded(family)
     before = model.model.config._attn_implementation
     with pytest.raises(CaptureError) as caught:
@@ -138,24 +147,64 @@ def test_what_is_wrong_is_found_with_its_figure(family: str, wrong: Any, monkeyp
     assert said, caught.value
     assert not float(said[1]) <= 1e-5
     assert model.model.config._attn_implementation == before
-    monkeypatch.undo()
-    selfcheck.selfcheck(model)
+
+
+# Texts put together wrongly
+
+
+def beginning_shifted(band: Any, key: Any, value: Any, behind: Any) -> Any:
+    return with_beginning(band, key, value, behind and tuple(tensor.roll(1, dims=1) for tensor in behind))
+
+
+def beginning_left_out(packing: Any) -> Any:
+    before, texts, positions = beginning_places(packing)
+    return np.full_like(before, before.max()), texts, positions
+
+
+def beginning_misplaced(packing: Any) -> Any:
+    before, texts, positions = beginning_places(packing)
+    return np.roll(before, 1), texts, positions
+
+
+def neighbours_exchanged(packing: Any) -> Any:
+    places = kept_keys(packing)
+    return places.copy() if len(packing.texts) == 1 else np.roll(places, len(packing.texts[0]))
+
+
+with_beginning = blocks._with_beginning
+kept_keys, beginning_places = measuring.Packing.kept_keys, measuring.Packing.beginning_places
+WRONGLY_PUT = [
+    (blocks, "_with_beginning", beginning_shifted),
+    (measuring.Packing, "beginning_places", beginning_left_out),
+    (measuring.Packing, "beginning_places", beginning_misplaced),
+    (measuring.Packing, "kept_keys", neighbours_exchanged),
+]
+
+
+@pytest.mark.parametrize(("where", "name", "wrong"), WRONGLY_PUT)
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_texts_put_together_wrongly_are_found(
+    family: str, where: Any, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, name, wrong)
+    assert_found(family)
 
 
 def test_the_worst_layer_and_head_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = 0
+    calls = 0
 
     def third_layer_second_head(*given: Any) -> Attended:
-        nonlocal layers
-        layers += 1
-        found = attend(*given)
-        if layers == 1:
+        """Three layers of what both texts begin with; then, layer by layer, the shorter text and the longer."""
+        nonlocal calls
+        calls += 1
+        found = attend_texts(*given)
+        if calls == 5:
             found.received[:, 0, 0, 5] += 0.1  # a smaller mistake elsewhere
-        if layers == 3:
-            found.received[1, 1, 0, 7] += 1.6  # in the shorter of the two texts
+        if calls == 8:
+            found.received[0, 1, 0, 7] += 1.6  # in the shorter of the two texts
         return found
 
-    monkeypatch.setattr(attention, "attend", third_layer_second_head)
+    monkeypatch.setattr(blocks, "attend_texts", third_layer_second_head)
     with pytest.raises(CaptureError, match=r"by 1\.0e-01 in layer 3 head 2 "):  # 1.6 over the 16 rows below
         selfcheck.selfcheck(loaded("llama"))
 
@@ -198,29 +247,30 @@ def test_a_model_without_eager_attention_is_refused() -> None:
     assert model.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize(("bias", "passes"), [(0.0, False), (100.0, True)])
+@pytest.mark.parametrize(("bias", "passes"), [(0.0, False), (30.0, True)])
 def test_scores_of_thousands_are_allowed_their_rounding(
     bias: float, passes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in the first layer of Qwen2.5: rounded in float32, such scores shift weights by more than 1e-5."""
-    model, layers = loaded("qwen2"), 0
+    model, calls = loaded("qwen2"), 0
     first = model.model.model.layers[0].self_attn
     with torch.no_grad():
         first.q_proj.bias.fill_(bias)
         first.k_proj.bias.fill_(bias)
 
     def slightly_off(*given: Any) -> Attended:
-        nonlocal layers
-        layers += 1
-        found = attend(*given)
-        if layers == 1:
+        nonlocal calls
+        calls += 1
+        found = attend_texts(*given)
+        if calls == 5:  # the first layer of the longer text
             found.received[0, 0, 0, 0] += 47 * 5e-5  # over the 47 rows below
         return found
 
-    monkeypatch.setattr(attention, "attend", slightly_off)
+    monkeypatch.setattr(blocks, "attend_texts", slightly_off)
     if passes:
         result = selfcheck.selfcheck(model)
         assert 1e-5 < result.difference <= result.tolerance
+        assert (result.layer, result.head) == (1, 1)
     else:
         with pytest.raises(CaptureError, match=r"by 5\.0e-05 in layer 1 head 1 "):
             selfcheck.selfcheck(model)

@@ -1,4 +1,4 @@
-"""Real weights: what the capture measures is what the models' own eager attention gives, in one batch."""
+"""Real weights: what the capture measures is what the models' own eager attention gives, in one pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture.attention import capturing, record
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.measuring import record
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import decoder_of, text_config
 

@@ -1,117 +1,199 @@
-"""Shards put together: in order, one in memory at a time, and nothing lost."""
+"""Shards on their way to the disk: in order, a few in memory at a time, and nothing lost."""
 
 from __future__ import annotations
 
-import gc
-import weakref
-from collections.abc import Iterator
+import threading
+import time
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+import torch
 
-from fillerscope.engines.local import merge
-from fillerscope.errors import ProblemError
-from fillerscope.reducers import Moments
-from fillerscope.store import Part
+from fillerscope.engines import local
+from fillerscope.engines.local import Writer, measure_model
+from fillerscope.errors import StoreError
+from fillerscope.models.resolve import resolve
+from fillerscope.problems import load_problems
+from fillerscope.runner import Reduced, shards_of
+from fillerscope.store import Part, RunStore, shard_name
+from studies_helper import save_model, study_of
 
-SIZES = ((3, 9), (1, 4), (2, 12))  # problems and positions of each shard
-
-
-def values(shard: int) -> np.ndarray:
-    problems, positions = SIZES[shard]
-    random = np.random.default_rng(shard)
-    array = random.normal(size=(problems, 2, 2, positions)) * 10.0**shard + 5
-    array[0, ..., positions // 2 :] = np.nan  # the first problem of each is shorter than the others
-    return array
+# Shards on their way to the disk
 
 
-def part(shard: int) -> Part:
-    samples = values(shard)
-    first = sum(problems for problems, _ in SIZES[:shard])
-    arrays: dict[str, Any] = {}
-    for view in ("none/whole", "mless/difference"):
-        moments = Moments.of(samples, np.isfinite(samples[:, :1, :1]))
-        arrays |= {f"{view}/{key}": array for key, array in moments.state().items()}
-    numbers = np.arange(first, first + len(samples))
-    arrays["none/heads"] = np.broadcast_to(numbers[:, None], (len(samples), 4)).astype(np.float32)
-    arrays["none/peak_at"] = numbers.astype(np.int32)
-    return Part(arrays, [{"number": int(number), "status": "ok"} for number in numbers])
+def reduced(shard: int) -> Reduced:
+    return Reduced({"none/heads": torch.full((1, 2), float(shard))}, [{"number": shard, "status": "ok"}])
 
 
-def failed(number: int) -> Part:
-    return Part({}, [{"number": number, "status": "failed", "error": f"reason {number}"}])
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore.create(tmp_path / "run", {"a": 1}, {"name": "x"})
 
 
-def test_merged_is_as_if_all_had_been_one_shard() -> None:
-    merged = merge(part(shard) for shard in range(3))
-    samples = np.full((6, 2, 2, 12), np.nan)
-    row = 0
-    for shard in range(3):
-        for one in values(shard):
-            samples[row, ..., : one.shape[-1]] = one
-            row += 1
-    valid = np.isfinite(samples)
-    count = valid.sum(axis=0)
-    for view in ("none/whole", "mless/difference"):
-        np.testing.assert_array_equal(np.broadcast_to(merged.arrays[f"{view}/count"], count.shape), count)
-        np.testing.assert_allclose(merged.arrays[f"{view}/mean"], np.nanmean(samples, axis=0), rtol=1e-12)
-        deviations = np.nansum((samples - np.nanmean(samples, axis=0)) ** 2, axis=0)
-        np.testing.assert_allclose(merged.arrays[f"{view}/m2"], deviations, rtol=1e-10, atol=1e-12)
+def kept(store: RunStore) -> list[str]:
+    """What the disk holds and the manifest vouches for, in the order in which it was kept."""
+    again = RunStore.open(store.path)
+    assert again.verify() == []
+    return list(again.manifest["files"])
 
 
-def test_moments_are_merged_from_the_first_shard_on() -> None:
-    """Sums of floats depend on their order, and every byte must be the same each time."""
-    merged = merge(part(shard) for shard in range(3))
-    keys = [f"none/whole/{key}" for key in ("count", "mean", "m2")]
-    first, second, third = (Moments(*(part(shard).arrays[key] for key in keys)) for shard in range(3))
-    for key, array in first.merge(second).merge(third).state().items():
-        np.testing.assert_array_equal(merged.arrays[f"none/whole/{key}"], array)
+def names(count: int) -> list[str]:
+    return [shard_name("m", index) for index in range(count)]
 
 
-def test_problems_follow_each_other_in_shard_order() -> None:
-    merged = merge(part(shard) for shard in range(3))
-    assert [record["number"] for record in merged.records] == list(range(6))
-    np.testing.assert_array_equal(merged.arrays["none/peak_at"], np.arange(6))
-    np.testing.assert_array_equal(merged.arrays["none/heads"][:, 0], np.arange(6))
-    assert merged.arrays["none/heads"].dtype == np.float32
-    assert merged.arrays["none/peak_at"].dtype == np.int32
+def write(store: RunStore, count: int, error: BaseException | None = None) -> None:
+    """So many shards, and then something that stops the measuring."""
+    with Writer(store, lambda *_: None) as writer:
+        for index, name in enumerate(names(count)):
+            writer.put(name, reduced(index))
+        if error is not None:
+            raise error
 
 
-def test_shards_without_measured_problems_keep_their_records() -> None:
-    parts = [failed(90), part(0), failed(91), part(1), failed(92)]
-    merged, without = merge(parts), merge([part(0), part(1)])
-    assert [record["number"] for record in merged.records] == [90, 0, 1, 2, 91, 3, 92]
-    assert merged.arrays.keys() == without.arrays.keys()
-    for key, array in without.arrays.items():
-        np.testing.assert_array_equal(merged.arrays[key], array)
+def slowly(store: RunStore, monkeypatch: pytest.MonkeyPatch, delays: list[float]) -> list[str]:
+    """Every write takes a while; what is written is noted when it is."""
+    put, written = store.put, []
+
+    def slow(name: str, part: Part) -> None:
+        time.sleep(delays[len(written)])
+        put(name, part)
+        written.append(name)
+
+    monkeypatch.setattr(store, "put", slow)
+    return written
 
 
-def test_one_shard_is_itself() -> None:
-    merged = merge([part(2)])
-    assert merged.records == part(2).records
-    for key, array in part(2).arrays.items():
-        np.testing.assert_array_equal(merged.arrays[key], array)
+def test_shards_are_written_in_their_order(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = slowly(store, monkeypatch, [0.1, 0.0, 0.05, 0.0, 0.0])
+    with Writer(store, lambda *_: None) as writer:
+        for index, name in enumerate(names(5)):
+            writer.put(name, reduced(index))
+            assert len(writer.waiting) <= Writer.AHEAD
+    assert written == names(5) == sorted(kept(store))
+    for index, name in enumerate(names(5)):
+        assert store.get(name).records == [{"number": index, "status": "ok"}]
+        assert (store.get(name).arrays["none/heads"] == index).all()
 
 
-def test_where_all_failed_the_first_reason_is_told() -> None:
-    with pytest.raises(ProblemError, match=r"^none of the 2 problems could be measured; the first says: reason 7$"):
-        merge([failed(7), failed(8)])
+def test_measuring_goes_on_while_a_shard_is_written(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And waits where too many of them would be held in memory."""
+    put, released, written = store.put, threading.Event(), []
+
+    def held(name: str, part: Part) -> None:
+        assert released.wait(30)
+        put(name, part)
+        written.append(name)
+
+    monkeypatch.setattr(store, "put", held)
+    with Writer(store, lambda *_: None) as writer:
+        for index in range(Writer.AHEAD):
+            writer.put(names(9)[index], reduced(index))
+        assert written == []
+        threading.Timer(0.1, released.set).start()
+        writer.put(names(9)[Writer.AHEAD], reduced(Writer.AHEAD))
+        assert written[:1] == names(1)
+    assert written == names(Writer.AHEAD + 1)
 
 
-def test_one_shard_is_held_at_a_time() -> None:
-    """When the next shard is read, nothing holds on to the one before it but what was merged of it."""
-    alive: list[int] = []
-    made: list[weakref.ref[Part]] = []
+@pytest.mark.parametrize("error", [RuntimeError("the model broke"), KeyboardInterrupt(), SystemExit(3)])
+def test_what_was_measured_before_something_stopped_it_is_kept(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    slowly(store, monkeypatch, [0.05] * 3)
+    with pytest.raises(type(error)) as caught:
+        write(store, 2, error)
+    assert caught.value is error
+    assert kept(store) == names(2)
 
-    def reading() -> Iterator[Part]:
-        for shard in range(3):
-            gc.collect()
-            alive.append(sum(reference() is not None for reference in made))
-            one = part(shard)
-            made.append(weakref.ref(one))
-            yield one
-            del one
 
-    merge(reading())
-    assert alive == [0, 0, 0]
+@pytest.mark.parametrize("shards", [1, 2, 6])
+def test_a_write_that_fails_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    """After the last shard, too, and without waiting for many others to be measured."""
+    put, tried = store.put, []
+
+    def full(name: str, part: Part) -> None:
+        tried.append(name)
+        if name == names(1)[0]:
+            raise StoreError("no space left on the disk")
+        put(name, part)
+
+    monkeypatch.setattr(store, "put", full)
+    with pytest.raises(StoreError, match="no space left on the disk"):
+        write(store, shards)
+    assert tried == names(1)
+    assert kept(store) == []
+
+
+def test_a_write_that_fails_is_told_even_where_measuring_fails_too(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space left on the disk")
+
+    monkeypatch.setattr(store, "put", full)
+    with pytest.raises(StoreError) as caught:
+        write(store, 1, RuntimeError("the model broke"))
+    assert isinstance(caught.value.__context__, RuntimeError)
+
+
+# The same with a model at work
+
+
+class Silent:
+    def stage(self, *_: object) -> None:
+        pass
+
+    say = stage
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+def measure(saved: Path, store: RunStore) -> list[str]:
+    """Four shards of two problems; their names."""
+    study = study_of(saved, batch={"shard": 2, "tokens": 512})
+    shards = shards_of(load_problems(study.problems), 2)
+    measure_model(study, study.models[0], resolve(str(saved)), shards, store, Silent())
+    return [shard_name(str(saved), shard.index) for shard in shards]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the model broke"), KeyboardInterrupt()])
+def test_shards_before_the_one_that_breaks_are_on_the_disk(
+    saved: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    launch, launched = local.launch, []
+
+    def breaking(study: Any, prepared: Any, *rest: Any) -> Any:
+        launched.append(prepared[0].number)
+        if prepared[0].number == 4:
+            raise error
+        return launch(study, prepared, *rest)
+
+    monkeypatch.setattr(local, "launch", breaking)
+    with pytest.raises(type(error)) as caught:
+        measure(saved, store)
+    assert caught.value is error
+    assert launched == [0, 2, 4]
+    before = kept(store)
+    assert len(before) == 2
+    launched.clear()
+    monkeypatch.setattr(local, "launch", launch)
+    assert kept(store)[:2] == measure(saved, store)[:2] == before
+
+
+def test_a_full_disk_stops_the_measuring(saved: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = store.put
+
+    def full(name: str, part: Part) -> None:
+        if part.records[0]["number"] == 2:
+            raise StoreError("no space left on the disk")
+        put(name, part)
+
+    monkeypatch.setattr(store, "put", full)
+    with pytest.raises(StoreError, match="no space left on the disk"):
+        measure(saved, store)
+    assert all(store.get(name).records[0]["number"] != 2 for name in kept(store))
+    assert not [name for name in kept(store) if name.startswith("merged")]

@@ -86,6 +86,14 @@ def endpoint(tokenizer, monkeypatch):
     )
 
 
+@pytest.fixture
+def ctrl_c():
+    """What presses it. A process that was started in the background would not hear it otherwise."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
 def asked(tokenizer, questions=QUESTIONS):
     """Requests for the questions, in the tokenizer's own chat format."""
     turns = [[{"role": "user", "content": question}] for question in questions]
@@ -521,12 +529,12 @@ def test_it_answers_where_a_loop_is_running_already(served, endpoint, tokenizer)
 
 
 @pytest.mark.parametrize("fault", [hang(5.0), status(429, Retry_After="5")], ids=["hanging", "backing off"])
-def test_ctrl_c_does_not_wait_for_what_is_under_way(fault, between, endpoint, tokenizer):
+def test_ctrl_c_does_not_wait_for_what_is_under_way(fault, between, endpoint, tokenizer, ctrl_c):
     seen = between()
     generator = endpoint(seen.url, retries=6)
     generator.answer(asked(tokenizer)[:1], Decoding(max_tokens=1), quiet)
     seen.always = fault
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.3, ctrl_c)
     begin = time.monotonic()
     timer.start()
     with pytest.raises(KeyboardInterrupt):

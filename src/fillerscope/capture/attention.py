@@ -6,76 +6,94 @@ cannot be measured exactly is refused by name. Knows nothing of problems, condit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.blocks import attend
+from fillerscope.capture import blocks, fused
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
+from fillerscope.capture.packing import Packing, to_device
 from fillerscope.errors import CaptureError
 from fillerscope.models.attending import attending, refuse_unknown
-from fillerscope.models.structure import decoder_of, device_of, layer_count
+from fillerscope.models.structure import decoder_of, device_of, head_count, layer_count
 
 NAME = "fillerscope"
-GROUPS = ("all", "original", "last")
+ON_DEVICE = 1 << 28  # bytes of sums; more than that are moved to the host, layer by layer
 
 
 @dataclass
 class Recorder:
     """What one forward pass adds up, layer by layer."""
 
-    rows: Tensor  # [batch, group, query]
+    packing: Packing
+    device: torch.device
+    received: Tensor  # [layer, head, group, key]: sums of rows below the diagonal
+    diagonal: Tensor  # [layer, head, token]
+    parts: dict[int, Tensor] = field(default_factory=dict)  # of the entropy: by layer [text, head, group, part]
+    behind: Sequence[Sequence[tuple[Tensor, Tensor]]] = ()  # keys and values of each beginning, by layer
+    keep: bool = False  # whether keys and values are wanted
+    kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
-    received: dict[int, Tensor] = field(default_factory=dict)
-    diagonal: dict[int, Tensor] = field(default_factory=dict)
-    entropy: dict[int, Tensor] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, model: Any, packing: Packing, **more: Any) -> Recorder:
+        device = device_of(model)
+        layers, heads, groups = layer_count(model), head_count(model), len(packing.weights)
+        shapes = (layers, heads, groups, packing.key_count), (layers, heads, packing.tokens)
+        away = device.type == "cuda" and 4 * sum(map(math.prod, shapes)) > ON_DEVICE
+        place: dict[str, Any] = {"pin_memory": True} if away else {"device": device}
+        received, diagonal = (torch.empty(shape, **place) for shape in shapes)
+        return cls(packing, device, received, diagonal, **more)
 
-@dataclass(frozen=True)
-class TextAttention:
-    """What was measured on one text. Sums, and the counts to divide them by."""
+    def behind_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of all beginnings of the pass [kv_head, position, dim], one after another."""
+        if not self.behind:
+            return None
+        found = [beginning[layer] for beginning in self.behind]
+        return (
+            found[0] if len(found) == 1 else (torch.cat([k for k, _ in found], 1), torch.cat([v for _, v in found], 1))
+        )
 
-    received: NDArray[np.float32]  # [group, layer, head, position]: sums of rows below the diagonal
-    diagonal: NDArray[np.float32]  # [layer, head, position]
-    entropy: NDArray[np.float32]  # [group, layer, head]: sums over rows
-    rows: NDArray[np.bool_]  # [group, position]: which rows voted
+    @contextmanager
+    def room(self, layer: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Where a layer's sums go, on the device: received [head, group, key] and diagonal [head, token]."""
+        kept = self.received[layer], self.diagonal[layer]
+        if self.received.device == self.device:
+            yield kept
+            return
+        here = torch.empty_like(kept[0], device=self.device), torch.empty_like(kept[1], device=self.device)
+        yield here
+        for target, tensor in zip(kept, here, strict=True):
+            target.copy_(tensor, non_blocking=True)
 
-    @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.received).all() and np.isfinite(self.entropy).all())
-
-    def mean_received(self, diagonal: bool = False) -> NDArray[np.float64]:
-        """[group, layer, head, position]; NaN where no row could vote."""
-        behind = self.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - self.rows  # rows strictly after each key
-        total, count = self.received.astype(np.float64), behind.astype(np.float64)
-        if diagonal:
-            total = total + self.diagonal.astype(np.float64) * self.rows[:, None, None, :]
-            count = count + self.rows
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(count[:, None, None, :] > 0, total / count[:, None, None, :], np.nan)
-
-    def mean_entropy(self) -> NDArray[np.float64]:
-        """[group, layer, head], in nats; NaN for a group without rows."""
-        count = self.rows.sum(axis=1)[:, None, None]
-        return np.where(count > 0, self.entropy.astype(np.float64) / np.maximum(count, 1), np.nan)
+    def entropy(self) -> Tensor:
+        """[layer, text, head, group], texts as they stand in the row. The parts are added up in float64, so that how
+        many there are, which neighbours in the row decide, does not show."""
+        return torch.stack([self.parts[layer] for layer in sorted(self.parts)]).sum(-1, dtype=torch.float64).float()
 
 
 _active: ContextVar[Recorder | None] = ContextVar("fillerscope_recorder", default=None)
 
 
+def recorder_at_work() -> Recorder:
+    recorder = _active.get()
+    if recorder is None:
+        raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
+    return recorder
+
+
 def captured_attention(
     module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
+    query: Tensor,  # [1, head, token, dim]
+    key: Tensor,  # [1, kv_head, token, dim]
     value: Tensor,
-    attention_mask: MaskRule | Tensor | None,
+    attention_mask: MaskRule | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
@@ -83,17 +101,23 @@ def captured_attention(
 ) -> tuple[Tensor, None]:
     """The usual attention output; with a recorder active, also what every position receives."""
     refuse_unknown(module, dropout, extra)
-    recorder = _active.get()
-    if recorder is None:
-        raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
+    recorder = recorder_at_work()
     rule = PLAIN_CAUSAL if attention_mask is None else attention_mask
+    if not isinstance(rule, MaskRule):
+        raise CaptureError(
+            f"{type(module).__name__} makes its own mask, which is not known to be right for packed texts"
+        )
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-    result = attend(query, key, value, recorder.rows, rule, scale, softcap, recorder.block)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    recorder.received[layer] = result.received
-    recorder.diagonal[layer] = result.diagonal
-    recorder.entropy[layer] = result.entropy
-    return result.output.transpose(1, 2).contiguous(), None
+    engine = fused if fused.can_serve(query, rule, recorder.packing) else blocks
+    with recorder.room(layer) as room:
+        output, recorder.parts[layer] = engine.attend(
+            query[0], key[0], value[0], recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
+            recorder.block,
+        )  # fmt: skip
+    if recorder.keep:
+        recorder.kept[layer] = key[0], value[0]
+    return output[None], None
 
 
 def register() -> None:
@@ -112,55 +136,23 @@ def capturing(model: Any, name: str = NAME) -> Iterator[None]:
         yield
 
 
-def row_groups(original: Sequence[NDArray[np.bool_]], width: int) -> NDArray[np.bool_]:
-    """[batch, group, position] of right-padded texts, given which positions are not filler."""
-    rows = np.zeros((len(original), len(GROUPS), width), dtype=np.bool_)
-    for text, mask in zip(rows, original, strict=True):
-        text[0, : len(mask)] = True
-        text[1, : len(mask)] = mask
-        text[2, len(mask) - 1] = True
-    return rows
-
-
-def observe(model: Any, tokens: Tensor, rows: Tensor, mask: Tensor | None = None, block: int | None = None) -> Recorder:
-    """One forward pass inside `capturing`. `mask` [batch, position] marks padding, on either side."""
-    recorder = Recorder(rows.float(), block)
-    places = None if mask is None else (mask.long().cumsum(-1) - 1).clamp(min=0)
+def observe(model: Any, recorder: Recorder) -> Recorder:
+    """One forward pass inside `capturing`, over the row of tokens that the recorder's packing describes."""
+    device = device_of(model)
+    ids, positions = (to_device(array, device)[None] for array in recorder.packing.row())
     token = _active.set(recorder)
     try:
         with torch.inference_mode():
-            decoder_of(model)(input_ids=tokens, attention_mask=mask, position_ids=places, use_cache=False)
+            # A mask of ones says that nothing is padding; without one transformers would look for packed texts itself.
+            decoder_of(model)(
+                input_ids=ids, attention_mask=torch.ones_like(ids), position_ids=positions, use_cache=False
+            )
     finally:
         _active.reset(token)
-    missing = sorted(set(range(layer_count(model))) - set(recorder.received))
+    missing = sorted(set(range(layer_count(model))) - recorder.parts.keys())
     if missing:
         names = ", ".join(str(layer + 1) for layer in missing)
         raise CaptureError(f"layers {names} do not attend through transformers' attention interface")
+    if recorder.received.device != device:
+        torch.cuda.current_stream(device).synchronize()  # until all of it has arrived
     return recorder
-
-
-def record(
-    model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]], block: int | None = None
-) -> list[TextAttention]:
-    """One forward pass over a batch of texts inside `capturing`: attention received, text by text."""
-    lengths = [len(text) for text in ids]
-    groups = row_groups(original, max(lengths))
-    device = device_of(model)
-    tokens = torch.zeros(len(ids), max(lengths), dtype=torch.long)
-    for row, text in enumerate(ids):
-        tokens[row, : len(text)] = torch.tensor(text)
-    # Padding stands on the right, where causality hides it: no mask is needed.
-    recorder = observe(model, tokens.to(device), torch.from_numpy(groups).to(device), block=block)
-    return _texts(recorder, groups, lengths)
-
-
-def _texts(recorder: Recorder, groups: NDArray[np.bool_], lengths: list[int]) -> list[TextAttention]:
-    order = sorted(recorder.received)
-    received = torch.stack([recorder.received[layer] for layer in order], 1).movedim(3, 1)
-    diagonal = torch.stack([recorder.diagonal[layer] for layer in order], 1)
-    entropy = torch.stack([recorder.entropy[layer] for layer in order], 1).movedim(3, 1)
-    arrays = [tensor.cpu().numpy() for tensor in (received, diagonal, entropy)]
-    return [
-        TextAttention(arrays[0][i, ..., :n], arrays[1][i, ..., :n], arrays[2][i], groups[i, :, :n])
-        for i, n in enumerate(lengths)
-    ]

@@ -7,98 +7,130 @@ transformers, of prompts or of what the rows mean: it gets row weights and retur
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.packing import Band, Packing, to_device
 
-BLOCK_ELEMENTS = 1 << 21  # weights held at once, over batch, heads, rows and keys
-SMALLEST_BLOCK, LARGEST_BLOCK = 16, 256
+BLOCK_ELEMENTS = 1 << 21  # scores held at once, over texts, heads, rows and keys
+BLOCK_ROWS = 64
+LOWEST = torch.finfo(torch.float32).min
+LOG2E = math.log2(math.e)  # scores are kept as powers of two: exp2 is a third faster than exp
 
 
 @dataclass(frozen=True)
 class Attended:
-    output: Tensor  # [batch, head, query, value_dim], in the model's dtype
-    received: Tensor  # [batch, head, group, key] float32: weighted sums of rows strictly below the diagonal
-    diagonal: Tensor  # [batch, head, key] float32: what each key receives from itself
-    entropy: Tensor  # [batch, head, group] float32: weighted sums of row entropies, in nats
+    output: Tensor  # [text, head, query, value_dim], in the model's dtype
+    received: Tensor  # [text, head, group, key] float32: weighted sums of rows strictly below the diagonal
+    diagonal: Tensor  # [text, head, query] float32: what each token receives from itself
+    entropy: Tensor  # [text, head, group] float32: weighted sums of row entropies, in nats
 
 
 def attend(
-    query: Tensor,  # [batch, head, query, dim]
-    key: Tensor,  # [batch, kv_head, key, dim]
-    value: Tensor,  # [batch, kv_head, key, value_dim]
-    rows: Tensor,  # [batch, group, query] float32: the weight of each row in each group
-    rule: MaskRule | Tensor,  # a Tensor is an additive or boolean mask [batch or 1, 1, query, key]
+    query: Tensor,  # [head, token, dim]
+    key: Tensor,  # [kv_head, token, dim]
+    value: Tensor,  # [kv_head, token, value_dim]
+    packing: Packing,
+    behind: tuple[Tensor, Tensor] | None,  # keys and values of the beginnings
+    rule: MaskRule,
+    scaling: float,
+    softcap: float | None,
+    received: Tensor,  # [head, group, key], to be written
+    diagonal: Tensor,  # [head, token], to be written
+    block: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Output [token, head, value_dim] and entropies [text, head, group, 1], the texts as they stand in the row."""
+    heads, tokens, _ = query.shape
+    output = query.new_empty(tokens, heads, value.shape[-1])
+    weights = to_device(packing.weights, query.device)
+    entropy = []
+    for band in packing.bands:
+        rows = band.queries(weights)  # [text, group, query]
+        keys, values = _with_beginning(band, key, value, behind)
+        targets = band.queries(output.transpose(0, 1)), band.keys(received), band.queries(diagonal)
+        texts = max(1, BLOCK_ELEMENTS // (heads * (block or BLOCK_ROWS) * band.span))
+        for some in (slice(start, start + texts) for start in range(0, len(band.texts), texts)):
+            found = attend_texts(
+                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block
+            )
+            for target, part in zip(targets, (found.output, found.received, found.diagonal), strict=True):
+                target[some] = part
+            entropy.append(found.entropy)
+    return output, torch.cat(entropy)[..., None]
+
+
+def attend_texts(
+    query: Tensor,  # [text, head, query, dim]
+    key: Tensor,  # [text, kv_head, key, dim]: those of the queries are the last
+    value: Tensor,  # [text, kv_head, key, value_dim]
+    rows: Tensor,  # [text, group, query] float32
+    rule: MaskRule,
     scaling: float,
     softcap: float | None = None,
-    block_rows: int | None = None,
+    block: int | None = None,
 ) -> Attended:
-    batch, heads, query_count, _ = query.shape
+    """Texts of one length."""
+    texts, heads, query_count, dim = query.shape
     kv_heads, key_count = key.shape[1], key.shape[2]
-    groups = rows.shape[1]
-    shift = _shift(rule, query_count, key_count)
-    output = query.new_empty(batch, heads, query_count, value.shape[-1])
-    received = torch.zeros(batch, heads, groups, key_count, device=query.device)
-    diagonal = torch.zeros(batch, heads, key_count, device=query.device)
-    entropy = torch.zeros(batch, heads, groups, device=query.device)
-    step = block_rows or _block_size(batch * heads * key_count)
+    shift = key_count - query_count
+    output = query.new_empty(texts, heads, query_count, value.shape[-1])
+    received = torch.zeros(texts, heads, rows.shape[1], key_count, device=query.device)
+    diagonal = torch.empty(texts, heads, query_count, device=query.device)
+    entropy = torch.zeros(texts, heads, rows.shape[1], device=query.device)
+    columns = key.float().transpose(-1, -2).contiguous()  # once, where each product would do it again
+    step = block or _block_rows(texts * heads * key_count)
     for start in range(0, query_count, step):
-        block = range(start, min(start + step, query_count))
-        keys = rule.keys_for(block, key_count) if isinstance(rule, MaskRule) else range(key_count)
-        piece = slice(block.start, block.stop)
+        piece = slice(start, min(start + step, query_count))
+        places = range(piece.start + shift, piece.stop + shift)
+        keys = rule.keys_for(places, key_count)
         seen = slice(keys.start, keys.stop)
         # Query heads that share keys are stacked as rows: keys and values are never repeated. Scores are in
         # float32 whatever the model's dtype: half precision would round the large ones beyond use.
-        stacked = (query[:, :, piece].float() * scaling).reshape(batch, kv_heads, -1, query.shape[-1])
-        scores = stacked @ key[:, :, seen].float().transpose(-1, -2)
-        scores = scores.view(batch, heads, len(block), len(keys))
+        stacked = (query[:, :, piece].float() * (scaling * LOG2E)).reshape(texts, kv_heads, -1, dim)
+        scores = (stacked @ columns[..., seen]).view(texts, heads, len(places), len(keys))
         if softcap is not None:
-            scores = torch.tanh(scores.div_(softcap)).mul_(softcap)
-        _hide(scores, rule, block, keys, shift)
-        logs = torch.log_softmax(scores, dim=-1)
-        weights = logs.exp()
-        mixed = weights.to(value.dtype).view(batch, kv_heads, -1, len(keys)) @ value[:, :, seen]
-        output[:, :, piece] = mixed.view(batch, heads, len(block), -1)
-        part = rows[:, None, :, piece]  # [batch, 1, group, row]
-        entropy -= (part @ (weights * logs).sum(-1)[..., None]).squeeze(-1)
-        own = torch.diagonal(weights, offset=block.start + shift - keys.start, dim1=-2, dim2=-1)
-        first = block.start + shift
-        diagonal[:, :, first : first + own.shape[-1]] = own
+            scores = scores.div_(softcap * LOG2E).tanh_().mul_(softcap * LOG2E)
+        _hide(scores, rule, places, keys)
+        scores.sub_(scores.amax(-1, keepdim=True))
+        powers = scores.exp2()
+        total = powers.sum(-1)  # [text, head, row]
+        mixed = powers.to(value.dtype).view(texts, kv_heads, -1, len(keys)) @ value[:, :, seen]
+        torch.div(mixed.view(texts, heads, len(places), -1), total[..., None], out=output[:, :, piece])
+        lost = scores.mul_(powers).sum(-1).div_(total).mul_(math.log(2))
+        part = rows[:, None, :, piece]  # [text, 1, group, row]
+        entropy += (part @ (total.log() - lost)[..., None]).squeeze(-1)
+        own = torch.diagonal(powers, offset=places.start - keys.start, dim1=-2, dim2=-1)
+        torch.div(own, total, out=diagonal[:, :, piece])
         own.zero_()  # a token's attention to itself is kept apart, exactly, not subtracted later
-        received[..., seen] += part @ weights
+        received[..., seen] += (part / total[:, :, None]) @ powers
     return Attended(output, received, diagonal, entropy)
 
 
-def _shift(rule: MaskRule | Tensor, query_count: int, key_count: int) -> int:
-    """How far the first query stands behind the first key: more than 0 when earlier keys are cached."""
-    if isinstance(rule, MaskRule):
-        return rule.query_offset - rule.key_offset
-    return key_count - query_count
+def _with_beginning(
+    band: Band, key: Tensor, value: Tensor, behind: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """Keys and values of a band's texts, each behind those of the beginning."""
+    own = band.queries(key), band.queries(value)
+    if behind is None or not band.shared:
+        return own
+    before = (tensor[:, band.behind].expand(len(band.texts), -1, -1, -1) for tensor in behind)
+    keys, values = (torch.cat(pair, dim=2) for pair in zip(before, own, strict=True))
+    return keys, values
 
 
-def _block_size(elements_a_row: int) -> int:
-    rows = BLOCK_ELEMENTS // max(1, elements_a_row)
-    return max(SMALLEST_BLOCK, min(LARGEST_BLOCK, rows))
+def _block_rows(elements_a_row: int) -> int:
+    """Some rows at a time: few enough that their scores stay near the processor, enough for a good product."""
+    return max(16, min(BLOCK_ROWS, BLOCK_ELEMENTS // max(1, elements_a_row)))
 
 
-def _hide(scores: Tensor, rule: MaskRule | Tensor, block: range, keys: range, shift: int) -> None:
+def _hide(scores: Tensor, rule: MaskRule, places: range, keys: range) -> None:
     """Put the lowest finite score where a row must not look. Finite, so that a row that sees nothing at
-    all (padding) gives finite garbage of weight zero instead of a NaN that would spread."""
-    lowest = torch.finfo(scores.dtype).min
-    if isinstance(rule, Tensor):
-        mask = rule[:, :, block.start : block.stop, keys.start : keys.stop]
-        if mask.dtype == torch.bool:
-            scores.masked_fill_(~mask, lowest)
-        else:
-            scores.add_(mask).clamp_(min=lowest)
-        return
-    if rule.allowed is None and rule.padding is None:
+    all gives finite garbage instead of a NaN that would spread."""
+    if rule.allowed is None:
         # Plain causal: only the square at the end of the block has anything to hide.
-        square = range(min(keys.stop, block.start + shift), keys.stop)
-        hidden = rule.hidden(block, square, scores.device)
-        scores[..., square.start - keys.start :].masked_fill_(hidden, lowest)
-        return
-    scores.masked_fill_(rule.hidden(block, keys, scores.device), lowest)
+        keys = range(max(keys.start, places.start), keys.stop)
+    scores[..., scores.shape[-1] - len(keys) :].masked_fill_(rule.hidden(places, keys, scores.device), LOWEST)

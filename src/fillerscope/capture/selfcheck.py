@@ -9,8 +9,10 @@ tolerance of a layer grows with its largest score.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.attention import TextAttention, captured_attention, capturing, record
+from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
 from fillerscope.capture.masks import MaskRule, mask_rule
+from fillerscope.capture.measuring import Gauge, TextAttention
+from fillerscope.capture.packing import Packing, Text
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config
@@ -29,8 +33,6 @@ TOLERANCE = 1e-5
 ROUNDING = 2.0**-22  # of a score, from a sum of products in float32 whose last bit is worth 2^-24
 BLOCK = 16  # rows, so that the seams between blocks are tried too
 SHORT, LONGEST = 48, 1100  # tokens; a sliding window is checked where whole matrices can reach past it
-
-_eager: ContextVar[dict[int, tuple[Tensor, float]]] = ContextVar("fillerscope_eager_weights")
 
 
 @dataclass(frozen=True)
@@ -45,37 +47,71 @@ class SelfCheck:
         return asdict(self)
 
 
+@dataclass
+class _Eager:
+    """What the model's own attention gave: by pass, in their order, by layer and by number of the text, its weights."""
+
+    weights: dict[Packing, dict[int, dict[int, Tensor]]] = field(default_factory=dict)  # [head, row, key]
+    largest: dict[int, float] = field(default_factory=dict)  # score of a layer
+
+    def matrices(self, number: int) -> NDArray[np.float64]:
+        """[layer, head, row, key] of a text of the last pass; the rows of its beginning come from the first."""
+        before, own = self.weights.values()
+        return np.stack([_joined(before[layer][0], own[layer][number]) for layer in sorted(own)])
+
+
+def _joined(before: Tensor, own: Tensor) -> NDArray[np.float64]:
+    whole = torch.zeros(own.shape[0], own.shape[2], own.shape[2], dtype=torch.float64)
+    whole[:, : before.shape[1], : before.shape[2]] = before
+    whole[:, before.shape[1] :] = own
+    return np.asarray(whole.numpy())
+
+
+_eager: ContextVar[_Eager] = ContextVar("fillerscope_eager_weights")
+
+
 @dataclass(frozen=True)
 class _BothMasks:
     rule: MaskRule
-    whole: Tensor
+    given: dict[str, Any]
+
+    def whole(self, rows: int, keys: int) -> Tensor:
+        """[1, 1, row, key], made by transformers for rows that are the last ones of a text."""
+        from transformers.masking_utils import eager_mask
+
+        size = {"batch_size": 1, "q_length": rows, "kv_length": keys, "q_offset": keys - rows, "kv_offset": 0}
+        mask: Tensor = eager_mask(**(self.given | size | {"attention_mask": None, "dtype": torch.float32}))
+        return mask
 
 
 def selfcheck(loaded: LoadedModel) -> SelfCheck:
-    """One pass over two random texts of unequal length, all query groups; a mismatch is an error with the figure."""
+    """Two random texts of unequal length that begin alike, all query groups; a mismatch is an error with the figure."""
     length = _length(loaded)
     random = np.random.default_rng(0)
-    vocabulary = text_config(loaded.model).vocab_size
-    texts = [random.integers(0, vocabulary, size=n).tolist() for n in (length, length // 2)]
-    original = [random.random(len(text)) < 0.5 for text in texts]
-    _register()
-    whole: dict[int, tuple[Tensor, float]] = {}
-    token = _eager.set(whole)
-    try:
-        with capturing(loaded.model, NAME):
-            ours = record(loaded.model, texts, original, BLOCK)
-    finally:
-        _eager.reset(token)
-    weights = torch.stack([whole[layer][0] for layer in sorted(whole)], 1).double().cpu().numpy()
-    allowed = np.maximum(TOLERANCE, ROUNDING * np.array([whole[layer][1] for layer in sorted(whole)]))
-    gaps = [
-        _gap(mine, eager_received(matrix[..., : len(text), : len(text)], mine.rows))
-        for mine, matrix, text in zip(ours, weights, texts, strict=True)
-    ]
+    ids = random.integers(0, text_config(loaded.model).vocab_size, size=length).tolist()
+    shared = length // 4
+    other = [*ids[:shared], *ids[-(length // 4) :]]
+    original = random.random(length) < 0.5
+    texts = [Text(tuple(text), original[: len(text)], shared) for text in (ids, other)]
+    with _listening() as eager, capturing(loaded.model, NAME):
+        measured = Gauge(loaded.model, 2 * length, BLOCK).one_pass(texts)
+    allowed = np.maximum(TOLERANCE, ROUNDING * np.array([eager.largest[layer] for layer in sorted(eager.largest)]))
+    found = [measured.text(number) for number in range(len(texts))]
+    gaps = [_gap(mine, eager_received(eager.matrices(number), mine.rows)) for number, mine in enumerate(found)]
     gap = np.maximum(*gaps)
     layer, head = np.unravel_index(int((gap / allowed[:, None]).argmax()), gap.shape)
     worst = float(gap[layer, head]), float(allowed[layer])
     return _judge(SelfCheck(*worst, length, int(layer) + 1, int(head) + 1), loaded.label)
+
+
+@contextmanager
+def _listening() -> Iterator[_Eager]:
+    _register()
+    token = _eager.set(_Eager())
+    try:
+        yield _eager.get()
+    finally:
+        _eager.reset(token)
 
 
 def eager_received(weights: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -112,22 +148,31 @@ def _register() -> None:
 
 
 def _both_masks(**given: Any) -> _BothMasks:
-    from transformers.masking_utils import eager_mask
-
-    return _BothMasks(mask_rule(**given), eager_mask(**(given | {"dtype": torch.float32})))
+    return _BothMasks(mask_rule(**given), given)
 
 
 def _both(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: _BothMasks, **given: Any
 ) -> tuple[Tensor, None]:
-    """Ours for the recorder, then the model's own in float32, whose output goes on to the next layer."""
+    """Ours for the recorder, then the model's own in float32, text by text, whose output goes on to the next layer."""
     captured_attention(module, query, key, value, attention_mask.rule, **given)
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise CaptureError(f"{type(module).__name__} has no eager attention to compare with; it cannot be checked")
-    output, weights = own(module, query.float(), key.float(), value.float(), attention_mask.whole, **given)
-    _eager.get()[int(module.layer_idx)] = weights, _largest_score(query, key, given.get("scaling"))  # type: ignore[arg-type]
-    return output.to(query.dtype), None
+    recorder, layer, heard = recorder_at_work(), int(module.layer_idx), _eager.get()  # type: ignore[arg-type]
+    output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
+    behind = recorder.behind_layer(layer)
+    for band in recorder.packing.bands:
+        for number, text in enumerate(band.texts):
+            place = slice(band.start + number * band.width, band.start + (number + 1) * band.width)
+            q, k, v = (tensor[:, :, place].float() for tensor in (query, key, value))
+            if behind is not None:
+                k, v = (torch.cat([b[None, :, band.behind].float(), t], 2) for b, t in zip(behind, (k, v), strict=True))
+            mixed, weights = own(module, q, k, v, attention_mask.whole(q.shape[2], k.shape[2]), **given)
+            output[:, place] = mixed.to(output.dtype)
+            heard.weights.setdefault(recorder.packing, {}).setdefault(layer, {})[text] = weights[0].double().cpu()
+            heard.largest[layer] = max(heard.largest.get(layer, 0.0), _largest_score(q, k, given.get("scaling")))
+    return output, None
 
 
 def _largest_score(query: Tensor, key: Tensor, scaling: float | None) -> float:

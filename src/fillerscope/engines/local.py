@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Self
 
 from fillerscope.answering import Ask, answer_shard
 from fillerscope.capture.attention import capturing
+from fillerscope.capture.budget import pass_tokens
+from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.selfcheck import selfcheck
-from fillerscope.errors import ProblemError
+from fillerscope.engines.merging import Merger
 from fillerscope.generation.reply import Generator, Reply
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
 from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.structure import context_length
 from fillerscope.prompts import PromptMaker
-from fillerscope.reducers import Moments
-from fillerscope.runner import Shard, run_shard
+from fillerscope.runner import Reduced, Shard, launch, prepare_shard
 from fillerscope.store import Part, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
 
@@ -37,8 +38,9 @@ def measure_model(
     work = _Work(study, spec, folder, store, progress)
     if study.probes.attention is not None:
         names = [shard_name(spec.name, shard.index) for shard in shards]
-        work.measure(_missing(store, shards, names), len(shards))
-        store.put(merged_name(spec.name), merge(store.get(name) for name in names))
+        merger = Merger(names, store.get)
+        work.measure(_missing(store, shards, names), len(shards), merger.take)
+        store.put(merged_name(spec.name), merger.merged())
     if study.generation is not None:
         names = [answers_name(spec.name, shard.index) for shard in shards]
         work.answer(_missing(store, shards, names), len(shards))
@@ -71,16 +73,22 @@ class _Work:
         self._note(label=self.folder.label, template=maker.template)
         return maker
 
-    def measure(self, missing: list[tuple[Shard, str]], total: int) -> None:
+    def measure(self, missing: list[tuple[Shard, str]], total: int, kept: Callable[[str, Part], None]) -> None:
         if not missing:
             return
         check = selfcheck(self.loaded)
         maker = self.maker
         self._note(selfcheck=check.record())
         tick = self._ticker(f"measuring {self.folder.label}", missing, total, len(self.study.conditions))
-        with capturing(self.loaded.model):
-            for shard, name in missing:
-                self.store.put(name, run_shard(self.study, shard, self.loaded, maker, tick))
+        model, writer = self.loaded.model, Writer(self.store, kept)
+        # As many as before where a run goes on: on another machine too its bytes are the same.
+        tokens = self.study.batch.tokens or self._facts().get("batch_tokens") or pass_tokens(model)
+        self._note(batch_tokens=tokens)
+        gauge = Gauge(model, tokens)
+        measure_shards(self.study, gauge, maker, missing, writer, tick)
+        if gauge.tokens != tokens:
+            self.progress.say(f"memory ran out: passes were cut from {tokens} to {gauge.tokens} tokens")
+            self._note(batch_tokens=gauge.tokens)
 
     def answer(self, missing: list[tuple[Shard, str]], total: int) -> None:
         if not missing:
@@ -144,23 +152,52 @@ class _Work:
         self.store.note("models", models | {self.spec.name: self._facts() | facts})
 
 
-def merge(parts: Iterable[Part]) -> Part:
-    """Shards put together in order: moments merged, problems one after the other. One is held at a time."""
-    records: list[dict[str, Any]] = []
-    moments: dict[str, Moments] = {}
-    rows: dict[str, list[NDArray[Any]]] = {}
-    for part in parts:
-        records += part.records
-        views = {key.removesuffix("/m2") for key in part.arrays if key.endswith("/m2")}
-        for view in sorted(views):
-            piece = Moments(*(part.arrays[f"{view}/{key}"] for key in ("count", "mean", "m2")))
-            moments[view] = moments[view].merge(piece) if view in moments else piece
-        for key in sorted(part.arrays):
-            if key.rpartition("/")[0] not in views:
-                rows.setdefault(key, []).append(part.arrays[key])
-        del part  # before the next one is read
-    if not moments:
-        first = next(record["error"] for record in records if record["status"] == "failed")
-        raise ProblemError(f"none of the {len(records)} problems could be measured; the first says: {first}")
-    arrays = {f"{view}/{key}": array for view, one in moments.items() for key, array in one.state().items()}
-    return Part(arrays | {key: np.concatenate(pieces) for key, pieces in rows.items()}, records)
+def measure_shards(
+    study: Study, gauge: Gauge, maker: PromptMaker, missing: Sequence[tuple[Shard, str]], writer: Writer,
+    tick: Callable[[int], None],
+) -> None:  # fmt: skip
+    """Shards measured one after another and written under their names. While a device measures a shard the next one
+    is prepared, and the one before is written."""
+    context = context_length(gauge.model)
+    with capturing(gauge.model), writer:
+        prepared = (prepare_shard(study, shard, maker, context) for shard, _ in missing)
+        following = next(prepared)
+        for _, name in missing:
+            launched = launch(study, following, gauge, tick)
+            following = next(prepared, [])
+            writer.put(name, launched.reduced(study, maker))
+
+
+class Writer:
+    """Keeps shards in their order, each as soon as it has arrived, while others are measured."""
+
+    AHEAD = 2  # shards that may wait for the disk
+
+    def __init__(self, store: RunStore, kept: Callable[[str, Part], None]) -> None:
+        """`kept` is told of every shard that is on disk, in the writer's own thread."""
+        self.store, self.kept, self.broken = store, kept, False
+        self.thread = ThreadPoolExecutor(1)
+        self.waiting: deque[Future[None]] = deque()
+
+    def put(self, name: str, reduced: Reduced) -> None:
+        self.waiting.append(self.thread.submit(self._write, name, reduced))
+        while len(self.waiting) > self.AHEAD:
+            self.waiting.popleft().result()
+
+    def _write(self, name: str, reduced: Reduced) -> None:
+        if self.broken:
+            return
+        self.broken = True  # unless all goes well: behind a shard that is missing none is written
+        part = reduced.part()
+        self.store.put(name, part)
+        self.kept(name, part)
+        self.broken = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What was measured is kept, whatever stopped the rest; and what stopped the writing is told."""
+        self.thread.shutdown()
+        for future in self.waiting:
+            future.result()

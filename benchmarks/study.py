@@ -1,0 +1,194 @@
+"""What the attention half of a study costs from end to end, against plain forwards over the same prompts.
+
+    python benchmarks/study.py --problems math500.jsonl [--limit 500] [--slices 5] [--out FILE.json]
+    python benchmarks/study.py --shape Qwen2.5-7B --tokenizer FOLDER --device cuda --problems math500.jsonl
+    python benchmarks/study.py --growth 50 2500      # seconds and memory by the number of problems
+
+Ours is everything between a loaded model and a finished run folder: prompts made, passes, moments and head
+summaries, shards written and merged. The plain forwards get their prompts ready-made, sorted by length over the
+whole study and in batches of the size that is fastest here; they keep nothing. Both go slice by slice in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from contenders import wait
+from gpu import CONFIGS, random_model
+from timing import say, write
+
+from fillerscope.capture.budget import pass_tokens
+from fillerscope.capture.measuring import Gauge
+from fillerscope.engines.local import Writer, measure_shards
+from fillerscope.engines.merging import Merger
+from fillerscope.models.attending import attending
+from fillerscope.models.structure import decoder_of, device_of
+from fillerscope.problem import Problem
+from fillerscope.problems import load_problems
+from fillerscope.prompts import PromptMaker
+from fillerscope.runner import Shard, prepare_shard, shards_of
+from fillerscope.store import RunStore, merged_name, shard_name
+from fillerscope.study import Study
+
+BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
+NAME = "model"
+
+
+def main() -> None:
+    asked = arguments()
+    study = study_of(asked)
+    model, tokenizer = loaded(asked)
+    maker = PromptMaker.of(tokenizer, study.prompt, study.prompt.template, study.seed)
+    problems = load_problems(study.problems)
+    ours(study, model, maker, problems[: 2 * study.batch.shard])  # a warm-up
+    measure = growth if asked.growth else race
+    found = measure(study, model, maker, problems, asked)
+    print(found)
+    if asked.out:
+        write(asked.out, device_of(model), found)
+
+
+def race(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], asked: Any) -> list[dict[str, Any]]:
+    prompts = prompts_of(study, maker, problems)
+    budget = asked.budget or best_budget(model, prompts)
+    rounds = []
+    for number, some in enumerate(slices(problems, asked.slices) * asked.rounds):
+        forwards = batches(prompts_of(study, maker, some), budget)
+        pair = (lambda f=forwards: plain(model, f)), (lambda s=some: ours(study, model, maker, s))
+        seconds = [0.0, 0.0]
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            seconds[which] = pair[which]()
+        rounds.append(seconds)
+        say(f"slice {number + 1}: plain {seconds[0]:.2f} s, ours {seconds[1]:.2f} s, {seconds[1] / seconds[0]:.3f}")
+    totals = np.array(rounds)
+    found = {
+        "prompts": len(prompts),
+        "tokens": sum(map(len, prompts)),
+        "budget": budget,
+        "seconds": rounds,
+        "ratio of sums": float(totals[:, 1].sum() / totals[:, 0].sum()),
+        "median ratio": float(np.median(totals[:, 1] / totals[:, 0])),
+    }
+    return [found]
+
+
+def growth(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], asked: Any) -> list[dict[str, Any]]:
+    """The largest number last: what a process has once taken it keeps, so that memory can only be seen to grow."""
+    found = []
+    for count in sorted(asked.growth):
+        seconds = ours(study, model, maker, problems[:count])
+        prompts = len(study.conditions) * count
+        peak = {"resident GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+        if torch.cuda.is_available():
+            peak["device GiB"] = torch.cuda.max_memory_allocated() / 2**30
+        found.append({"prompts": prompts, "seconds": seconds, "milliseconds a prompt": 1e3 * seconds / prompts} | peak)
+        say(str(found[-1]))
+    return found
+
+
+def ours(study: Study, model: Any, maker: PromptMaker, problems: Sequence[Problem]) -> float:
+    shards = shards_of(problems, study.batch.shard)
+    with tempfile.TemporaryDirectory() as folder:
+        store = RunStore.create(Path(folder) / "run", {"study": study.name}, study.model_dump(mode="json"))
+        start = time.perf_counter()
+        names = [shard_name(NAME, shard.index) for shard in shards]
+        merger = Merger(names, store.get)
+        with store.writing():
+            writer = Writer(store, merger.take)
+            gauge = Gauge(model, study.batch.tokens or pass_tokens(model))
+            measure_shards(study, gauge, maker, list(zip(shards, names, strict=True)), writer, lambda _: None)
+            store.put(merged_name(NAME), merger.merged())
+        return time.perf_counter() - start
+
+
+def plain(model: Any, forwards: Sequence[np.ndarray]) -> float:
+    device = device_of(model)
+    with attending(model, "sdpa"), torch.inference_mode():
+        wait(device)
+        start = time.perf_counter()
+        for ids in forwards:
+            decoder_of(model)(input_ids=torch.from_numpy(ids).to(device), use_cache=False)
+        wait(device)
+        return time.perf_counter() - start
+
+
+def batches(prompts: Sequence[tuple[int, ...]], budget: int) -> list[np.ndarray]:
+    """Padded on the right, where causality hides it, prompts of similar length together."""
+    found: list[list[tuple[int, ...]]] = []
+    for ids in sorted(prompts, key=len):
+        if not found or (len(found[-1]) + 1) * len(ids) > budget:
+            found.append([])
+        found[-1].append(ids)
+    return [np.array([[*ids, *[0] * (len(some[-1]) - len(ids))] for ids in some]) for some in found]
+
+
+def best_budget(model: Any, prompts: Sequence[tuple[int, ...]]) -> int:
+    """By trying a tenth of the prompts, every length among them."""
+    some = sorted(prompts, key=len)[::10]
+    seconds = {
+        size: min(plain(model, batches(some, size)) for _ in range(3)) for size in BUDGETS[device_of(model).type]
+    }
+    say(f"plain batches: {seconds}")
+    return min(seconds, key=lambda size: seconds[size])
+
+
+def prompts_of(study: Study, maker: PromptMaker, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
+    prepared = prepare_shard(study, Shard(0, 0, tuple(problems)), maker, None)
+    return [prompt.ids for item in prepared for prompt in item.prompts.values()]
+
+
+def slices(problems: list[Problem], count: int) -> list[list[Problem]]:
+    size = -(-len(problems) // count)
+    return [problems[start : start + size] for start in range(0, len(problems), size)]
+
+
+def study_of(asked: argparse.Namespace) -> Study:
+    source = {"source": asked.problems, "limit": max(asked.growth or [asked.limit])}
+    batch = {"shard": asked.shard, "prefix": asked.prefix}
+    return Study.model_validate(
+        {"name": "cost", "models": [asked.model], "problems": source, "conditions": ["none", "mless"], "batch": batch}
+    )
+
+
+def loaded(asked: argparse.Namespace) -> tuple[Any, Any]:
+    if asked.shape:
+        from transformers import AutoTokenizer
+
+        return random_model(asked.shape, asked), AutoTokenizer.from_pretrained(asked.tokenizer)
+    from fillerscope.models.loading import load_folder
+    from fillerscope.models.resolve import resolve
+
+    found = load_folder(resolve(asked.model, lambda *_: None, False), "auto", asked.device)
+    return found.model, found.tokenizer
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problems", default="builtin", help="a file of problems")
+    parser.add_argument("--limit", type=int, default=500)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--shape", choices=list(CONFIGS), help="random weights of this shape instead of a model")
+    parser.add_argument("--tokenizer", help="a folder, with --shape")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="bfloat16", help="with --shape")
+    parser.add_argument("--tiny", action="store_true", help="with --shape: a small one")
+    parser.add_argument("--shard", type=int, default=32)
+    parser.add_argument("--prefix", choices=["share", "off"], default="share")
+    parser.add_argument("--slices", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--budget", type=int, help="padded tokens of a plain batch; else the fastest of some is taken")
+    parser.add_argument("--growth", type=int, nargs="+", help="numbers of problems to compare instead")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""How many tokens one forward pass takes: enough to be fast, and no more than memory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fillerscope.models.structure import device_of, head_count, layer_count, text_config
+
+MOST = {"cpu": 4096, "mps": 4096, "cuda": 16384}  # beyond these no model was seen to become faster
+FEWEST = 256
+SHARE = 0.5  # of the memory that is free; the rest is for what the estimate leaves out
+
+
+def pass_tokens(model: Any) -> int:
+    device = device_of(model)
+    most = MOST[device.type]
+    free = free_memory(device)
+    if free is None:
+        return most
+    return max(FEWEST, min(most, int(SHARE * free / bytes_a_token(model))))
+
+
+def bytes_a_token(model: Any) -> int:
+    """What a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
+    config = text_config(model)
+    hidden = int(config.hidden_size)
+    widest = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    element = int(next(model.parameters()).element_size())
+    return element * (8 * hidden + 3 * widest) + 4 * 8 * layer_count(model) * head_count(model)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """In bytes; None where nobody says."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    facts = Path("/proc/meminfo")
+    if not facts.exists():
+        return None
+    lines = (line.split() for line in facts.read_text(encoding="ascii").splitlines())
+    return next((1024 * int(words[1]) for words in lines if words[0] == "MemAvailable:"), None)

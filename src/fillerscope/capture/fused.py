@@ -1,0 +1,153 @@
+"""Attention on CUDA: the usual fused kernel for the output, and one of ours for what every key receives.
+
+The fused kernel leaves the log-sum-exp of each row, from which ours computes the weights again, tile by tile, and
+adds up columns. Same signature and same numbers as `blocks`, which takes over where this cannot serve.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend
+
+from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.packing import Packing, to_device
+
+if TYPE_CHECKING:
+    from fillerscope.capture.kernels import Ragged, Rows
+
+LARGEST_HEAD = 256
+_log = logging.getLogger(__name__)
+
+
+def can_serve(query: Tensor, rule: MaskRule, packing: Packing) -> bool:
+    """Whether this device, these numbers and this mask are for the kernels. On CUDA a no is said, once."""
+    if query.device.type != "cuda":
+        return False
+    obstacle = _obstacle(query, rule, packing)
+    if obstacle:
+        _say(obstacle)
+    return not obstacle
+
+
+def _obstacle(query: Tensor, rule: MaskRule, packing: Packing) -> str:
+    if query.dtype not in (torch.bfloat16, torch.float16):
+        return f"{str(query.dtype).removeprefix('torch.')} is not for tensor cores (bfloat16 and float16 are)"
+    if query.shape[-1] > LARGEST_HEAD:
+        return f"heads of size {query.shape[-1]} are larger than {LARGEST_HEAD}"
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    if not rule.is_window(max(band.span for band in packing.bands)):
+        return "a layer's mask is neither causal nor a sliding window"
+    return ""
+
+
+@cache
+def _say(obstacle: str) -> None:
+    _log.warning("measuring in plain blocks, which is slower: %s", obstacle)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a pass's texts are, as the kernels want to know it."""
+
+    ragged: Ragged
+    rows: Rows
+    plain: bool  # texts of one length, without beginnings
+    gather: Tensor | None  # for every key of every text, its place behind the beginnings and in the row
+
+
+@lru_cache(maxsize=2)
+def _places(packing: Packing, dim: int, device: torch.device) -> Places:
+    from fillerscope.capture.kernels import Ragged, Rows
+
+    widths = np.concatenate([np.full(len(band.texts), band.width) for band in packing.bands])
+    spans = np.concatenate([np.full(len(band.texts), band.span) for band in packing.bands])
+    starts = [np.concatenate([[0], np.cumsum(n)]).astype(np.int32) for n in (widths, spans)]
+    query_starts, key_starts = (to_device(one, device) for one in starts)
+    ragged = Ragged(query_starts, key_starts, int(widths.max()), int(spans.max()))
+    rows = Rows.of(packing.weights, starts[0], dim, device)
+    plain = len(packing.bands) == 1 and not packing.beginnings
+    return Places(ragged, rows, plain, to_device(_gather(packing), device) if packing.beginnings else None)
+
+
+def _gather(packing: Packing) -> np.ndarray:
+    before = sum(len(beginning) for beginning in packing.beginnings)
+    pieces = [
+        np.concatenate([np.r_[band.behind], before + band.start + number * band.width + np.arange(band.width)])
+        for band in packing.bands
+        for number in range(len(band.texts))
+    ]
+    return np.concatenate(pieces).astype(np.int64)
+
+
+def attend(
+    query: Tensor,  # [head, token, dim]
+    key: Tensor,  # [kv_head, token, dim]
+    value: Tensor,  # [kv_head, token, value_dim]
+    packing: Packing,
+    behind: tuple[Tensor, Tensor] | None,
+    rule: MaskRule,
+    scaling: float,
+    softcap: float | None,
+    received: Tensor,
+    diagonal: Tensor,
+    block: int | None = None,  # noqa: ARG001 - for blocks alone
+) -> tuple[Tensor, Tensor]:
+    """As `blocks.attend`, the entropies in as many parts as there are blocks of keys."""
+    from fillerscope.capture import kernels
+
+    places = _places(packing, query.shape[-1], query.device)
+    query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
+    if behind is not None and places.gather is not None:
+        key, value = (
+            torch.cat([before.transpose(0, 1), own]).index_select(0, places.gather)
+            for before, own in zip(behind, (key, value), strict=True)
+        )
+    window = rule.window(places.ragged.longest_key)
+    if softcap is not None:
+        output, lse = kernels.forward(query, key, value, places.ragged, scaling, window, softcap)
+    elif window is None and places.plain and _prefers_cudnn(query.device, query.dtype, query.shape[1], *key.shape[1:]):
+        output, lse = _cudnn(query, key, value, len(packing.texts), scaling)
+    else:
+        output, lse = _flash(query, key, value, places.ragged, scaling, window)
+    return output, kernels.column_sums(
+        query, key, lse, places.rows, places.ragged, scaling, window, softcap, received, diagonal
+    )
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, ragged: Ragged, scaling: float, window: int | None
+) -> tuple[Tensor, Tensor]:
+    """Output [token, head, dim] and log-sum-exp [head, token]."""
+    output, lse, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, ragged.query_starts, ragged.key_starts, ragged.longest_query, ragged.longest_key,
+        0.0, True, False, scale=scaling, window_size_left=-1 if window is None else window - 1,
+        window_size_right=0,
+    )  # fmt: skip
+    return output, lse
+
+
+@cache
+def _prefers_cudnn(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, dim: int) -> bool:
+    """Whether torch would take cuDNN's kernel on this device: nearly twice as fast on Hopper, but for plain batches
+    only, and it makes a plan for every new shape."""
+    query, key = (torch.empty(1, count, 64, dim, device=device, dtype=dtype) for count in (heads, kv_heads))
+    choice = torch._fused_sdp_choice(query, key, key, None, 0.0, True, enable_gqa=True)
+    return bool(choice == SDPBackend.CUDNN_ATTENTION.value)
+
+
+def _cudnn(query: Tensor, key: Tensor, value: Tensor, texts: int, scaling: float) -> tuple[Tensor, Tensor]:
+    """The same for texts of one length."""
+    batch = (torch.unflatten(tensor, 0, (texts, -1)).transpose(1, 2) for tensor in (query, key, value))
+    output, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(
+        *batch, None, True, 0.0, True, False, scale=scaling
+    )
+    return output.transpose(1, 2).flatten(0, 1), lse.flatten(2).transpose(0, 1).flatten(1)

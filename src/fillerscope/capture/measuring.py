@@ -1,0 +1,224 @@
+"""Texts measured: what every position of each of them receives, in as few and as full passes as memory allows.
+
+What many texts begin with is run once, and their own rows add to what it receives. Knows nothing of conditions
+or statistics; sums and the rows that voted are given as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fillerscope.capture.attention import Recorder, observe
+from fillerscope.capture.packing import GROUPS, Packing, Text, passes, to_device
+from fillerscope.models.structure import device_of, head_count, layer_count
+
+REMEMBERED = 32  # beginnings whose keys and values are kept
+
+
+@dataclass(frozen=True)
+class TextAttention:
+    """What was measured on one text. Sums, and the counts to divide them by."""
+
+    received: NDArray[np.float32]  # [group, layer, head, position]: sums of rows below the diagonal
+    diagonal: NDArray[np.float32]  # [layer, head, position]
+    entropy: NDArray[np.float32]  # [group, layer, head]: sums over rows
+    rows: NDArray[np.bool_]  # [group, position]: which rows voted
+
+    def mean_received(self, diagonal: bool = False) -> NDArray[np.float64]:
+        """[group, layer, head, position]; NaN where no row could vote."""
+        total, count = self.received.astype(np.float64), voters(self.rows, diagonal)
+        if diagonal:
+            total = total + self.diagonal.astype(np.float64) * self.rows[:, None, None, :]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count[:, None, None, :] > 0, total / count[:, None, None, :], np.nan)
+
+    def mean_entropy(self) -> NDArray[np.float64]:
+        """[group, layer, head], in nats; NaN for a group without rows."""
+        count = self.rows.sum(axis=1)[:, None, None]
+        return np.where(count > 0, self.entropy.astype(np.float64) / np.maximum(count, 1), np.nan)
+
+
+def voters(rows: NDArray[np.bool_], diagonal: bool) -> NDArray[np.float64]:
+    """[group, position]: how many rows vote on each position of a text."""
+    behind = rows[:, ::-1].cumsum(axis=1)[:, ::-1] - rows  # rows strictly after each key
+    return (behind + rows if diagonal else behind).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured on some texts, their positions one after another, on the device that measured it."""
+
+    received: Tensor  # [layer, head, group, position] float32
+    diagonal: Tensor  # [layer, head, position]
+    entropy: Tensor  # [layer, text, head, group]
+    texts: tuple[Text, ...]
+    errors: Mapping[int, str] = field(default_factory=dict)  # by text, why it has no numbers
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each text begins among the positions, and where the last one ends."""
+        return [0, *np.cumsum([len(text) for text in self.texts]).tolist()]
+
+    def text(self, number: int) -> TextAttention:
+        place = slice(*self.starts[number : number + 2])
+        arrays = (
+            self.received[..., place].movedim(2, 0),
+            self.diagonal[..., place],
+            self.entropy[:, number].movedim(2, 0),
+        )
+        received, diagonal, entropy = (array.cpu().numpy() for array in arrays)
+        return TextAttention(received, diagonal, entropy, self.texts[number].rows)
+
+    def finite(self) -> NDArray[np.bool_]:
+        """[text]: whether all of its numbers are numbers."""
+        sums = self.received.sum(dim=(0, 1, 2)), self.entropy.sum(dim=(0, 2, 3))
+        by_position, by_text = (torch.isfinite(total).cpu().numpy() for total in sums)
+        return np.asarray(np.logical_and.reduceat(by_position, self.starts[:-1]) & by_text)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What texts that begin alike share: keys and values of each layer, and what its rows give to one another."""
+
+    cache: tuple[tuple[Tensor, Tensor], ...]  # [kv_head, position, dim]
+    received: Tensor  # [layer, head, group, position]
+    diagonal: Tensor  # [layer, head, position]
+    entropy: Tensor  # [layer, head, group]
+
+
+class Gauge:
+    """A model that measures texts, inside `capturing`. Remembers the beginnings that it has run."""
+
+    def __init__(self, model: Any, tokens: int, block: int | None = None) -> None:
+        self.model, self.tokens, self.block = model, tokens, block
+        self._beginnings: dict[tuple[tuple[int, bool], ...], Beginning] = {}
+
+    def measure(self, texts: Sequence[Text], tick: Callable[[int], None] = lambda _: None) -> Measured:
+        """Some texts, in their order. Where memory runs out a pass is tried again in halves."""
+        parts: list[tuple[list[int], Measured]] = []
+        for numbers in passes(texts, self.tokens):
+            for some in self._halving(texts, numbers):
+                parts.append(some)
+                tick(len(some[0]))
+        return _in_order(parts, texts)
+
+    def _halving(self, texts: Sequence[Text], numbers: list[int]) -> Iterator[tuple[list[int], Measured]]:
+        tokens = sum(texts[number].own for number in numbers)
+        if len(numbers) == 1 or tokens <= self.tokens:
+            try:
+                yield numbers, self.one_pass([texts[number] for number in numbers])
+                return
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not _ran_out(error):
+                    raise
+                if len(numbers) == 1:
+                    yield numbers, self._nothing(texts[numbers[0]], error)
+                    return
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            self.tokens = max(1, tokens // 2)  # later passes need not try again
+        half = len(numbers) // 2
+        yield from self._halving(texts, numbers[:half])
+        yield from self._halving(texts, numbers[half:])
+
+    def _nothing(self, text: Text, error: Exception) -> Measured:
+        """A text that memory does not hold: numbers that are none, and the reason."""
+        layers, heads, groups = layer_count(self.model), head_count(self.model), len(GROUPS)
+        reason = f"{len(text)} tokens, and memory runs out: {str(error).partition(chr(10))[0]}"
+        shapes = (layers, heads, groups, len(text)), (layers, heads, len(text)), (layers, 1, heads, groups)
+        device = device_of(self.model)
+        received, diagonal, entropy = (torch.full(shape, torch.nan, device=device) for shape in shapes)
+        return Measured(received, diagonal, entropy, (text,), {0: reason})
+
+    def one_pass(self, texts: Sequence[Text]) -> Measured:
+        packing = Packing.of(texts)
+        known = {text.beginning: self._beginning(text) for text in texts if text.shared}
+        beginnings = [known[beginning] for beginning in packing.beginnings]
+        recorder = Recorder.of(self.model, packing, behind=[b.cache for b in beginnings], block=self.block)
+        return _measured(observe(self.model, recorder), beginnings)
+
+    def _beginning(self, text: Text) -> Beginning:
+        if text.beginning not in self._beginnings:
+            if len(self._beginnings) >= REMEMBERED:
+                self._beginnings.pop(next(iter(self._beginnings)))
+            self._beginnings[text.beginning] = self._begin(text.ids[: text.shared], text.original[: text.shared])
+        return self._beginnings[text.beginning]
+
+    def _begin(self, ids: tuple[int, ...], original: NDArray[np.bool_]) -> Beginning:
+        packing = Packing.of([Text(ids, original, ends=False)])
+        recorder = observe(self.model, Recorder.of(self.model, packing, keep=True, block=self.block))
+        cache = tuple(recorder.kept[layer] for layer in sorted(recorder.kept))
+        sums = _measured(recorder, [])
+        return Beginning(cache, sums.received, sums.diagonal, sums.entropy[:, 0])
+
+
+def record(
+    model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]], block: int | None = None
+) -> list[TextAttention]:
+    """One forward pass over some texts inside `capturing`: attention received, text by text."""
+    texts = [Text(tuple(one), mask) for one, mask in zip(ids, original, strict=True)]
+    measured = Gauge(model, sum(map(len, texts)), block).one_pass(texts)
+    return [measured.text(number) for number in range(len(texts))]
+
+
+def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
+    """The sums of a pass in the order of its texts, without what filled them up, and with their beginnings'."""
+    packing, device = recorder.packing, recorder.received.device
+    received, diagonal, entropy = recorder.received, recorder.diagonal, recorder.entropy().to(device)
+    if packing.groups != tuple(range(len(GROUPS))):
+        received, entropy = received[:, :, list(packing.groups)], entropy[..., list(packing.groups)]
+    received = _select(received, packing.kept_keys())
+    order = np.argsort([number for band in packing.bands for number in band.texts])
+    entropy = entropy.index_select(1, to_device(order, device))
+    if not beginnings:
+        return Measured(received, _select(diagonal, packing.kept_queries()), entropy, packing.texts)
+    # What beginnings receive from their own rows is added to what they receive from later ones.
+    before, texts, positions = packing.beginning_places()
+    nothing = torch.zeros_like(beginnings[0].received[..., :1])
+    own = torch.cat([*(b.received for b in beginnings), nothing], dim=-1).to(device)
+    received += _select(own, before)
+    entropies = torch.stack([*(b.entropy for b in beginnings), torch.zeros_like(beginnings[0].entropy)], dim=1)
+    entropy += entropies.to(device).index_select(1, to_device(texts, device))
+    diagonal = torch.cat([*(b.diagonal.to(device) for b in beginnings), diagonal], dim=-1)
+    return Measured(received, _select(diagonal, positions), entropy, packing.texts)
+
+
+def _select(tensor: Tensor, places: NDArray[np.int64]) -> Tensor:
+    """Of the last axis, the places that are asked for; all of them in their order is no work."""
+    if len(places) == tensor.shape[-1] and bool((np.diff(places) == 1).all()):
+        return tensor
+    return tensor.index_select(-1, to_device(places, tensor.device))
+
+
+def _in_order(parts: Sequence[tuple[list[int], Measured]], texts: Sequence[Text]) -> Measured:
+    """What several passes measured, put together in the order of the texts."""
+    where: dict[int, tuple[Measured, int]] = {
+        number: (measured, place) for numbers, measured in parts for place, number in enumerate(numbers)
+    }
+    if len(parts) == 1 and parts[0][0] == list(range(len(texts))):
+        return parts[0][1]
+    found = [where[number] for number in range(len(texts))]
+    spans = [(part, place, slice(*part.starts[place : place + 2])) for part, place in found]
+    devices = {part.received.device for _, part in parts}
+    home = devices.pop() if len(devices) == 1 else torch.device("cpu")  # some were too large to stay
+    return Measured(
+        torch.cat([part.received[..., span].to(home) for part, _, span in spans], dim=-1),
+        torch.cat([part.diagonal[..., span].to(home) for part, _, span in spans], dim=-1),
+        torch.stack([part.entropy[:, place].to(home) for part, place, _ in spans], dim=1),
+        tuple(texts),
+        {number: part.errors[place] for number, (part, place) in enumerate(found) if place in part.errors},
+    )
+
+
+def _ran_out(error: Exception) -> bool:
+    """CUDA has an error of its own; the host's allocator and Apple's only say so, and in more than one way."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in said or "out of memory" in said

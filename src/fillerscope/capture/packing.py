@@ -1,0 +1,215 @@
+"""How texts share a forward pass: one row of tokens, no text padded to the length of another.
+
+Texts of about one length that begin alike stand side by side in a band, each filled up at its end to the longest
+of them, so that attention sees plain batches as views of the row. Knows nothing of models or scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+WASTE = 0.04  # of the tokens in a band, at most, may fill texts up
+GROUPS = ("all", "original", "last")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Token ids, which of them are not filler, and how many at the start have been run already."""
+
+    ids: tuple[int, ...]
+    original: NDArray[np.bool_]
+    shared: int = 0
+    ends: bool = True  # false for what is only the beginning of texts: its last row is nobody's last
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def own(self) -> int:
+        """How many tokens are left to run."""
+        return len(self.ids) - self.shared
+
+    @cached_property
+    def beginning(self) -> tuple[tuple[int, bool], ...]:
+        """What has been run: ids alike with other rows for original are another beginning."""
+        return tuple(zip(self.ids[: self.shared], self.original[: self.shared].tolist(), strict=True))
+
+    @property
+    def rows(self) -> NDArray[np.bool_]:
+        """[group, position]: which rows vote."""
+        rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
+        rows[0], rows[1], rows[2, -1] = True, self.original, self.ends
+        return rows
+
+
+@dataclass(frozen=True)
+class Band:
+    """Texts side by side: numbers into the pass's texts, and where they are in its row of queries and of keys."""
+
+    texts: tuple[int, ...]
+    width: int  # tokens of each, filled up
+    start: int  # of the first text's queries
+    key_start: int  # of its keys, its beginning's among them
+    behind: slice  # the beginning, among those of the pass; empty where there is none
+
+    @property
+    def shared(self) -> int:
+        return int(self.behind.stop - self.behind.start)
+
+    @property
+    def span(self) -> int:
+        """Keys of each text."""
+        return self.shared + self.width
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.texts) * self.width
+
+    @property
+    def key_stop(self) -> int:
+        return self.key_start + len(self.texts) * self.span
+
+    def queries(self, tensor: Tensor) -> Tensor:
+        """[text, head, width, ...] as a view of [head, token, ...]."""
+        return torch.unflatten(tensor[:, self.start : self.stop], 1, (len(self.texts), self.width)).transpose(0, 1)
+
+    def keys(self, tensor: Tensor) -> Tensor:
+        """[text, ..., span] as a view of [..., key]."""
+        some = tensor[..., self.key_start : self.key_stop]
+        return torch.unflatten(some, -1, (len(self.texts), self.span)).movedim(-2, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """One pass: its texts, the beginnings that some of them stand behind, and their bands."""
+
+    texts: tuple[Text, ...]
+    beginnings: tuple[tuple[tuple[int, bool], ...], ...]
+    bands: tuple[Band, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[Text]) -> Packing:
+        """Bands in the order of beginnings and lengths."""
+        beginnings = tuple(dict.fromkeys(text.beginning for text in texts if text.shared))
+        ends = np.cumsum([len(beginning) for beginning in beginnings]).tolist()
+        places = {b: slice(end - len(b), end) for b, end in zip(beginnings, ends, strict=True)} | {(): slice(0, 0)}
+        bands: list[Band] = []
+        start = key_start = 0
+        for members in _alike(texts):
+            last = texts[members[-1]]
+            band = Band(tuple(members), last.own, start, key_start, places[last.beginning])
+            bands.append(band)
+            start, key_start = band.stop, band.key_stop
+        return cls(tuple(texts), beginnings, tuple(bands))
+
+    @property
+    def tokens(self) -> int:
+        """Queries in the row, those that fill up included."""
+        return self.bands[-1].stop
+
+    @property
+    def key_count(self) -> int:
+        return self.bands[-1].key_stop
+
+    def row(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Token ids and positions [token]."""
+        ids, positions = np.zeros((2, self.tokens), dtype=np.int64)
+        for band in self.bands:
+            positions[band.start : band.stop] = np.tile(np.arange(band.shared, band.span), len(band.texts))
+            for place, text in zip(self._places(band), band.texts, strict=True):
+                ids[place] = self.texts[text].ids[band.shared :]
+        return ids, positions
+
+    @cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """[group, token]: how much each row counts. `original` is left out where it is the same as `all`."""
+        weights = np.zeros((len(GROUPS), self.tokens), dtype=np.float32)
+        for band in self.bands:
+            for place, text in zip(self._places(band), band.texts, strict=True):
+                weights[:, place] = self.texts[text].rows[:, band.shared :]
+        return weights if (weights[0] != weights[1]).any() else weights[[0, 2]]
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """For each of GROUPS, its row in `weights`."""
+        return (0, 1, 2) if len(self.weights) == len(GROUPS) else (0, 0, 1)
+
+    def _places(self, band: Band) -> Iterator[slice]:
+        for number, text in enumerate(band.texts):
+            start = band.start + number * band.width
+            yield slice(start, start + self.texts[text].own)
+
+    def kept_queries(self) -> NDArray[np.int64]:
+        """The places in the row of all texts' tokens, in the order of the texts, nothing that fills up."""
+        places = {
+            text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)
+        }
+        return np.concatenate([np.r_[places[number]] for number in range(len(self.texts))])
+
+    def kept_keys(self) -> NDArray[np.int64]:
+        """The same among the keys, each text's beginning before its own."""
+        starts = {
+            text: band.key_start + number * band.span for band in self.bands for number, text in enumerate(band.texts)
+        }
+        return np.concatenate([starts[i] + np.arange(len(text)) for i, text in enumerate(self.texts)])
+
+    def beginning_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where what is known of the beginnings goes, these standing one after another: for every position of the
+        texts its place among them, or behind them all where it is a text's own; for every text the number of its
+        beginning, or one more than there are; and for every position its place in beginnings and row together."""
+        starts = np.cumsum([0, *map(len, self.beginnings)])
+        numbers = {beginning: number for number, beginning in enumerate(self.beginnings)} | {(): len(self.beginnings)}
+        texts = np.array([numbers[text.beginning] for text in self.texts])
+        own = np.split(self.kept_queries() + starts[-1], np.cumsum([text.own for text in self.texts])[:-1])
+        before: list[NDArray[np.int64]] = []
+        places: list[NDArray[np.int64]] = []
+        for text, number, tokens in zip(self.texts, texts, own, strict=True):
+            shared = starts[number] + np.arange(text.shared)
+            before += [shared, np.full(text.own, starts[-1])]
+            places += [shared, tokens]
+        return np.concatenate(before), texts, np.concatenate(places)
+
+
+def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
+    """Numbers of texts that share a beginning and differ little in length, the shortest first."""
+    band: list[int] = []
+    total = 0
+    for number in sorted(range(len(texts)), key=lambda i: (texts[i].beginning, texts[i].own, i)):
+        text = texts[number]
+        new = bool(band) and texts[band[-1]].beginning != text.beginning
+        if band and (new or (len(band) + 1) * text.own - total - text.own > WASTE * (total + text.own)):
+            yield band
+            band, total = [], 0
+        band.append(number)
+        total += text.own
+    if band:
+        yield band
+
+
+def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
+    """Numbers of texts for one pass after another, each within a budget of tokens, or a single text above it."""
+    batch: list[int] = []
+    total = 0
+    for number in sorted(range(len(texts)), key=lambda i: (texts[i].own, i)):
+        if batch and total + texts[number].own > tokens:
+            yield batch
+            batch, total = [], 0
+        batch.append(number)
+        total += texts[number].own
+    if batch:
+        yield batch
+
+
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """A copy that the device need not wait for."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -1,0 +1,182 @@
+"""What the texts of a shard add up to: profiles as moments over problems, and the summary of every head.
+
+Happens on the device that measured, some layers at a time, in float64; only what is kept leaves it. Knows nothing
+of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fillerscope.capture.measuring import Measured, voters
+from fillerscope.capture.packing import GROUPS, to_device
+from fillerscope.headsummary import Tokens, summarise
+from fillerscope.prompts import Prompt
+from fillerscope.study import AttentionProbe
+
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of one condition that are worked on at once
+
+
+@dataclass(frozen=True)
+class View:
+    """Some positions of each problem's prompt, side by side, and whether anybody votes there."""
+
+    places: Tensor  # [problem * position] into the positions that were measured
+    voted: NDArray[np.bool_]  # [query, problem, position]
+    marks: Tensor  # the same on the device, [query, problem, position, 1] float64
+
+    @classmethod
+    def of(cls, positions: Sequence[NDArray[np.int64]], count: NDArray[np.float64], device: torch.device) -> View:
+        """`count` [query, position] of all that was measured, and of one more position that stands for none."""
+        nowhere = count.shape[1] - 1
+        places = np.full((len(positions), max(map(len, positions))), nowhere)
+        for row, some in zip(places, positions, strict=True):
+            row[: len(some)] = some
+        voted = count[:, places] > 0
+        return cls(to_device(places.ravel(), device), voted, to_device(voted[..., None].astype(np.float64), device))
+
+    def take(self, means: Tensor) -> Tensor:
+        """[query, problem, position, head] of [query, position, head], 0 where nobody votes."""
+        return torch.unflatten(means.index_select(1, self.places), 1, self.voted.shape[1:])
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The prompts of one condition, problem by problem."""
+
+    name: str
+    whole: View
+    aligned: View
+    tokens: Tokens
+    texts: Tensor  # [problem]: their numbers among the texts that were measured
+    voters: Tensor  # [query, problem, 1]: how many rows vote
+
+
+def reduce(
+    prompts: Mapping[str, Sequence[Prompt]],
+    numbers: Mapping[str, Sequence[int]],
+    measured: Measured,
+    probe: AttentionProbe,
+) -> dict[str, Tensor]:
+    """Arrays by name. `prompts` are by condition, `none` first, and in the order of problems; `numbers` are those
+    of their texts."""
+    device = measured.received.device if measured.received.is_cuda else torch.device("cpu")
+    count = np.concatenate([*(voters(t.rows, probe.diagonal) for t in measured.texts), np.zeros((len(GROUPS), 1))], 1)
+    sheets = [_sheet(name, prompts, numbers[name], measured, count, probe, device) for name in prompts]
+    share = to_device(np.where(count > 0, 1.0 / np.maximum(count, 1.0), 0.0), device)
+    found: dict[str, list[Tensor]] = {}
+    for layers in _some_layers(measured, sheets):
+        means = _means(measured, layers, share, probe.diagonal)
+        for name, tensor in _numbers(sheets, means, _entropies(measured, layers, device), probe.positions):
+            found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
+    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | _counts(sheets, probe)
+
+
+def _sheet(
+    name: str,
+    prompts: Mapping[str, Sequence[Prompt]],
+    numbers: Sequence[int],
+    measured: Measured,
+    count: NDArray[np.float64],
+    probe: AttentionProbe,
+    device: torch.device,
+) -> Sheet:
+    starts = [measured.starts[number] for number in numbers]
+    pairs = list(zip(prompts[name], starts, strict=True))
+    whole = View.of([start + np.arange(len(prompt)) for prompt, start in pairs], count, device)
+    aligned = View.of([start + prompt.positions for prompt, start in pairs], count, device)
+    rows = np.stack([measured.texts[number].rows.sum(axis=1) for number in numbers], axis=1)[..., None]
+    return Sheet(
+        name, whole, aligned,
+        Tokens.of(prompts[name], prompts["none"], whole.voted, probe.skip_first, device),
+        to_device(np.array(numbers), device),
+        to_device(rows.astype(np.float64), device),
+    )  # fmt: skip
+
+
+def _some_layers(measured: Measured, sheets: Sequence[Sheet]) -> Iterator[slice]:
+    """As many at a time as fit the budget."""
+    layers, heads, *_ = measured.received.shape
+    widest = heads * max(sheet.whole.voted.size for sheet in sheets)
+    step = max(1, ELEMENTS["cuda" if measured.received.is_cuda else "cpu"] // widest)
+    return (slice(start, min(start + step, layers)) for start in range(0, layers, step))
+
+
+def _means(measured: Measured, layers: slice, share: Tensor, diagonal: bool) -> Tensor:
+    """[query, position, head] of some layers, and a last position that is 0."""
+    sums = measured.received[layers].to(share.device).double()
+    if diagonal:
+        rows = to_device(np.concatenate([text.rows for text in measured.texts], axis=1), share.device)
+        sums = sums + measured.diagonal[layers].to(share.device).double()[:, :, None] * rows
+    # Positions before heads, so that a position is picked with all its heads at once.
+    flat = sums.flatten(0, 1).permute(1, 2, 0)
+    means = flat.new_zeros(flat.shape[0], flat.shape[1] + 1, flat.shape[2])
+    torch.mul(flat, share[:, :-1, None], out=means[:, :-1])
+    return means
+
+
+def _entropies(measured: Measured, layers: slice, device: torch.device) -> Tensor:
+    """[query, text, head] of some layers."""
+    return measured.entropy[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
+
+
+def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, positions: int) -> Iterator[tuple[str, Tensor]]:
+    """Everything that is kept of some layers, by name, with heads on the last axis."""
+    plain = sheets[0].aligned.take(means)[:, :, :positions]
+    for sheet in sheets:
+        values = sheet.whole.take(means)
+        entropy = entropies.index_select(1, sheet.texts) / sheet.voters  # NaN for a group without rows
+        heads, peak_at = summarise(values, entropy, sheet.tokens)
+        yield f"{sheet.name}/heads", heads
+        yield f"{sheet.name}/peak_at", peak_at
+        yield from _moments(f"{sheet.name}/whole", values[:, :, :positions], sheet.whole.marks[:, :, :positions])
+        aligned = plain if sheet is sheets[0] else sheet.aligned.take(means)[:, :, :positions]
+        marks = sheet.aligned.marks[:, :, :positions]
+        yield from _moments(f"{sheet.name}/aligned", aligned, marks)
+        if sheet is not sheets[0]:
+            both = marks * sheets[0].aligned.marks[:, :, :positions]
+            yield from _moments(f"{sheet.name}/difference", aligned - plain, both)
+            yield from _ratios(f"{sheet.name}/logratio", aligned, plain)
+
+
+def _moments(name: str, values: Tensor, marks: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Over the problems where anybody votes. How many these are does not depend on the head: see `_counts`."""
+    mean = (values * marks).sum(1) / marks.sum(1).clamp(min=1.0)
+    yield f"{name}/mean", mean
+    yield f"{name}/m2", (values - mean[:, None]).mul_(marks).square_().sum(1)
+
+
+def _ratios(name: str, aligned: Tensor, plain: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Where both are above 0; nobody's vote and a vote of 0 have no logarithm alike."""
+    ratios = torch.log(aligned) - torch.log(plain)
+    marks = torch.isfinite(ratios)
+    ratios.masked_fill_(~marks, 0.0)
+    yield f"{name}/count", marks.sum(1)
+    yield from _moments(name, ratios, marks)
+
+
+def _counts(sheets: Sequence[Sheet], probe: AttentionProbe) -> dict[str, Tensor]:
+    """[query, 1, 1, position]: over how many problems each profile goes."""
+    voted = {}
+    for sheet in sheets:
+        voted[f"{sheet.name}/whole"] = sheet.whole.voted
+        voted[f"{sheet.name}/aligned"] = sheet.aligned.voted
+        if sheet is not sheets[0]:
+            voted[f"{sheet.name}/difference"] = sheet.aligned.voted & sheets[0].aligned.voted
+    counts = {name: some[:, :, : probe.positions].sum(axis=1)[:, None, None] for name, some in voted.items()}
+    return {f"{name}/count": torch.from_numpy(count) for name, count in counts.items()}
+
+
+def _arranged(name: str, tensor: Tensor) -> Tensor:
+    """From [query, ..., layer, head] to the order in which arrays are stored."""
+    if name.endswith("/heads"):
+        return tensor.permute(1, 2, 0, 3, 4).float().contiguous()
+    if name.endswith("/peak_at"):
+        return tensor.transpose(0, 1).int().contiguous()
+    return tensor.permute(0, 2, 3, 1).contiguous()
