@@ -49,7 +49,7 @@ class Tokens:
         cls, prompts: Sequence[Prompt], plain: Sequence[Prompt], voted: NDArray[np.bool_], skip_first: bool, device: Any
     ) -> Tokens:
         """`voted` [query, problem, position] says where there is a value."""
-        from fillerscope.capture.packing import to_device
+        from fillerscope.capture.transfer import to_device
 
         original = np.zeros(voted.shape[1:], dtype=np.bool_)
         filler = np.zeros_like(original)
@@ -99,7 +99,7 @@ def summarise(values: Tensor, entropy: Tensor, tokens: Tokens) -> tuple[Tensor, 
     kurtosis = (fourth / variance.square() - 3.0).masked_fill(alike, float("nan"))
     peak, peak_at = _peak(values, tokens)
     first = values[:, :, 0] + tokens.first[..., None]
-    mass = tokens.mass[:, None] * means[list(MASS_OF), :, 3]
+    mass = tokens.mass[:, None] * torch.stack([means[query, :, 3] for query in MASS_OF])
     rest = (first, peak, variance.sqrt(), kurtosis, entropy, mass)
     return torch.cat([means, torch.stack(rest, dim=2)], dim=2), peak_at
 

@@ -6,7 +6,9 @@ between two of them, so no original token ever changes. Knows nothing of models 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -79,16 +81,17 @@ class PromptMaker:
             raise PromptError("this tokenizer has no chat template; write `template: raw` in the study's prompt")
         return cls(tokenizer, spec, "chat" if template != "raw" and has_template else "raw", seed)
 
-    def make(self, problem: Problem, condition: Condition) -> Prompt:
-        plain = self.plain(problem.question)
-        filler = filler_ids(condition, self.tokenizer, self.seed, problem.id)
+    def make(self, problem: Problem, condition: Condition, plain: Prompt | None = None) -> Prompt:
+        """`plain` is the problem's prompt without filler, where somebody has it already."""
+        plain = plain or self.plain(problem.question)
+        filler = self._filler(condition, problem.id if condition.draw == "problem" else "")
         return plain.insert(filler, self._place(plain, condition, problem.id)) if filler else plain
 
     def plain(self, question: str) -> Prompt:
         """The prompt without filler."""
         if not question.strip():
             raise PromptError("the question has no text; give it one, or leave the problem out")
-        before, after = self._frame()
+        before, after = self._frame
         text = self._render(question)
         if not (text.startswith(before) and text.endswith(after)):
             raise PromptError("the chat template changes with the question; write `template: raw`")
@@ -102,6 +105,12 @@ class PromptMaker:
         spans = tuple(span for span, size in sizes.items() for _ in range(size))
         return Prompt((*opening, *ids, *closing), spans)
 
+    @cached_property
+    def _filler(self) -> Callable[[Condition, str], list[int]]:
+        """The filler of a condition, of a problem where each has its own: made once where it is the same for all."""
+        return lru_cache(maxsize=64)(lambda condition, name: filler_ids(condition, self.tokenizer, self.seed, name))
+
+    @cached_property
     def _frame(self) -> tuple[str, str]:
         """What stands before and after the question, whatever the question."""
         parts = self._render(_MARK).split(_MARK)
@@ -133,7 +142,12 @@ class PromptMaker:
         )
         return text
 
-    def _encode(self, text: str) -> list[int]:
+    @cached_property
+    def _encode(self) -> Callable[[str], list[int]]:
+        """Remembers the last texts: what stands before the question is asked for again and again."""
+        return lru_cache(maxsize=4)(self._encoded)
+
+    def _encoded(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _decode(self, ids: list[int]) -> str:
@@ -190,4 +204,9 @@ def messages(system: str, question: str) -> list[dict[str, str]]:
 
 def token_texts(tokenizer: Any, ids: tuple[int, ...]) -> list[str]:
     """Each token as text, for people to read."""
-    return [str(tokenizer.decode([token], skip_special_tokens=False)) for token in ids]
+    return [_token_text(tokenizer, token) for token in ids]
+
+
+@lru_cache(maxsize=1 << 16)
+def _token_text(tokenizer: Any, token: int) -> str:
+    return str(tokenizer.decode([token], skip_special_tokens=False))

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.measuring import Measured, voters
-from fillerscope.capture.packing import GROUPS, to_device
+from fillerscope.capture.packing import GROUPS
+from fillerscope.capture.transfer import to_device
 from fillerscope.headsummary import Tokens, summarise
 from fillerscope.prompts import Prompt
 from fillerscope.study import AttentionProbe
 
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of one condition that are worked on at once
+SPREAD = 1.5  # of lengths that are worked on together
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are worked on at once
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,24 @@ class View:
 
 
 @dataclass(frozen=True)
+class Band:
+    """Problems whose prompts are about as long as one another, so that little is worked on that nobody asked for."""
+
+    whole: View  # all of their positions
+    tokens: Tokens
+    texts: Tensor  # [problem]: their numbers among the texts that were measured
+    voters: Tensor  # [query, problem, 1]: how many rows vote
+
+
+@dataclass(frozen=True)
 class Sheet:
-    """The prompts of one condition, problem by problem."""
+    """The prompts of one condition, problem by problem: profiles keep their first positions, heads see them all."""
 
     name: str
     whole: View
     aligned: View
-    tokens: Tokens
-    texts: Tensor  # [problem]: their numbers among the texts that were measured
-    voters: Tensor  # [query, problem, 1]: how many rows vote
+    bands: tuple[Band, ...]
+    order: Tensor  # [problem]: its place in the bands, one after another
 
 
 def reduce(
@@ -73,9 +84,9 @@ def reduce(
     found: dict[str, list[Tensor]] = {}
     for layers in _some_layers(measured, sheets):
         means = _means(measured, layers, share, probe.diagonal)
-        for name, tensor in _numbers(sheets, means, _entropies(measured, layers, device), probe.positions):
+        for name, tensor in _numbers(sheets, means, _entropies(measured, layers, device)):
             found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
-    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | _counts(sheets, probe)
+    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | _counts(sheets)
 
 
 def _sheet(
@@ -87,23 +98,37 @@ def _sheet(
     probe: AttentionProbe,
     device: torch.device,
 ) -> Sheet:
-    starts = [measured.starts[number] for number in numbers]
+    starts = np.array([measured.starts[number] for number in numbers])
     pairs = list(zip(prompts[name], starts, strict=True))
-    whole = View.of([start + np.arange(len(prompt)) for prompt, start in pairs], count, device)
-    aligned = View.of([start + prompt.positions for prompt, start in pairs], count, device)
-    rows = np.stack([measured.texts[number].rows.sum(axis=1) for number in numbers], axis=1)[..., None]
-    return Sheet(
-        name, whole, aligned,
-        Tokens.of(prompts[name], prompts["none"], whole.voted, probe.skip_first, device),
-        to_device(np.array(numbers), device),
-        to_device(rows.astype(np.float64), device),
-    )  # fmt: skip
+    whole = [start + np.arange(min(len(prompt), probe.positions)) for prompt, start in pairs]
+    aligned = [start + prompt.positions[: probe.positions] for prompt, start in pairs]
+    groups = _alike([len(prompt) for prompt in prompts[name]])
+    bands = []
+    for some in groups:
+        view = View.of([starts[i] + np.arange(len(prompts[name][i])) for i in some], count, device)
+        mine, plain = ([prompts[one][i] for i in some] for one in (name, "none"))
+        rows = np.stack([measured.texts[numbers[i]].rows.sum(axis=1) for i in some], axis=1)[..., None]
+        tokens = Tokens.of(mine, plain, view.voted, probe.skip_first, device)
+        texts = to_device(np.array([numbers[i] for i in some]), device)
+        bands.append(Band(view, tokens, texts, to_device(rows.astype(np.float64), device)))
+    order = to_device(np.argsort(np.concatenate(groups)), device)
+    return Sheet(name, View.of(whole, count, device), View.of(aligned, count, device), tuple(bands), order)
+
+
+def _alike(lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers of prompts, those together that differ little in length."""
+    groups: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if not groups or lengths[number] > SPREAD * lengths[groups[-1][0]]:
+            groups.append([])
+        groups[-1].append(number)
+    return groups
 
 
 def _some_layers(measured: Measured, sheets: Sequence[Sheet]) -> Iterator[slice]:
     """As many at a time as fit the budget."""
     layers, heads, *_ = measured.received.shape
-    widest = heads * max(sheet.whole.voted.size for sheet in sheets)
+    widest = heads * max(view.voted.size for sheet in sheets for view in (sheet.whole, *(b.whole for b in sheet.bands)))
     step = max(1, ELEMENTS["cuda" if measured.received.is_cuda else "cpu"] // widest)
     return (slice(start, min(start + step, layers)) for start in range(0, layers, step))
 
@@ -126,23 +151,28 @@ def _entropies(measured: Measured, layers: slice, device: torch.device) -> Tenso
     return measured.entropy[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
 
 
-def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, positions: int) -> Iterator[tuple[str, Tensor]]:
+def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Everything that is kept of some layers, by name, with heads on the last axis."""
-    plain = sheets[0].aligned.take(means)[:, :, :positions]
+    plain = sheets[0].aligned.take(means)
     for sheet in sheets:
-        values = sheet.whole.take(means)
-        entropy = entropies.index_select(1, sheet.texts) / sheet.voters  # NaN for a group without rows
-        heads, peak_at = summarise(values, entropy, sheet.tokens)
-        yield f"{sheet.name}/heads", heads
-        yield f"{sheet.name}/peak_at", peak_at
-        yield from _moments(f"{sheet.name}/whole", values[:, :, :positions], sheet.whole.marks[:, :, :positions])
-        aligned = plain if sheet is sheets[0] else sheet.aligned.take(means)[:, :, :positions]
-        marks = sheet.aligned.marks[:, :, :positions]
-        yield from _moments(f"{sheet.name}/aligned", aligned, marks)
-        if sheet is not sheets[0]:
-            both = marks * sheets[0].aligned.marks[:, :, :positions]
-            yield from _moments(f"{sheet.name}/difference", aligned - plain, both)
-            yield from _ratios(f"{sheet.name}/logratio", aligned, plain)
+        yield from _heads(sheet, means, entropies)
+        yield from _moments(f"{sheet.name}/whole", sheet.whole.take(means), sheet.whole.marks)
+        if sheet is sheets[0]:
+            yield from _moments(f"{sheet.name}/aligned", plain, sheet.aligned.marks)
+            continue
+        aligned = sheet.aligned.take(means)
+        yield from _moments(f"{sheet.name}/aligned", aligned, sheet.aligned.marks)
+        yield from _moments(f"{sheet.name}/difference", aligned - plain, sheet.aligned.marks * sheets[0].aligned.marks)
+        yield from _ratios(f"{sheet.name}/logratio", aligned, plain)
+
+
+def _heads(sheet: Sheet, means: Tensor, entropies: Tensor) -> Iterator[tuple[str, Tensor]]:
+    found = []
+    for band in sheet.bands:
+        entropy = entropies.index_select(1, band.texts) / band.voters  # NaN for a group without rows
+        found.append(summarise(band.whole.take(means), entropy, band.tokens))
+    for name, some in zip(("heads", "peak_at"), zip(*found, strict=True), strict=True):
+        yield f"{sheet.name}/{name}", torch.cat(some, dim=1).index_select(1, sheet.order)
 
 
 def _moments(name: str, values: Tensor, marks: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -161,7 +191,7 @@ def _ratios(name: str, aligned: Tensor, plain: Tensor) -> Iterator[tuple[str, Te
     yield from _moments(name, ratios, marks)
 
 
-def _counts(sheets: Sequence[Sheet], probe: AttentionProbe) -> dict[str, Tensor]:
+def _counts(sheets: Sequence[Sheet]) -> dict[str, Tensor]:
     """[query, 1, 1, position]: over how many problems each profile goes."""
     voted = {}
     for sheet in sheets:
@@ -169,7 +199,7 @@ def _counts(sheets: Sequence[Sheet], probe: AttentionProbe) -> dict[str, Tensor]
         voted[f"{sheet.name}/aligned"] = sheet.aligned.voted
         if sheet is not sheets[0]:
             voted[f"{sheet.name}/difference"] = sheet.aligned.voted & sheets[0].aligned.voted
-    counts = {name: some[:, :, : probe.positions].sum(axis=1)[:, None, None] for name, some in voted.items()}
+    counts = {name: some.sum(axis=1)[:, None, None] for name, some in voted.items()}
     return {f"{name}/count": torch.from_numpy(count) for name, count in counts.items()}
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
+from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
 from fillerscope.problem import Problem
@@ -66,6 +67,7 @@ class Launched:
     prepared: list[Prepared]
     todo: list[Prepared]  # those that have prompts
     measured: Measured | None  # the texts of `todo`, all conditions of a problem together
+    finite: Callable[[], NDArray[np.bool_]]  # of each text
 
     def reduced(self, study: Study, maker: PromptMaker) -> Reduced:
         """Wait for the device, and have it add up what the problems gave."""
@@ -73,20 +75,20 @@ class Launched:
         failed += [item for item in self.prepared if item.error]
         records = [_record(item, maker) for item in sorted(good + failed, key=lambda item: item.number)]
         if not good or self.measured is None:
-            return Reduced({}, records)
+            return Reduced(Arriving({}), records)
         place = {item.number: i * len(study.conditions) for i, item in enumerate(self.todo)}
         names = [condition.name for condition in study.conditions]
         prompts = {name: [item.prompts[name] for item in good] for name in names}
         numbers = {name: [place[item.number] + i for item in good] for i, name in enumerate(names)}
         assert study.probes.attention is not None
-        return Reduced.of(reduce(prompts, numbers, self.measured, study.probes.attention), records)
+        return Reduced(Arriving.of(reduce(prompts, numbers, self.measured, study.probes.attention)), records)
 
     def _split(self, study: Study) -> tuple[list[Prepared], list[Prepared]]:
         """Problems that were measured, and those that memory did not hold or whose numbers are not finite."""
         if self.measured is None:
             return [], []
         good, bad = [], []
-        finite = self.measured.finite().reshape(len(self.todo), len(study.conditions))
+        finite = self.finite().reshape(len(self.todo), len(study.conditions))
         for place, (item, sound) in enumerate(zip(self.todo, finite, strict=True)):
             if sound.all():
                 good.append(item)
@@ -102,25 +104,11 @@ class Launched:
 class Reduced:
     """Arrays on their way to the host, and the records that go with them."""
 
-    arrays: dict[str, Tensor]
+    arriving: Arriving
     records: list[dict[str, Any]]
-    arrived: torch.cuda.Event | None = None
-
-    @classmethod
-    def of(cls, arrays: dict[str, Tensor], records: list[dict[str, Any]]) -> Reduced:
-        if not any(tensor.is_cuda for tensor in arrays.values()):
-            return cls(arrays, records)
-        host = {name: torch.empty_like(tensor, device="cpu", pin_memory=True) for name, tensor in arrays.items()}
-        for name, tensor in arrays.items():
-            host[name].copy_(tensor, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrived.record()
-        return cls(host, records, arrived)
 
     def part(self) -> Part:
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        return Part({name: tensor.numpy() for name, tensor in self.arrays.items()}, self.records)
+        return Part(self.arriving.arrays(), self.records)
 
 
 def launch(study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[[int], None]) -> Launched:
@@ -129,7 +117,10 @@ def launch(study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[
     todo = [item for item in prepared if not item.error]
     shared = {c.name: _shared(study, todo, c.name) for c in study.conditions}
     texts = [Text(prompt.ids, prompt.original, shared[name]) for item in todo for name, prompt in item.prompts.items()]
-    return Launched(prepared, todo, gauge.measure(texts, tick) if texts else None)
+    if not texts:
+        return Launched(prepared, todo, None, lambda: np.ones(0, np.bool_))
+    measured = gauge.measure(texts, tick)
+    return Launched(prepared, todo, measured, measured.finite())
 
 
 def _shared(study: Study, items: Sequence[Prepared], condition: str) -> int:
@@ -156,7 +147,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
         plain = maker.plain(problem.question)
     except PromptError as error:
         return Prepared(number, problem, {}, str(error))
-    prompts = {c.name: maker.make(problem, c) if c.kind != "none" else plain for c in study.conditions}
+    prompts = {c.name: maker.make(problem, c, plain) if c.kind != "none" else plain for c in study.conditions}
     longest = max(len(prompt) for prompt in prompts.values())
     if context is not None and longest > context:
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"

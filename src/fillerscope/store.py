@@ -20,7 +20,9 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ from fillerscope.errors import StoreError
 
 Arrays = Mapping[str, NDArray[Any]]
 Columns = dict[str, list[Any]]
+DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
 
 
@@ -63,7 +66,7 @@ class RunStore:
             raise StoreError(f"{path} holds another study's run{differs}; choose another folder with --out")
         if not store._has_study(study):  # new, killed before it was written, or other figures are asked for
             with store.writing(), _disk(path):
-                _write(path / STUDY, _json(study))
+                _write(path / STUDY, [_json(study)])
         return store
 
     @classmethod
@@ -119,10 +122,7 @@ class RunStore:
         return name in self.manifest["files"] and not self._fault(name)
 
     def put(self, name: str, part: Part) -> None:
-        from safetensors.numpy import save
-
-        arrays = {key: np.ascontiguousarray(array) for key, array in part.arrays.items()}
-        self._keep(name, save(arrays, metadata={"records": json.dumps(part.records, sort_keys=True)}))
+        self._keep(name, _safetensors(part))
 
     def put_table(self, name: str, columns: Columns) -> None:
         import pyarrow
@@ -130,14 +130,12 @@ class RunStore:
 
         data = io.BytesIO()
         parquet.write_table(pyarrow.table(columns), data, compression="zstd")
-        self._keep(name, data.getvalue())
+        self._keep(name, [data.getbuffer()])
 
-    def _keep(self, name: str, data: bytes) -> None:
+    def _keep(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-            _write(self.path / name, data)
-            entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            self.manifest["files"][name] = entry
+            self.manifest["files"][name] = _write(self.path / name, pieces)
             self._save_manifest()
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
@@ -187,7 +185,7 @@ class RunStore:
 
     def _save_manifest(self) -> None:
         with _disk(self.path):
-            _write(self.path / MANIFEST, _json(self.manifest))
+            _write(self.path / MANIFEST, [_json(self.manifest)])
 
 
 def shard_name(model: str, index: int) -> str:
@@ -230,12 +228,32 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _write(path: Path, data: bytes) -> None:
-    """All or nothing: a temporary name, synced, renamed, and the folder synced after it."""
+def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
+    """The file in pieces, the arrays as they lie in memory: the library's own `save` copies each of them twice."""
+    order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
+    header: dict[str, Any] = {"__metadata__": {"records": json.dumps(part.records, sort_keys=True)}}
+    stop = 0
+    for key in order:
+        array = part.arrays[key]
+        start, stop = stop, stop + array.nbytes
+        header[key] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (start, stop)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for key in order:
+        yield np.ascontiguousarray(part.arrays[key]).reshape(-1).view(np.uint8).data
+
+
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """All or nothing: a temporary name, synced, renamed, and the folder synced after it. Size and checksum."""
     temporary = _temporary(path)
+    size, digest = 0, hashlib.sha256()
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
+        with temporary.open("wb") as file, ThreadPoolExecutor(1) as beside:
+            for piece in pieces:
+                beside.submit(digest.update, piece)  # in their order, while they are written
+                file.write(piece)
+                size += len(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -248,6 +266,7 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _temporary(path: Path) -> Path:
@@ -264,7 +283,7 @@ def _begin(path: Path, manifest: dict[str, Any]) -> None:
         path.mkdir(parents=True, exist_ok=True)
     with _pen(path), _disk(path):
         if not (path / MANIFEST).exists():
-            _write(path / MANIFEST, _json(manifest))
+            _write(path / MANIFEST, [_json(manifest)])
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def test_texts_keep_their_order(tokens: int) -> None:
     assert_alike(found(measured), [usual[number] for number in order])
     assert sum(ticks) == len(order)
     assert measured.starts == [0, *np.cumsum([len(texts()[number]) for number in order])]
-    assert measured.finite().all()
+    assert measured.finite()().all()
     assert not measured.errors
 
 
@@ -178,7 +178,7 @@ def test_a_text_that_is_not_finite_is_known_by_its_number() -> None:
     some[4] = Text((501, *some[4].ids), np.append(True, some[4].original))
     model.get_input_embeddings().weight.data[501] = torch.nan
     with capturing(model):
-        finite = Gauge(model, 60).measure(some).finite()
+        finite = Gauge(model, 60).measure(some).finite()()
     assert finite.tolist() == [number != 4 for number in range(len(some))]
 
 
@@ -191,7 +191,7 @@ def test_one_number_that_is_not_finite_is_enough(where: str, value: float) -> No
     place = {"received": (2, 1, 0, len(some[0]) + len(some[1]) - 1), "entropy": (2, 1, 3, 2)}  # of the second text
     arrays[where][place[where]] = value
     measured = Measured(arrays["received"], torch.rand(3, 4, shapes["received"][-1]), arrays["entropy"], tuple(some))
-    assert measured.finite().tolist() == [True, False, True, True]
+    assert measured.finite()().tolist() == [True, False, True, True]
 
 
 # Memory that runs out
@@ -246,7 +246,7 @@ def test_a_pass_that_memory_does_not_hold_is_halved(fail: Callable[[], None], li
         measured = gauge.measure(texts(), ticks.append)
         assert_alike(found(measured), usual)
         assert not measured.errors
-        assert measured.finite().all()
+        assert measured.finite()().all()
         assert sum(ticks) == len(texts())
         assert failed
         assert gauge.tokens <= 60  # what is known to be too much is not tried again
@@ -278,7 +278,7 @@ def test_a_text_that_does_not_fit_is_an_error_for_itself_alone(fail: Callable[[]
     too_long = [number for number, text in enumerate(texts()) if text.own > 40]
     assert too_long == [7, 9]
     assert sorted(measured.errors) == too_long
-    assert measured.finite().tolist() == [number not in too_long for number in range(len(texts()))]
+    assert measured.finite()().tolist() == [number not in too_long for number in range(len(texts()))]
     mine = found(measured)
     rest = [number for number in range(len(texts())) if number not in too_long]
     assert_alike([mine[number] for number in rest], [usual[number] for number in rest])

@@ -9,7 +9,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes, to_device
+from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes
+from fillerscope.capture.transfer import to_device
 
 BEGINNINGS = ((), (5, 6, 7), (5, 6, 8, 9), (400,))
 

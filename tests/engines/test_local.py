@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fillerscope.capture.transfer import Arriving
 from fillerscope.engines import local
 from fillerscope.engines.local import Writer, measure_model
 from fillerscope.errors import StoreError
@@ -23,7 +24,7 @@ from studies_helper import save_model, study_of
 
 
 def reduced(shard: int) -> Reduced:
-    return Reduced({"none/heads": torch.full((1, 2), float(shard))}, [{"number": shard, "status": "ok"}])
+    return Reduced(Arriving({"none/heads": torch.full((1, 2), float(shard))}), [{"number": shard, "status": "ok"}])
 
 
 @pytest.fixture

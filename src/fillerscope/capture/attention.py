@@ -18,7 +18,8 @@ from torch import Tensor
 
 from fillerscope.capture import blocks, fused
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
-from fillerscope.capture.packing import Packing, to_device
+from fillerscope.capture.packing import Packing
+from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
 from fillerscope.models.attending import attending, refuse_unknown
 from fillerscope.models.structure import decoder_of, device_of, head_count, layer_count

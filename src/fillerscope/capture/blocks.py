@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fillerscope.capture.masks import MaskRule
-from fillerscope.capture.packing import Band, Packing, to_device
+from fillerscope.capture.packing import Band, Packing
+from fillerscope.capture.transfer import to_device
 
 BLOCK_ELEMENTS = 1 << 21  # scores held at once, over texts, heads, rows and keys
-BLOCK_ROWS = 64
+BLOCK_ROWS = 96
 LOWEST = torch.finfo(torch.float32).min
 LOG2E = math.log2(math.e)  # scores are kept as powers of two: exp2 is a third faster than exp
 
@@ -82,21 +83,26 @@ def attend_texts(
     diagonal = torch.empty(texts, heads, query_count, device=query.device)
     entropy = torch.zeros(texts, heads, rows.shape[1], device=query.device)
     columns = key.float().transpose(-1, -2).contiguous()  # once, where each product would do it again
+    value = value.contiguous()
     step = block or _block_rows(texts * heads * key_count)
+    # The same memory for every block: new pages would cost as much as the arithmetic.
+    scratch = torch.empty(2, texts * heads * min(step, query_count) * key_count, device=query.device)
     for start in range(0, query_count, step):
         piece = slice(start, min(start + step, query_count))
         places = range(piece.start + shift, piece.stop + shift)
         keys = rule.keys_for(places, key_count)
         seen = slice(keys.start, keys.stop)
+        shape = texts, heads, len(places), len(keys)
+        scores, powers = (memory[: math.prod(shape)].view(shape) for memory in scratch)
         # Query heads that share keys are stacked as rows: keys and values are never repeated. Scores are in
         # float32 whatever the model's dtype: half precision would round the large ones beyond use.
         stacked = (query[:, :, piece].float() * (scaling * LOG2E)).reshape(texts, kv_heads, -1, dim)
-        scores = (stacked @ columns[..., seen]).view(texts, heads, len(places), len(keys))
+        torch.matmul(stacked, columns[..., seen], out=scores.view(texts, kv_heads, -1, len(keys)))
         if softcap is not None:
-            scores = scores.div_(softcap * LOG2E).tanh_().mul_(softcap * LOG2E)
+            scores.div_(softcap * LOG2E).tanh_().mul_(softcap * LOG2E)
         _hide(scores, rule, places, keys)
         scores.sub_(scores.amax(-1, keepdim=True))
-        powers = scores.exp2()
+        torch.exp2(scores, out=powers)
         total = powers.sum(-1)  # [text, head, row]
         mixed = powers.to(value.dtype).view(texts, kv_heads, -1, len(keys)) @ value[:, :, seen]
         torch.div(mixed.view(texts, heads, len(places), -1), total[..., None], out=output[:, :, piece])
@@ -106,8 +112,25 @@ def attend_texts(
         own = torch.diagonal(powers, offset=places.start - keys.start, dim1=-2, dim2=-1)
         torch.div(own, total, out=diagonal[:, :, piece])
         own.zero_()  # a token's attention to itself is kept apart, exactly, not subtracted later
-        received[..., seen] += (part / total[:, :, None]) @ powers
+        for groups in _alike(part):
+            received[:, :, groups, seen] += (part[:, :, groups[:1]] / total[:, :, None]) @ powers
     return Attended(output, received, diagonal, entropy)
+
+
+def _alike(part: Tensor) -> list[list[int]]:
+    """Numbers of groups whose rows weigh the same in this block [text, 1, group, row]: they are added up together.
+    Those without rows are left out. On a GPU all stand alone, because asking would make it wait."""
+    numbers = range(part.shape[2])
+    if part.is_cuda:
+        return [[number] for number in numbers]
+    found: list[list[int]] = []
+    for number in numbers:
+        twins = next((some for some in found if torch.equal(part[:, :, some[0]], part[:, :, number])), None)
+        if twins is not None:
+            twins.append(number)
+        elif part[:, :, number].any():
+            found.append([number])
+    return found
 
 
 def _with_beginning(

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from fillerscope.capture.masks import MaskRule
-from fillerscope.capture.packing import Packing, to_device
+from fillerscope.capture.packing import Packing
+from fillerscope.capture.transfer import to_device
 
 if TYPE_CHECKING:
     from fillerscope.capture.kernels import Ragged, Rows

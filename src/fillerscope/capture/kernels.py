@@ -20,7 +20,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.packing import to_device
+from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
 
 LOG2_E = tl.constexpr(1.4426950408889634)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.attention import Recorder, observe
-from fillerscope.capture.packing import GROUPS, Packing, Text, passes, to_device
+from fillerscope.capture.packing import GROUPS, Packing, Text, passes
+from fillerscope.capture.transfer import Arriving, to_device
 from fillerscope.models.structure import device_of, head_count, layer_count
 
 REMEMBERED = 32  # beginnings whose keys and values are kept
@@ -77,11 +78,16 @@ class Measured:
         received, diagonal, entropy = (array.cpu().numpy() for array in arrays)
         return TextAttention(received, diagonal, entropy, self.texts[number].rows)
 
-    def finite(self) -> NDArray[np.bool_]:
-        """[text]: whether all of its numbers are numbers."""
-        sums = self.received.sum(dim=(0, 1, 2)), self.entropy.sum(dim=(0, 2, 3))
-        by_position, by_text = (torch.isfinite(total).cpu().numpy() for total in sums)
-        return np.asarray(np.logical_and.reduceat(by_position, self.starts[:-1]) & by_text)
+    def finite(self) -> Callable[[], NDArray[np.bool_]]:
+        """[text]: whether all of its numbers are numbers. Asked at once, and told when it is known."""
+        totals = {"positions": self.received.sum(dim=(0, 1, 2)), "texts": self.entropy.sum(dim=(0, 2, 3))}
+        arriving = Arriving.of({name: torch.isfinite(total) for name, total in totals.items()})
+
+        def found() -> NDArray[np.bool_]:
+            arrays = arriving.arrays()
+            return np.asarray(np.logical_and.reduceat(arrays["positions"], self.starts[:-1]) & arrays["texts"])
+
+        return found
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,8 @@ def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
     packing, device = recorder.packing, recorder.received.device
     received, diagonal, entropy = recorder.received, recorder.diagonal, recorder.entropy().to(device)
     if packing.groups != tuple(range(len(GROUPS))):
-        received, entropy = received[:, :, list(packing.groups)], entropy[..., list(packing.groups)]
+        groups = to_device(np.array(packing.groups), device)
+        received, entropy = received.index_select(2, groups), entropy.index_select(3, groups)
     received = _select(received, packing.kept_keys())
     order = np.argsort([number for band in packing.bands for number in band.texts])
     entropy = entropy.index_select(1, to_device(order, device))

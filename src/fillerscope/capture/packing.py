@@ -205,11 +205,3 @@ def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
         total += texts[number].own
     if batch:
         yield batch
-
-
-def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A copy that the device need not wait for."""
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    if device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

@@ -21,7 +21,7 @@ from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer,
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length
 from fillerscope.prompts import PromptMaker
-from fillerscope.runner import Reduced, Shard, launch, prepare_shard
+from fillerscope.runner import Launched, Reduced, Shard, launch, prepare_shard
 from fillerscope.store import Part, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
 
@@ -156,16 +156,24 @@ def measure_shards(
     study: Study, gauge: Gauge, maker: PromptMaker, missing: Sequence[tuple[Shard, str]], writer: Writer,
     tick: Callable[[int], None],
 ) -> None:  # fmt: skip
-    """Shards measured one after another and written under their names. While a device measures a shard the next one
-    is prepared, and the one before is written."""
+    """Shards measured one after another and written under their names. While a device measures a shard the one before
+    is added up and written, and the next one prepared."""
     context = context_length(gauge.model)
-    with capturing(gauge.model), writer:
-        prepared = (prepare_shard(study, shard, maker, context) for shard, _ in missing)
-        following = next(prepared)
-        for _, name in missing:
-            launched = launch(study, following, gauge, tick)
-            following = next(prepared, [])
+    before: list[tuple[str, Launched]] = []
+
+    def keep() -> None:
+        while before:
+            name, launched = before.pop()
             writer.put(name, launched.reduced(study, maker))
+
+    with capturing(gauge.model), writer:
+        try:
+            for shard, name in missing:
+                launched = launch(study, prepare_shard(study, shard, maker, context), gauge, tick)
+                keep()
+                before.append((name, launched))
+        finally:
+            keep()
 
 
 class Writer:
