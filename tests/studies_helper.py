@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fillerscope.engines.merging import Merger
-from fillerscope.store import Part, RunStore
+from fillerscope.store import Part
 from fillerscope.study import Study
 from tiny import tiny_model, tiny_tokenizer
 
@@ -53,9 +54,7 @@ def settings(model: Path | str, **changes: Any) -> dict[str, Any]:
 
 
 def merge(parts: Iterable[Part]) -> Part:
-    """Shards put together, one held at a time."""
-    merger = Merger([], RunStore.get)  # type: ignore[arg-type]  # there is nothing to fetch
-    for part in parts:
-        merger.add(part)
-        del part
-    return merger.merged()
+    """Shards put together, all arrays in memory."""
+    shards = {str(number): part for number, part in enumerate(parts)}
+    merged = Merger(list(shards), lambda name, _: shards[name]).merged()
+    return Part({key: np.asarray(array) for key, array in merged.arrays.items()}, merged.records)

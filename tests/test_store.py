@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fillerscope.errors import StoreError
-from fillerscope.store import Part, RunStore, merged_name, shard_name, slug
+from fillerscope.store import Part, RunStore, Stacked, merged_name, shard_name, slug
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -516,3 +516,19 @@ def test_an_edited_manifest_is_called_damaged(store: RunStore, change: dict[str,
     (store.path / "manifest.json").write_text(json.dumps(store.manifest | change))
     with refused("manifest.json is damaged; remove .* and run again"):
         RunStore.open(store.path)
+
+
+def test_arrays_that_are_fetched_piece_by_piece_are_written_as_one(tmp_path: Path) -> None:
+    pieces = [np.arange(6, dtype=np.int32).reshape(3, 2), np.arange(4, dtype=np.int32).reshape(2, 2)]
+    whole = np.concatenate(pieces)
+    stacked = Stacked(whole.shape, whole.dtype, lambda: iter(pieces))
+    one, other = (RunStore.create(tmp_path / name, {"a": 1}, {}) for name in ("one", "other"))
+    with one.writing(), other.writing():
+        one.put("x.safetensors", Part({"b": np.zeros((0, 3)), "a": stacked}, [{"number": 1}]))
+        other.put("x.safetensors", Part({"b": np.zeros((0, 3)), "a": whole}, [{"number": 1}]))
+    assert (one.path / "x.safetensors").read_bytes() == (other.path / "x.safetensors").read_bytes()
+    again = RunStore.open(one.path).get("x.safetensors")
+    np.testing.assert_array_equal(again.arrays["a"], whole)
+    assert again.arrays["a"].dtype == np.int32
+    assert again.arrays["b"].shape == (0, 3)
+    assert again.records == [{"number": 1}]

@@ -18,10 +18,11 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,17 +34,36 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import StoreError
 
-Arrays = Mapping[str, NDArray[Any]]
 Columns = dict[str, list[Any]]
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
 
 
 @dataclass(frozen=True)
+class Stacked:
+    """Arrays one behind another on the first axis, fetched one at a time: together they need not fit in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Callable[[], Iterator[NDArray[Any]]]
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.concatenate(list(self.pieces())).astype(dtype or self.dtype, copy=bool(copy))
+
+
+@dataclass(frozen=True)
 class Part:
     """One stored file: named arrays and the records that go with them."""
 
-    arrays: Arrays
+    arrays: Mapping[str, Any]  # numpy arrays, or what is written like one
     records: list[dict[str, Any]]
 
 
@@ -136,6 +156,7 @@ class RunStore:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             self.manifest["files"][name] = _write(self.path / name, pieces)
+            self._trusted.add(name)  # its checksum is that of what was just written
             self._save_manifest()
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
@@ -241,7 +262,9 @@ def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
     text += b" " * (-len(text) % 8)
     yield struct.pack("<Q", len(text)) + text
     for key in order:
-        yield np.ascontiguousarray(part.arrays[key]).reshape(-1).view(np.uint8).data
+        array = part.arrays[key]
+        for piece in array.pieces() if isinstance(array, Stacked) else [array]:
+            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def test_block_size_does_not_matter(rows, monkeypatch):
 
 def test_rows_at_a_time_suit_the_shape(monkeypatch):
     monkeypatch.undo()
-    assert [blocks._block_rows(elements) for elements in (1, 1 << 15, 1 << 16, 1 << 20)] == [64, 64, 32, 16]
+    assert [blocks._block_rows(elements) for elements in (1, 1 << 14, 1 << 16, 1 << 20)] == [96, 96, 32, 16]
 
 
 def test_model_has_its_own_attention_again_afterwards():

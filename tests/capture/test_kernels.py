@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -12,11 +11,7 @@ import torch
 from fillerscope.errors import CaptureError
 
 CUDA = torch.cuda.is_available()
-if not CUDA:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are defined
-pytest.importorskip("triton", reason="triton is not installed: it comes with torch for CUDA only")
-
-from fillerscope.capture import kernels  # noqa: E402 - after the interpreter is chosen
+kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)
 
 DEVICE = "cuda" if CUDA else "cpu"
 DTYPES = (torch.bfloat16, torch.float16) if CUDA else (torch.float32, torch.float16)  # the interpreter has no bfloat16

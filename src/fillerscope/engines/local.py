@@ -148,6 +148,8 @@ class _Work:
         return facts
 
     def _note(self, **facts: Any) -> None:
+        if self._facts() == self._facts() | facts:
+            return
         models = self.store.manifest.get("models", {})
         self.store.note("models", models | {self.spec.name: self._facts() | facts})
 
