@@ -58,7 +58,7 @@ def test_larger_models_need_more_for_a_token() -> None:
 
 @pytest.mark.parametrize(
     ("free", "tokens"),
-    [(None, MOST["cpu"]), (0, FEWEST), (1 << 50, MOST["cpu"]), (1000, 1000), (FEWEST - 1, FEWEST), (4097, 4096)],
+    [(None, MOST["cpu"]), (0, FEWEST), (1 << 50, MOST["cpu"]), (100, 100), (FEWEST - 1, FEWEST), (257, 256)],
 )
 def test_as_many_as_memory_holds_within_limits(free: int | None, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`free` in tokens; a share of memory is left alone."""

@@ -9,8 +9,8 @@ import torch
 
 from fillerscope.models.structure import device_of, head_count, layer_count, text_config
 
-MOST = {"cpu": 4096, "mps": 4096, "cuda": 16384}  # beyond these no model was seen to become faster
-FEWEST = 256
+MOST = {"cpu": 256, "mps": 4096, "cuda": 16384}  # beyond these nothing becomes faster; less shows progress sooner
+FEWEST = 64
 SHARE = 0.5  # of the memory that is free; the rest is for what the estimate leaves out
 
 

@@ -194,10 +194,11 @@ def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
 
 
 def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
-    """Numbers of texts for one pass after another, each within a budget of tokens, or a single text above it."""
+    """Numbers of texts for one pass after another, each within a budget of tokens, or a single text above it.
+    Those behind beginnings of one length come together, so that no pass waits for many of these to be run."""
     batch: list[int] = []
     total = 0
-    for number in sorted(range(len(texts)), key=lambda i: (texts[i].own, i)):
+    for number in sorted(range(len(texts)), key=lambda i: (texts[i].shared, texts[i].own, i)):
         if batch and total + texts[number].own > tokens:
             yield batch
             batch, total = [], 0
