@@ -148,20 +148,6 @@ def _poison(monkeypatch):
     monkeypatch.setattr(torch, "empty", poisoned)
 
 
-@pytest.fixture(autouse=True)
-def _loops_with_recent_numpy(monkeypatch):
-    """Triton 3.6's interpreter turns arrays of one number into loop bounds in a way that numpy 2.4 refuses."""
-    from triton.runtime import interpreter
-
-    patch = interpreter._patch_lang_tensor
-
-    def mended(tensor, scope):
-        patch(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-    monkeypatch.setattr(interpreter, "_patch_lang_tensor", mended)
-
-
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("window", [None, 1, 5, 40])
 def test_windows_and_caps(window, softcap):

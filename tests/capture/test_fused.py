@@ -1,0 +1,122 @@
+"""The road that CUDA takes, walked without a GPU: the same kernels in Triton's interpreter, with our own forward in the
+place of the fused one, against the blocks. On a machine with a GPU, the real road as well."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from fillerscope.capture import blocks, fused
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
+from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.packing import Packing, Text
+from tiny import tiny_model
+
+kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)
+CUDA = torch.cuda.is_available()
+
+
+def texts():
+    """Two beginnings and none, of unequal lengths, some of them alike; filler in beginnings and behind them."""
+    random = np.random.default_rng(0)
+    heads = [tuple(random.integers(3, 500, size=n).tolist()) for n in (11, 5)]
+    made = []
+    for number, (own, which) in enumerate([(7, 0), (7, 0), (1, 1), (12, None), (9, 1), (7, None)]):
+        head = () if which is None else heads[which]
+        ids = (*head, *random.integers(3, 500, size=own).tolist())
+        original = np.ones(len(ids), bool)
+        original[2:4] = number % 2 == 0 or which is not None
+        if which == 0:
+            original[3:8] = False
+        made.append(Text(ids, original, len(head)))
+    return made
+
+
+@pytest.mark.skipif(CUDA, reason="the real road is tried instead")
+@pytest.mark.parametrize("family", ["llama", "gemma2", "mistral"])  # grouped heads; soft-capping; a window of 8
+def test_the_kernels_give_what_the_blocks_give(family, monkeypatch):
+    model = tiny_model(family)
+    with capturing(model):
+        expected = Gauge(model, 10**6).measure(texts())
+    served = []
+
+    def serve(query, rule, packing):
+        served.append(fused._obstacle(SimpleNamespace(dtype=torch.bfloat16, shape=query.shape), rule, packing))
+        return True
+
+    monkeypatch.setattr(fused, "can_serve", serve)
+    monkeypatch.setattr(fused, "_flash", kernels.forward)
+    monkeypatch.setattr(fused, "_prefers_cudnn", lambda *_: False)
+    monkeypatch.setattr(kernels, "_tiles", lambda *_: (16, 16, 4, 2, 255))
+    with capturing(model):
+        found = Gauge(model, 10**6).measure(texts())
+    assert set(served) == {""}
+    for name in ("received", "diagonal", "entropy"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral"])
+@pytest.mark.parametrize("on_device", [0, 1 << 28])
+def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
+    from fillerscope.capture import attention
+
+    monkeypatch.setattr(attention, "ON_DEVICE", on_device)
+    model = tiny_model(family).to("cuda", torch.bfloat16)
+    with capturing(model):
+        found = Gauge(model, 10**6).measure(texts())
+        monkeypatch.setattr(fused, "can_serve", lambda *_: False)
+        expected = Gauge(model, 10**6).measure(texts())
+    for name in ("received", "diagonal", "entropy"):
+        torch.testing.assert_close(
+            getattr(found, name)[0].cpu(), getattr(expected, name)[0].cpu(), rtol=1e-3, atol=1e-3
+        )
+
+
+def tensor(device="cuda", dtype=torch.bfloat16, dim=64):
+    return SimpleNamespace(device=torch.device(device), dtype=dtype, shape=(4, 30, dim))
+
+
+PACKING = Packing.of([Text((1, 2, 3), np.ones(3, bool))])
+ODD = MaskRule(lambda batch, head, row, key: (key <= row) & (key != 1), causal=True, reach=None)  # noqa: ARG005
+
+
+@pytest.mark.parametrize(
+    ("query", "rule", "said"),
+    [
+        (tensor(dtype=torch.float32), PLAIN_CAUSAL, "float32 is not for tensor cores"),
+        (tensor(dim=512), PLAIN_CAUSAL, "heads of size 512 are larger than 256"),
+        (tensor(), ODD, "neither causal nor a sliding window"),
+    ],
+)
+def test_what_the_kernels_cannot_serve_goes_to_the_blocks_and_is_said_once(query, rule, said, caplog):
+    fused._say.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert [fused.can_serve(query, rule, PACKING) for _ in range(3)] == [False] * 3
+    assert len(caplog.records) == 1
+    assert said in caplog.text
+
+
+def test_without_a_gpu_nothing_is_said(caplog):
+    assert not fused.can_serve(tensor("cpu"), PLAIN_CAUSAL, PACKING)
+    assert not caplog.records
+    assert fused.can_serve(tensor(), PLAIN_CAUSAL, PACKING)
+
+
+def test_without_triton_too(monkeypatch, caplog):
+    fused._say.cache_clear()
+    monkeypatch.setattr(fused, "find_spec", lambda _: None)
+    assert not fused.can_serve(tensor(), PLAIN_CAUSAL, PACKING)
+    assert "triton is not installed" in caplog.text
+
+
+def test_both_have_one_signature():
+    import inspect
+
+    names = [list(inspect.signature(engine.attend).parameters) for engine in (blocks, fused)]
+    assert names[0] == names[1]
