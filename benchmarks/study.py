@@ -3,6 +3,7 @@
     python benchmarks/study.py --problems math500.jsonl [--limit 500] [--slices 5] [--out FILE.json]
     python benchmarks/study.py --shape Qwen2.5-7B --tokenizer FOLDER --device cuda --problems math500.jsonl
     python benchmarks/study.py --growth 50 2500      # seconds and memory by the number of problems
+    python benchmarks/study.py --stages ...          # where the time of one study goes
 
 Ours is everything between a loaded model and a finished run folder: prompts made, passes, moments and head
 summaries, shards written and merged. The plain forwards get their prompts ready-made, sorted by length over the
@@ -14,8 +15,9 @@ from __future__ import annotations
 import argparse
 import resource
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from timing import say, write
 
 from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.measuring import Gauge
+from fillerscope.engines import local
 from fillerscope.engines.local import Writer, measure_shards
 from fillerscope.engines.merging import Merger
 from fillerscope.models.attending import attending
@@ -34,12 +37,13 @@ from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problem import Problem
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
-from fillerscope.runner import Shard, prepare_shard, shards_of
+from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store import RunStore, merged_name, shard_name
 from fillerscope.study import Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
+STAGES = ((local, "prepare_shard"), (local, "launch"), (Launched, "reduced"), (Merger, "take"), (RunStore, "put"))
 
 
 def main() -> None:
@@ -49,7 +53,7 @@ def main() -> None:
     maker = PromptMaker.of(tokenizer, study.prompt, study.prompt.template, study.seed)
     problems = load_problems(study.problems)
     ours(study, model, maker, problems[: 2 * study.batch.shard])  # a warm-up
-    measure = growth if asked.growth else race
+    measure = growth if asked.growth else stages if asked.stages else race
     found = measure(study, model, maker, problems, asked)
     print(found)
     if asked.out:
@@ -94,6 +98,27 @@ def growth(study: Study, model: Any, maker: PromptMaker, problems: list[Problem]
         found.append({"prompts": prompts, "seconds": seconds, "milliseconds a prompt": 1e3 * seconds / prompts} | peak)
         say(str(found[-1]))
     return found
+
+
+def stages(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], asked: Any) -> list[dict[str, Any]]:  # noqa: ARG001
+    """Seconds in each stage, which overlap: a device works while the host prepares, and files have their own thread."""
+    spent: dict[str, float] = {}
+    for owner, name in STAGES:
+        setattr(owner, name, _timed(getattr(owner, name), name, spent))
+    whole = ours(study, model, maker, problems)
+    return [{"whole": whole} | spent]
+
+
+def _timed(stage: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
+    def timed(*given: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return stage(*given, **named)
+        finally:
+            where = f"{name}, {'main' if threading.current_thread() is threading.main_thread() else 'writing'} thread"
+            spent[where] = spent.get(where, 0.0) + time.perf_counter() - start
+
+    return timed
 
 
 def ours(study: Study, model: Any, maker: PromptMaker, problems: Sequence[Problem]) -> float:
@@ -188,6 +213,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--budget", type=int, help="padded tokens of a plain batch; else the fastest of some is taken")
     parser.add_argument("--growth", type=int, nargs="+", help="numbers of problems to compare instead")
+    parser.add_argument("--stages", action="store_true", help="where the time of one study goes, instead")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
