@@ -99,7 +99,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg(),
-        "system": platform.platform(),
+        "system": platform.system(),
         "python": platform.python_version(),
         "fillerscope": __version__,
         "versions": {name: version for name in PACKAGES if (version := version_of(name))},
