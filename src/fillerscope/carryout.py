@@ -31,6 +31,7 @@ MEASURING = (
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
     "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
     "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
+    "engines/merging.py",
 )  # fmt: skip
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
