@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from fillerscope.conditions import PRESETS, Condition
 from fillerscope.errors import PromptError
 from fillerscope.fillers import filler_ids
 from fillerscope.models.catalogue import CATALOGUE
@@ -20,7 +21,7 @@ from fillerscope.models.convert import converted_folder, read_record
 from fillerscope.models.resolve import resolve
 from fillerscope.problem import Problem
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
-from fillerscope.study import DEFAULT_SYSTEM, PRESETS, Condition, PromptSpec
+from fillerscope.study import DEFAULT_SYSTEM, PromptSpec
 from tiny import tiny_tokenizer
 
 POSITIONS = ("start", "before_question", "end", "random")
@@ -458,6 +459,48 @@ def test_a_prompt_checks_itself() -> None:
 def test_the_condition_without_filler_gives_the_plain_prompt() -> None:
     made_by = maker()
     assert made_by.make(Problem("p", "user", ""), PRESETS["none"]) == made_by.plain("user")
+
+
+def made(**given: Any) -> Prompt:
+    problem = Problem("p", "What is 2 + 2?", "")
+    return maker().make(problem, Condition.model_validate({"name": "filler"} | given))
+
+
+def test_a_shift_leaves_positions_empty_and_changes_no_token() -> None:
+    plain, shifted = maker().plain("What is 2 + 2?"), made(intervention={"kind": "shift", "by": 9})
+    assert (shifted.ids, shifted.spans, shifted.gap) == (plain.ids, plain.spans, 9)
+    assert (shifted.filler, shifted.filler_start, len(shifted)) == ((0, 0), None, len(plain))
+    assert plain.gap == 0
+    assert shifted != plain
+    assert (plain.room, shifted.room) == (len(plain), len(plain) + 9)
+
+
+@pytest.mark.parametrize("change", [None, {"kind": "arm"}, {"kind": "knockout"}])
+def test_what_is_done_inside_the_model_changes_no_prompt(change: Any) -> None:
+    filler = {"kind": "repeat", "text": " /", "count": 6}
+    assert made(**filler, intervention=change) == made(**filler)
+    assert made(**filler).room == len(made(**filler)) == len(maker().plain("What is 2 + 2?")) + 6
+    assert made(intervention={"kind": "arm"}) == maker().plain("What is 2 + 2?")
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_prompt_knows_where_its_filler_starts_and_stops(position: str) -> None:
+    prompt = maker().make(Problem("p", "What is 2 + 2?", ""), condition(position))
+    start, stop = prompt.filler
+    assert stop - start == 5
+    assert [place for place, span in enumerate(prompt.spans) if span == FILLER] == list(range(start, stop))
+
+
+@pytest.mark.parametrize("position", [*POSITIONS, "nowhere", "shifted"])
+def test_the_same_tokens_are_reached_under_every_condition(position: str) -> None:
+    """Those of the question and of what follows it, wherever the filler is."""
+    plain = maker().plain("What is 2 + 2?")
+    placed = {"nowhere": PRESETS["none"], "shifted": PRESETS["positions"]}.get(position)
+    prompt = maker().make(Problem("p", "What is 2 + 2?", ""), placed or condition(position))
+    kept = [token for token, reached in zip(prompt.ids, prompt.reached, strict=True) if reached]
+    assert tuple(kept) == plain.ids[plain.question_start :]
+    assert prompt.reached.dtype == bool
+    assert not (prompt.reached & ~prompt.original).any()
 
 
 class Lying:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fillerscope.conditions import PRESETS, Condition
 from fillerscope.published import ACCURACY, POSITION, SOURCE, accuracy, accuracy_at, benchmark
-from fillerscope.study import PRESETS, Condition
 
 NONE, MLESS, MFUL = PRESETS["none"], PRESETS["mless"], PRESETS["mful"]
 MATH, AIME = "hub:HuggingFaceH4/MATH-500", "hub:HuggingFaceH4/aime_2024"
@@ -90,6 +90,11 @@ def test_another_filler_is_not_the_published_one(change: dict[str, object]) -> N
     other = Condition.model_validate(MLESS.model_dump() | change)
     assert accuracy("Qwen2.5-Math-7B", MATH, other) is None
     assert accuracy("Qwen2.5-Math-7B", MATH, Condition.model_validate(MLESS.model_dump() | {"text": "/ "})) == 0.746
+
+
+def test_filler_that_is_hidden_is_not_the_published_one() -> None:
+    assert accuracy("Qwen2.5-Math-7B", "hub:x/MATH-500", PRESETS["knockout"]) is None
+    assert accuracy_at("Qwen2.5-Math-7B", "hub:x/MATH-500", PRESETS["knockout"]) is None
 
 
 def test_the_published_places() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,16 @@ import pytest
 from pydantic import ValidationError
 
 from fillerscope.asking import Decoding, GenerationSpec
+from fillerscope.conditions import PRESETS, USUAL
 from fillerscope.errors import StudyError
 from fillerscope.study import (
-    PRESETS,
-    Condition,
+    ActivationProbe,
     FigureSpec,
     ModelSpec,
     Study,
     digest_of,
 )
+from fillerscope.tokenclasses import CLASSES
 
 START = """\
 # a study
@@ -28,6 +30,7 @@ models:
   - smollm2-135m
 """
 SWEEP = 'conditions:\n  - none\n  - name: m\n    kind: repeat\n    text: " /"\n    count: [0, 5, 9]\n'
+INSIDE = "conditions:\n  - none\n  - name: x\n    intervention:\n"  # to line 8
 SHIPPED = sorted(Path(str(files("fillerscope"))).joinpath("studies").glob("*.yaml"))
 
 
@@ -93,11 +96,12 @@ MISTAKES = {
     "the same model twice": ("  - smollm2-135m\n", "3: models: model 'smollm2-135m' is given 2 times"),
     "missing key, in a list": (
         "conditions:\n  - none\n  - name: x\n    text: a\n",
-        "7: conditions.1: 'kind' is required and missing",
+        "7: conditions.1: a condition needs a `kind` (repeat, text, sentence, characters) or an `intervention`",
     ),
     "a ready-made condition that does not exist": (
         "conditions:\n  - none\n  - mless\n  - mles\n",
-        "8: conditions.2: 'mles' is not a ready-made condition; there are none, mless, mful, random",
+        "8: conditions.2: 'mles' is not a ready-made condition; there are none, mless, mful, random, "
+        "arm, scatter, gaussian, knockout, positions",
     ),
     "a condition without text": (
         "conditions:\n  - none\n  -\n    name: x\n    kind: repeat\n    count: 3\n",
@@ -123,10 +127,14 @@ MISTAKES = {
     "no conditions": ("seed: 1\nconditions: []\n", "6: conditions: conditions must begin with `none`"),
     "none by another name": (
         "conditions:\n  - {name: nothing, kind: none}\n",
-        "5: conditions: conditions must begin with `none`",
+        "6: conditions.0: a condition needs a `kind` (repeat, text, sentence, characters) or an `intervention`",
     ),
     "a second condition without filler": (
         "conditions: [none, {name: again, kind: none}]\n",
+        "5: conditions.1: a condition needs a `kind` (repeat, text, sentence, characters) or an `intervention`",
+    ),
+    "none that is not nothing": (
+        "conditions:\n  - {name: none, intervention: {kind: arm}}\n",
         "5: conditions: conditions must begin with `none`, the baseline of every pair, once",
     ),
     "the same condition twice": (
@@ -188,6 +196,132 @@ MISTAKES = {
         f"{SWEEP}  - {{name: m-5, kind: sentence, count: 2}}\n",
         "5: conditions: condition 'm-5' is given 2 times; names must differ",
     ),
+    "unknown key, in an intervention": (f"{INSIDE}      kind: arm\n      cc: 3\n", "10: {0}.cc: unknown key 'cc'"),
+    "a key of another kind of intervention": (
+        f"{INSIDE}      by: 3\n      kind: knockout\n",
+        "9: {0}.by: unknown key 'by'; check the spelling, or remove it",
+    ),
+    "unknown key, in a flow intervention": (
+        "conditions:\n  - none\n  - name: x\n    intervention: {kind: arm,\n      cc: 3}\n",
+        "9: {0}.cc: unknown key 'cc'",
+    ),
+    "wrong type, in an intervention": (
+        f"{INSIDE}      kind: scatter\n      p1: 90\n      c: much\n",
+        "11: {0}.c: Input should be a valid number",
+    ),
+    "an intervention without a kind": (f"{INSIDE}      c: 0.1\n", "8: {0}: 'kind' is required and missing"),
+    "an intervention of an unknown kind": (
+        f"{INSIDE}      kind: amr\n",
+        "8: {0}: there is no kind 'amr'; there are 'arm', 'scatter', 'gaussian', 'knockout', 'shift'",
+    ),
+    "an intervention of two kinds": (f"{INSIDE}      kind: [arm, scatter]\n", "8: {0}: there is no kind "),
+    "a word where an intervention goes": (
+        "conditions:\n  - none\n  - name: x\n    intervention: arm\n",
+        "8: {0}: a mapping of keys to values is expected here, not 'arm'",
+    ),
+    "nothing where an intervention goes": (
+        "conditions:\n  - none\n  - name: x\n    intervention:\n",
+        "7: conditions.1: a condition needs a `kind` (repeat, text, sentence, characters) or an `intervention`",
+    ),
+    "an intervention's key given twice": (f"{INSIDE}      kind: arm\n      kind: arm\n", "10: key 'kind' is given"),
+    "an intervention's key that is a number": (f"{INSIDE}      kind: arm\n      3: 4\n", "10: {0}.3: Keys should be"),
+    "a layer that cannot be": (
+        f"{INSIDE}      kind: arm\n      layers:\n        - 1\n        - 0\n",
+        "12: {0}.layers.1: Input should be greater than or equal to 1",
+    ),
+    "a preset that does not exist": (
+        f"{INSIDE}      kind: arm\n      preset: GPT-5\n",
+        "8: {0}: there are no published settings for 'GPT-5'; there are for Qwen2.5-Math-1.5B, ",
+    ),
+    "several presets": (
+        f"{INSIDE}      kind: arm\n      preset: [a, b]\n",
+        "8: {0}: there are no published settings for",
+    ),
+    "limits the wrong way round": (
+        f"{INSIDE}      kind: arm\n      p_min: 0.5\n",
+        "8: {0}: p_min is 0.5 and p_max 0.25: p_min must not be the larger",
+    ),
+    "a knock-out of nothing": (f"{INSIDE}      kind: knockout\n", "7: conditions.1: a knock-out needs filler to hide"),
+    "a shift with filler": (
+        f"{INSIDE}      kind: shift\n    kind: sentence\n    count: 3\n",
+        "7: conditions.1: a shift stands for filler that is not there: leave `kind` out",
+    ),
+    "a sweep inside an intervention, with a mistake in a list": (
+        f"{INSIDE}      kind: arm\n      p1: [90, 95]\n      c: [0.1, -1]\n",
+        "11: {0}.c: Input should be greater than or equal to 0",
+    ),
+    "a sweep inside an intervention, with a mistake beside the list": (
+        f"{INSIDE}      kind: arm\n      c: [0.1, 0.2]\n      mode: set\n",
+        "11: {0}.mode: Input should be 'add' or 'replace'",
+    ),
+    "a sweep of a key of another kind": (
+        f"{INSIDE}      kind: shift\n      c: [0.1, 0.2]\n",
+        "10: {0}.c: unknown key 'c'",
+    ),
+    "a sweep of layers, with a mistake in one": (
+        f"{INSIDE}      kind: arm\n      layers:\n        - [1]\n        - [2]\n        - [3, 0]\n",
+        "10: {0}.layers: Input should be greater than or equal to 1",
+    ),
+    "a sweep inside an intervention over nothing": (
+        f"{INSIDE}      kind: arm\n      c: []\n",
+        "10: {0}.c: Input should be",
+    ),
+    "a sweep inside an intervention, before the mistake": (
+        f"{INSIDE}      kind: arm\n      c: [0.1, 0.2, 0.3]\n"
+        "  - name: b\n    intervention:\n      kind: shift\n      bye: 3\n",
+        "14: conditions.2.intervention.bye: unknown key 'bye'",
+    ),
+    "a server and an intervention": (
+        "  - name: b\n    endpoint: {url: 'http://a/v1'}\ngeneration: {}\nconditions: [none, mless, arm]\n",
+        "2: condition 'arm' changes the model itself, and 'b' answers from a server; leave its endpoint out",
+    ),
+    "a server and a look at answers": (
+        "  - name: b\n    endpoint: {url: 'http://a/v1'}\ngeneration: {}\nprobes: {answering: on}\n",
+        "2: probes.answering needs the model, and 'b' answers from a server; leave its endpoint out",
+    ),
+    "a look at answers that nobody writes": (
+        "probes: {answering: on}\n",
+        "2: probes.answering looks at answers: give `generation`",
+    ),
+    **{
+        f"{probe} without attention": (
+            f"generation: {{}}\nprobes:\n  attention: off\n  {probe}: on\n",
+            "6: probes: affine, activations and answering are measured with attention: leave it on",
+        )
+        for probe in ("affine", "activations", "answering")
+    },
+    "activations by another word": (
+        "probes:\n  activations: always\n",
+        "6: probes.activations: a mapping of keys to values is expected here, not 'always'",
+    ),
+    "an unknown key of activations": (
+        "probes:\n  activations:\n    d: 3\n",
+        "7: probes.activations.d: unknown key 'd'",
+    ),
+    "a threshold of nothing": (
+        "probes:\n  activations:\n    c: 0\n",
+        "7: probes.activations.c: Input should be greater",
+    ),
+    "a class that is no pattern": (
+        "probes:\n  activations:\n    classes:\n      a: '('\n",
+        "7: probes.activations.classes: class 'a': '(' is not a pattern: missing )",
+    ),
+    "a class with a name of ours": (
+        "probes:\n  activations:\n    classes: {other: a}\n",
+        "7: probes.activations.classes: 'other' cannot name a class of tokens",
+    ),
+    "too many classes": (
+        f"probes:\n  activations:\n    classes: {{{', '.join(f'c{n}: a' for n in range(17))}}}\n",
+        "7: probes.activations.classes: 17 classes of tokens, and 16 is the most",
+    ),
+    "a class that is a number": (
+        "probes:\n  activations:\n    classes:\n      a: a\n      b: 3\n",
+        "9: probes.activations.classes.b: Input should be a valid string",
+    ),
+    "a list of classes": (
+        "probes:\n  activations:\n    classes: [ab, cd]\n",
+        "7: probes.activations.classes: Input should be a valid dictionary",
+    ),
     "attention off by another word": (
         "probes:\n  attention: never\n",
         "6: probes.attention: a mapping of keys to values is expected here, not 'never'",
@@ -247,7 +381,7 @@ MISTAKES = {
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, added: str | bytes, expected: str, newline: str) -> None:
     text = START.encode() + (added.encode() if isinstance(added, str) else added)
     message = refusal(write(tmp_path, text.replace(b"\n", newline.encode())))
-    assert message.startswith(f"study.yaml:{expected}")
+    assert message.startswith(f"study.yaml:{expected.replace('{0}', 'conditions.1.intervention')}")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing yet\n", "- a list\n", "a word\n", "null\n"])
@@ -279,8 +413,53 @@ def test_names_alone_stand_for_models_and_ready_made_conditions(tmp_path: Path) 
     assert study.conditions == (PRESETS["none"], PRESETS["random"])
 
 
-def test_without_conditions_all_ready_made_ones_are_measured(tmp_path: Path) -> None:
-    assert Study.load(write(tmp_path, START)).conditions == tuple(PRESETS.values())
+def test_without_conditions_those_that_change_the_prompt_alone_are_measured(tmp_path: Path) -> None:
+    usual = tuple(PRESETS[name] for name in ("none", "mless", "mful", "random"))
+    assert Study.load(write(tmp_path, START)).conditions == usual == USUAL
+
+
+def test_all_ready_made_conditions_may_be_measured_together(tmp_path: Path) -> None:
+    study = Study.load(write(tmp_path, f"{START}conditions: [{', '.join(PRESETS)}]\n"))
+    assert study.conditions == tuple(PRESETS.values())
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+
+
+def test_a_server_answers_where_nothing_is_done_inside_the_model(tmp_path: Path) -> None:
+    """And where it is, but nobody answers: attention is measured here."""
+    served = START + "  - name: b\n    endpoint: {url: 'http://a/v1'}\n"
+    assert Study.load(write(tmp_path, served + "generation: {}\n")).generation
+    assert Study.load(write(tmp_path, served + "conditions: [none, arm]\n")).conditions[1].intervention
+
+
+@pytest.mark.parametrize("written", ["on", "true", "{}"])
+def test_activations_are_off_unless_asked_for(tmp_path: Path, written: str) -> None:
+    """YAML reads `on` as true."""
+    assert Study.load(write(tmp_path, START)).probes.activations is None
+    assert Study.load(write(tmp_path, f"{START}probes: {{activations: off}}\n")).probes.activations is None
+    study = Study.load(write(tmp_path, f"{START}probes: {{activations: {written}}}\n"))
+    assert study.probes.activations == ActivationProbe(c=0.13, classes=CLASSES)
+    assert Study.model_validate(study.model_dump(mode="json")) == study
+
+
+def test_activations_take_a_threshold_and_classes_of_their_own(tmp_path: Path) -> None:
+    text = "probes:\n  activations:\n    c: 0.2\n    classes:\n      words: '[a-z]+'\n      joins: and|or\n"
+    probe = Study.load(write(tmp_path, START + text)).probes.activations
+    assert probe is not None
+    assert (probe.c, list(probe.classes.items())) == (0.2, [("words", "[a-z]+"), ("joins", "and|or")])
+
+
+def test_the_order_of_classes_is_kept_and_measured() -> None:
+    """The first that fits has a token; files of JSON are written with their keys in order."""
+
+    def study(*names: str) -> Study:
+        return changed(probes={"activations": {"classes": {name: CLASSES[name] for name in names}}})
+
+    one, other = study("operators", "digits"), study("digits", "operators")
+    assert digest(one) != digest(other)
+    stored = json.loads(json.dumps(one.model_dump(mode="json"), sort_keys=True))
+    probe = Study.model_validate(stored).probes.activations
+    assert probe is not None
+    assert list(probe.classes) == ["operators", "digits"]
 
 
 @pytest.mark.parametrize(
@@ -396,6 +575,12 @@ MEASURED: dict[str, dict[str, Any]] = {
     "seed": {"seed": 1},
     "batch": {"batch": {"tokens": 1}},
     "beginnings": {"batch": {"prefix": "off"}},
+    "affine": {"probes": {"affine": True}},
+    "activations": {"probes": {"activations": True}},
+    "near zero": {"probes": {"activations": {"c": 0.2}}},
+    "classes": {"probes": {"activations": {"classes": {"a": "a"}}}},
+    "a pattern": {"probes": {"activations": {"classes": {"a": "b"}}}},
+    "an intervention": {"conditions": ("none", "arm")},
 }
 
 
@@ -407,6 +592,43 @@ def changed(**changes: Any) -> Study:
 @pytest.mark.parametrize("change", MEASURED.values(), ids=MEASURED)
 def test_whatever_can_change_a_number_changes_the_digest(change: dict[str, Any]) -> None:
     assert digest(changed(**change)) != digest(BASE)
+
+
+def test_what_is_measured_differs_from_change_to_change() -> None:
+    digests = {what: digest(changed(**change)) for what, change in MEASURED.items()}
+    assert len(set(digests.values())) == len(digests)
+
+
+# Each beside the first, which is as usual.
+FIELDS: dict[str, list[dict[str, Any]]] = {
+    "redistribution": [
+        {"kind": "arm"}, {"kind": "scatter"}, {"kind": "gaussian"}, {"kind": "arm", "layers": [1, 2]},
+        {"kind": "arm", "layers": 2}, {"kind": "arm", "c": 0.2}, {"kind": "arm", "fraction": 0.13},
+        {"kind": "arm", "p1": 99}, {"kind": "arm", "p_min": 0.01}, {"kind": "arm", "p_max": 0.3},
+        {"kind": "arm", "mode": "replace"}, {"kind": "arm", "preset": "Qwen2.5-Math-7B"},
+    ],
+    "knockout": [{"kind": "knockout"}, {"kind": "knockout", "layers": 1}, {"kind": "knockout", "layers": [1, 2]}],
+    "shift": [{"kind": "shift"}, {"kind": "shift", "by": 54}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", FIELDS)
+def test_every_setting_of_an_intervention_is_measured_and_stored(which: str) -> None:
+    filler = {"kind": "sentence", "count": 3} if which == "knockout" else {}
+    studies = [changed(conditions=("none", {"name": "a", "intervention": one} | filler)) for one in FIELDS[which]]
+    assert len({digest(study) for study in studies}) == len(studies)
+    for study in studies:
+        assert Study.model_validate(study.model_dump(mode="json")) == study
+        assert Study.model_validate_json(study.model_dump_json()).measured() == study.measured()
+
+
+def test_labels_do_not_change_the_digest() -> None:
+    plain, labelled = (
+        changed(conditions=("none", {"name": "a", "intervention": {"kind": "arm"}, "label": label, "sweep": sweep}))
+        for label, sweep in (("", ""), ("ARM, once more", "b"))
+    )
+    assert plain != labelled
+    assert digest(plain) == digest(labelled)
 
 
 def test_names_and_figures_do_not_change_the_digest() -> None:
@@ -430,18 +652,6 @@ def test_the_digest_of_a_value_is_fixed() -> None:
     """It names runs on disk: were it to change, every finished run would be measured again."""
     expected = hashlib.sha256(b'{"a":null,"b":[1,"\\u00e9"]}').hexdigest()
     assert digest_of({"b": [1, "é"], "a": None}) == digest_of({"a": None, "b": [1, "é"]}) == expected
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_ready_made_conditions_are_what_was_published(name: str) -> None:
-    expected = {
-        "none": Condition(name="none", kind="none", label="None"),
-        "mless": Condition(name="mless", kind="repeat", text=" /", count=55, label="Meaningless tokens"),
-        "mful": Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens"),
-        "random": Condition(name="random", kind="sentence", count=55, label="Random sentence"),
-    }
-    assert PRESETS[name] == expected[name]
-    assert PRESETS[name].position == "before_question"
 
 
 def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.study import Study
-from fillerscope.sweeps import expand, places, size
+from fillerscope.sweeps import expand, places, size, swept
 
 MLESS = {"name": "m", "kind": "repeat", "text": " /", "count": 5}
 
@@ -56,6 +56,113 @@ def test_a_count_of_nothing_is_the_baseline_that_is_there_anyway() -> None:
     assert [c.name for c in study(MLESS | {"count": [0, 3]}, "mful").conditions] == ["none", "m-3", "mful"]
 
 
+ARM: dict[str, Any] = {"name": "a", "intervention": {"kind": "arm", "mode": "replace"}}
+
+
+def inside(**changes: Any) -> dict[str, Any]:
+    return ARM | {"intervention": ARM["intervention"] | changes}
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "names"),
+    [
+        ("c", [0.05, 0.13, 1e-05], ["a-c0.05", "a-c0.13", "a-c1-05"]),
+        ("p1", [90, 99.5], ["a-p190", "a-p199.5"]),
+        ("fraction", [0.02, 0.25], ["a-fraction0.02", "a-fraction0.25"]),
+        ("p_min", [0.01, 0.02], ["a-p_min0.01", "a-p_min0.02"]),
+        ("p_max", [0.25, 0.5], ["a-p_max0.25", "a-p_max0.5"]),
+        ("layers", [[1], [2, 3], (12,)], ["a-layers1", "a-layers2-3", "a-layers12"]),
+        ("layers", [1, [2]], ["a-layers1", "a-layers2"]),
+    ],
+)
+def test_numbers_of_an_intervention_are_swept_inside_it(key: str, values: list[Any], names: list[str]) -> None:
+    sweep = inside(**{key: values})
+    assert expand(sweep) == [
+        inside(**{key: value}) | {"name": name, "sweep": "a"} for value, name in zip(values, names, strict=True)
+    ]
+    assert sweep == inside(**{key: values})  # what was given is left as it was
+    assert size(sweep) == len(values)
+    made = study(sweep).conditions[1:]
+    assert [(cell.name, cell.sweep) for cell in made] == [(name, "a") for name in names]
+    wanted = [tuple(v) if isinstance(v, list | tuple) else (v,) if key == "layers" else v for v in values]
+    assert [getattr(cell.intervention, key) for cell in made] == wanted
+    assert {(cell.intervention.kind, cell.intervention.mode) for cell in made} == {("arm", "replace")}
+
+
+def test_positions_are_swept_by_how_far_they_move() -> None:
+    made = study({"name": "s", "intervention": {"kind": "shift", "by": [1, 55]}}).conditions[1:]
+    assert [(cell.name, cell.intervention.by) for cell in made] == [("s-by1", 1), ("s-by55", 55)]
+
+
+def test_layers_are_a_list_and_swept_only_where_they_hold_lists() -> None:
+    value = inside(layers=[1, 2, 3])
+    (cell,) = expand(value)
+    assert cell is value
+    assert study(value).conditions[1].intervention.layers == (1, 2, 3)
+
+
+def test_filler_and_intervention_are_swept_together() -> None:
+    sweep = MLESS | {"count": [0, 5, 9], "intervention": {"kind": "knockout", "layers": [[1], [2]]}}
+    made = study(sweep).conditions[1:]
+    assert [(cell.name, cell.count, cell.intervention.layers) for cell in made] == [
+        ("m-5-layers1", 5, (1,)), ("m-5-layers2", 5, (2,)), ("m-9-layers1", 9, (1,)), ("m-9-layers2", 9, (2,)),
+    ]  # fmt: skip
+
+
+def test_lists_of_an_intervention_run_in_a_fixed_order() -> None:
+    """However they are written, `c` runs slowest and `layers` fastest."""
+    cells = expand(inside(layers=[[1], [2]], p1=[90, 95], c=[0.1, 0.2]))
+    found = [(cell["intervention"]["c"], cell["intervention"]["p1"], cell["intervention"]["layers"]) for cell in cells]
+    assert found == list(product([0.1, 0.2], [90, 95], [[1], [2]]))
+    assert cells[0]["name"] == "a-c0.1-p190-layers1"
+
+
+def test_c_swept_beside_a_preset_with_a_fraction_makes_conditions_that_differ() -> None:
+    made = study(inside(preset="Gemma-3-4b-it", c=[0.1, 0.2])).conditions[1:]
+    assert [(cell.intervention.c, cell.intervention.fraction, cell.intervention.p1) for cell in made] == [
+        (0.1, None, 85.0), (0.2, None, 85.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value", [inside(c=[]), inside(layers=[]), inside(mode=["add", "replace"]), {"intervention": 3}]
+)
+def test_what_cannot_be_swept_inside_is_left_to_the_check_of_conditions(value: Any) -> None:
+    (cell,) = expand(value)
+    assert cell is value
+    with pytest.raises(ValueError, match=r"conditions\.1"):
+        study(value)
+
+
+def test_a_study_with_interventions_swept_is_stored_with_its_cells() -> None:
+    made = study(
+        inside(c=[0.1, 0.2], layers=[[1], [2, 3]]), {"name": "s", "intervention": {"kind": "shift", "by": [3]}}
+    )
+    assert len(made.conditions) == 6
+    again = Study.model_validate(made.model_dump(mode="json"))
+    assert again == made
+    by_hand = [
+        inside(c=c, layers=layers) | {"name": name}
+        for c, layers, name in (
+            (0.1, 1, "a-c0.1-layers1"), (0.1, [2, 3], "a-c0.1-layers2-3"),
+            (0.2, 1, "a-c0.2-layers1"), (0.2, [2, 3], "a-c0.2-layers2-3"),
+        )
+    ]  # fmt: skip
+    assert study(*by_hand, {"name": "s-by3", "intervention": {"kind": "shift", "by": 3}}).measured() == made.measured()
+
+
+@pytest.mark.parametrize("change", [{"c": [0.1, 0.10]}, {"layers": [[1, 2], [1, 2]]}, {"layers": [[1], 1]}])
+def test_cells_of_an_intervention_with_the_same_name_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is given 2 times; names must differ"):
+        study(inside(**change))
+
+
+def test_what_a_sweep_goes_through() -> None:
+    sweep = MLESS | {"count": [1, 2], "intervention": {"kind": "arm", "layers": [1, 2], "c": [0.1]}}
+    assert swept(sweep) == {"count": [1, 2], "c": [0.1]}
+    assert swept(MLESS) == swept("mless") == swept(None) == {}
+
+
 def test_a_sweep_without_a_name_is_said_to_have_none() -> None:
     with pytest.raises(ValueError, match=r"conditions\.1\.name\n +Field required"):
         study({key: value for key, value in MLESS.items() if key != "name"} | {"count": [1, 2]})
@@ -92,6 +199,7 @@ CONDITIONS = st.lists(
     st.one_of(
         st.just("mless"),
         st.fixed_dictionaries({"count": st.one_of(st.integers(1, 9), st.lists(st.integers(0, 9), unique=True))}),
+        st.fixed_dictionaries({"intervention": st.fixed_dictionaries({"by": st.lists(st.integers(1, 9))})}),
     ),
     max_size=5,
 )

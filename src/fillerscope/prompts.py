@@ -7,17 +7,19 @@ between two of them, so no original token ever changes. Knows nothing of models 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.conditions import Condition
 from fillerscope.errors import PromptError
 from fillerscope.fillers import filler_ids, generator
+from fillerscope.interventions import Shift
 from fillerscope.problem import Problem
-from fillerscope.study import Condition, PromptSpec
+from fillerscope.study import PromptSpec
 
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
@@ -31,6 +33,7 @@ class Prompt:
 
     ids: tuple[int, ...]
     spans: tuple[int, ...]
+    gap: int = 0  # positions left empty before the question
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.spans):
@@ -52,8 +55,25 @@ class Prompt:
         return np.flatnonzero(self.original)
 
     @property
+    def reached(self) -> NDArray[np.bool_]:
+        """[position], true where a token of the question or of what follows it stands: the same tokens under every
+        condition, and all of them behind the usual place of filler."""
+        return np.isin(self.spans, (QUESTION, TAIL))
+
+    @property
+    def room(self) -> int:
+        """How many positions a model must have for it."""
+        return len(self.ids) + self.gap
+
+    @property
     def filler_start(self) -> int | None:
         return self.spans.index(FILLER) if FILLER in self.spans else None
+
+    @property
+    def filler(self) -> tuple[int, int]:
+        """Where it starts and where it stops."""
+        start = self.filler_start
+        return (0, 0) if start is None else (start, start + self.spans.count(FILLER))
 
     @property
     def question_start(self) -> int:
@@ -84,6 +104,8 @@ class PromptMaker:
     def make(self, problem: Problem, condition: Condition, plain: Prompt | None = None) -> Prompt:
         """`plain` is the problem's prompt without filler, where somebody has it already."""
         plain = plain or self.plain(problem.question)
+        if isinstance(condition.intervention, Shift):
+            return replace(plain, gap=condition.intervention.by)
         filler = self._filler(condition, problem.id if condition.draw == "problem" else "")
         return plain.insert(filler, self._place(plain, condition, problem.id)) if filler else plain
 

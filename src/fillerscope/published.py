@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fillerscope.study import Condition
+from fillerscope.conditions import Condition
 
 SOURCE = "'Meaningless Tokens, Meaningful Gains', arXiv 2510.01032"
 TERMS = "all problems of the benchmark, mean of five runs"
@@ -64,18 +64,18 @@ def accuracy(model: str, source: str, condition: Condition) -> float | None:
     """The published share of right answers, or None where this was not published."""
     table = ACCURACY.get(benchmark(source) or "", {})
     name = _named(model, table)
-    if name is None or not (condition.kind == "none" or _is_slashes(condition, "before_question")):
+    if name is None or not (condition.is_baseline or _is_slashes(condition, "before_question")):
         return None
-    return table[name][condition.kind != "none"] / 100
+    return table[name][not condition.is_baseline] / 100
 
 
 def accuracy_at(model: str, source: str, condition: Condition) -> float | None:
     """The same from the comparison of places for the filler."""
     table = POSITION.get(benchmark(source) or "", {})
     name = _named(model, table)
-    if name is None or not (condition.kind == "none" or _is_slashes(condition, condition.position)):
+    if name is None or not (condition.is_baseline or _is_slashes(condition, condition.position)):
         return None
-    return table[name]["none" if condition.kind == "none" else condition.position] / 100
+    return table[name]["none" if condition.is_baseline else condition.position] / 100
 
 
 def _named(model: str, names: Iterable[str]) -> str | None:
@@ -85,6 +85,8 @@ def _named(model: str, names: Iterable[str]) -> str | None:
 
 
 def _is_slashes(condition: Condition, position: str) -> bool:
+    if condition.intervention is not None:
+        return False
     found = (condition.kind, condition.text.strip(), condition.count, condition.position)
     return found == ("repeat", "/", 55, position)
 

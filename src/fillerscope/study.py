@@ -15,18 +15,20 @@ from pydantic import (
     BeforeValidator,
     Field,
     ValidationError,
+    field_serializer,
     field_validator,
     model_validator,
 )
 
 from fillerscope.asking import EndpointSpec, GenerationSpec, Strict, refuse_repeats
+from fillerscope.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.errors import StudyError
-from fillerscope.sweeps import SWEPT, expand, places, size
+from fillerscope.sweeps import places, swept
+from fillerscope.tokenclasses import CLASSES, refuse_bad
 from fillerscope.yamllines import LinedYaml
 
 Queries = Literal["all", "original", "last"]
 QUERIES: tuple[Queries, ...] = ("all", "original", "last")
-MOST_CONDITIONS = 10_000  # each is a row of every table
 DEFAULT_SYSTEM = "Please reason step by step and put your final answer within \\boxed{}."
 
 
@@ -72,60 +74,6 @@ class PromptSpec(Strict):
         return value
 
 
-class Condition(Strict):
-    """A named change to the prompt: a filler recipe and the place where the filler goes."""
-
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
-    kind: Literal["none", "repeat", "text", "sentence", "characters"]
-    text: str = ""
-    count: int | None = Field(None, ge=1, le=100_000)
-    position: Literal["start", "before_question", "end", "random"] = "before_question"
-    draw: Literal["once", "problem"] = "once"
-    label: str = ""
-    sweep: str = ""  # the condition with lists that this one is a cell of
-
-    @field_validator(*SWEPT, mode="before")
-    @classmethod
-    def _not_empty(cls, value: Any) -> Any:
-        if value == [] or value == ():
-            raise ValueError("the list is empty; give the values that the sweep goes through")
-        return value
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if self.kind in ("repeat", "text") and not self.text:
-            raise ValueError(f"a condition of kind {self.kind} needs `text`")
-        if self.kind in ("repeat", "sentence", "characters") and self.count is None:
-            raise ValueError(f"a condition of kind {self.kind} needs `count`, the number of tokens")
-        return self
-
-
-PRESETS = {
-    condition.name: condition
-    for condition in (
-        Condition(name="none", kind="none", label="None"),
-        Condition(name="mless", kind="repeat", text=" /", count=55, label="Meaningless tokens"),
-        Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens"),
-        Condition(name="random", kind="sentence", count=55, label="Random sentence"),
-    )
-}
-
-
-def _expanded(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        return value
-    if (count := sum(map(size, value))) > MOST_CONDITIONS:
-        raise ValueError(f"{count} conditions, and {MOST_CONDITIONS} is the most; give the sweeps fewer values")
-    return [cell for item in value for cell in expand(item)]
-
-
-def _ready_made(value: Any) -> Any:
-    """A name alone stands for a ready-made condition."""
-    if isinstance(value, str) and value not in PRESETS:
-        raise ValueError(f"{value!r} is not a ready-made condition; there are {', '.join(PRESETS)}")
-    return PRESETS[value] if isinstance(value, str) else value
-
-
 def _named(value: Any) -> Any:
     """A name alone stands for a model with nothing else said about it."""
     return {"name": value} if isinstance(value, str) else value
@@ -139,13 +87,48 @@ class AttentionProbe(Strict):
     positions: int = Field(256, ge=2)  # profiles keep this many positions; head summaries see them all
 
 
-class Probes(Strict):
-    attention: AttentionProbe | None = AttentionProbe()  # `off` where answers are all that is wanted
+class ActivationProbe(Strict):
+    """How MLP activations are counted, and the classes of tokens for which they are counted apart."""
 
-    @field_validator("attention", mode="before")
+    c: float = Field(0.13, gt=0, allow_inf_nan=False)  # near zero is below 1.4826 * MAD * c
+    classes: dict[str, str] = Field(default_factory=lambda: dict(CLASSES))  # names and patterns, the first that fits
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _mapped(cls, value: Any) -> Any:
+        """Stored as pairs: JSON is written with its keys sorted, and the order of classes matters."""
+        pairs = isinstance(value, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in value)
+        return {str(name): pattern for name, pattern in value} if pairs else value
+
+    @field_validator("classes")
+    @classmethod
+    def _usable(cls, value: dict[str, str]) -> dict[str, str]:
+        refuse_bad(value)
+        return value
+
+    @field_serializer("classes")
+    def _paired(self, value: dict[str, str]) -> list[tuple[str, str]]:
+        return list(value.items())
+
+
+class Probes(Strict):
+    """What is measured. All but answers happens in one pass over the prompts."""
+
+    attention: AttentionProbe | None = AttentionProbe()  # `off` where answers are all that is wanted
+    affine: bool = False  # attention outputs with filler as an affine image of those without
+    activations: ActivationProbe | None = None
+    answering: bool = False  # where the answer attends, in a pass over prompt and answer
+
+    @field_validator("attention", "activations", mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
         return None if value is False else {} if value is True else value
+
+    @model_validator(mode="after")
+    def _attended(self) -> Self:
+        if self.attention is None and (self.affine or self.activations or self.answering):
+            raise ValueError("affine, activations and answering are measured with attention: leave it on")
+        return self
 
 
 class BatchSpec(Strict):
@@ -166,7 +149,7 @@ class FigureSpec(Strict):
     conditions: tuple[str, ...] = ()
     layers: tuple[Annotated[int, Field(ge=1)], ...] = ()
     heads: tuple[Annotated[int, Field(ge=1)], ...] = ()  # `fillers` takes one a model, in order
-    queries: Queries | None = None
+    queries: Queries | Literal["answer"] | None = None
     skip_first: tuple[bool, ...] = ()  # one for all models or one a model; empty: as the probe says
     y_max: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
 
@@ -178,9 +161,9 @@ class Study(Strict):
     models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field(min_length=1)
     problems: ProblemsSpec = ProblemsSpec()
     prompt: PromptSpec = PromptSpec()
-    conditions: Annotated[
-        tuple[Annotated[Condition, BeforeValidator(_ready_made)], ...], BeforeValidator(_expanded)
-    ] = tuple(PRESETS.values())
+    conditions: Annotated[tuple[Annotated[Condition, BeforeValidator(ready_made)], ...], BeforeValidator(expanded)] = (
+        USUAL
+    )
     probes: Probes = Probes()
     generation: GenerationSpec | None = None
     seed: int = Field(0, ge=0)
@@ -198,7 +181,7 @@ class Study(Strict):
     @classmethod
     def _baseline_first(cls, value: tuple[Condition, ...]) -> tuple[Condition, ...]:
         refuse_repeats([condition.name for condition in value], "condition")
-        baseline = [condition.name for condition in value if condition.kind == "none"]
+        baseline = [condition.name for condition in value if condition.is_baseline]
         if baseline != ["none"] or value[0].name != "none":
             raise ValueError("conditions must begin with `none`, the baseline of every pair, once")
         return value
@@ -207,6 +190,18 @@ class Study(Strict):
     def _asks_for_something(self) -> Self:
         if self.probes.attention is None and self.generation is None:
             raise ValueError("nothing is asked for: leave probes.attention on, or give `generation`")
+        if self.probes.answering and self.generation is None:
+            raise ValueError("probes.answering looks at answers: give `generation`")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        """A server takes a prompt and nothing else."""
+        served = next((model.name for model in self.models if model.endpoint), None)
+        changed = next((condition.name for condition in self.conditions if condition.intervention), None)
+        if served and self.generation and (changed or self.probes.answering):
+            what = f"condition {changed!r} changes the model itself" if changed else "probes.answering needs the model"
+            raise ValueError(f"{what}, and {served!r} answers from a server; leave its endpoint out")
         return self
 
     @classmethod
@@ -253,15 +248,24 @@ def _as_written(where: tuple[int | str, ...], data: Any) -> tuple[int | str, ...
     """The place of a condition in the file, which may hold a sweep where the study has all its cells."""
     if where[:1] != ("conditions",) or len(where) < 2:
         return where
-    return ("conditions", places(data["conditions"])[int(where[1])], *where[2:])
+    below = where[2:3] + where[4:] if where[2:3] == ("intervention",) else where[2:]  # less the name of its kind
+    place = places(data["conditions"])[int(where[1])]
+    if "layers" in below and "layers" in swept(data["conditions"][place]):
+        below = below[: below.index("layers") + 1]  # one list of several, and it is not known which
+    return ("conditions", place, *below)
 
 
-_EXPECTED = {"tuple_type": "a list", "model_type": "a mapping of keys to values"}
+_MAPPING = "a mapping of keys to values"
+_EXPECTED = {"tuple_type": "a list", "model_type": _MAPPING, "model_attributes_type": _MAPPING}
 
 
 def _wording(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"unknown key {error['loc'][-1]!r}; check the spelling, or remove it"
+    if error["type"] == "union_tag_not_found":
+        return "'kind' is required and missing"
+    if error["type"] == "union_tag_invalid":
+        return f"there is no kind {error['ctx']['tag']!r}; there are {error['ctx']['expected_tags']}"
     if error["type"] == "missing":
         return f"{error['loc'][-1]!r} is required and missing"
     if error["type"] in _EXPECTED:

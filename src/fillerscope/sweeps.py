@@ -13,21 +13,29 @@ from math import prod
 from typing import Any
 
 SWEPT = ("text", "count", "position")
+INSIDE = ("c", "p1", "fraction", "p_min", "p_max", "layers", "by")  # of an intervention
 
 
 def expand(value: Any) -> list[Any]:
     """The cells of a sweep, each named after what it has of its own; anything else is left as it is."""
-    lists = _lists(value)
+    lists = swept(value)
     if not all(lists.values()) or not lists:
         return [value]  # whoever checks conditions refuses an empty list, and knows its place
     cells = [dict(zip(lists, combination, strict=True)) for combination in product(*lists.values())]
     cells = [cell for cell in cells if cell.get("count") != 0]  # no filler is the baseline, which is there anyway
-    return [value | cell | _name(value, cell) for cell in cells]
+    return [value | _own(value, cell) | _name(value, cell) for cell in cells]
+
+
+def _own(value: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    """What a cell has in place of the lists: those of its intervention stay inside it."""
+    inside = {key: item for key, item in cell.items() if key in INSIDE}
+    outside = {key: item for key, item in cell.items() if key not in INSIDE}
+    return outside | ({"intervention": value["intervention"] | inside} if inside else {})
 
 
 def size(value: Any) -> int:
     """How many combinations a sweep has, without writing them out."""
-    return max(1, prod(map(len, _lists(value).values())))
+    return max(1, prod(map(len, swept(value).values())))
 
 
 def places(values: Sequence[Any]) -> list[int]:
@@ -35,8 +43,16 @@ def places(values: Sequence[Any]) -> list[int]:
     return [place for place, value in enumerate(values) for _ in expand(value)]
 
 
-def _lists(value: Any) -> dict[str, Any]:
-    return {key: value[key] for key in SWEPT if _is_list(value.get(key))} if isinstance(value, dict) else {}
+def swept(value: Any) -> dict[str, Any]:
+    """What a sweep goes through, by key. Layers are a list themselves: they are swept where they hold lists."""
+    if not isinstance(value, dict):
+        return {}
+    found = {key: value[key] for key in SWEPT if _is_list(value.get(key))}
+    inner = value.get("intervention")
+    if not isinstance(inner, dict):
+        return found
+    lists = {key: inner[key] for key in INSIDE if _is_list(inner.get(key))}
+    return found | {key: items for key, items in lists.items() if key != "layers" or any(map(_is_list, items))}
 
 
 def _name(value: dict[str, Any], cell: dict[str, Any]) -> dict[str, str]:
@@ -52,6 +68,8 @@ def _is_list(value: Any) -> bool:
 
 def _word(key: str, item: Any) -> str:
     """A piece of a name: letters and digits as they are, a sign by what Unicode calls it."""
+    if key in INSIDE:
+        return key + re.sub("[^0-9.]+", "-", str(item)).strip("-")
     if key != "text":
         return re.sub("[^A-Za-z0-9.]+", "-", str(item))
     words = [letter if letter.isascii() and letter.isalnum() else _sign(letter) for letter in str(item).strip()]

@@ -1,0 +1,91 @@
+"""A condition: what is changed in a run, in the prompt or inside the model. Ready-made ones have a name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from fillerscope.asking import Strict
+from fillerscope.interventions import Intervention, Knockout, Redistribution, Shift
+from fillerscope.sweeps import SWEPT, expand, size
+
+MOST_CONDITIONS = 10_000  # each is a row of every table
+KINDS = ("repeat", "text", "sentence", "characters")
+
+
+class Condition(Strict):
+    """A filler recipe with the place where the filler goes, an intervention, or both."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
+    kind: Literal["none", "repeat", "text", "sentence", "characters"] = "none"
+    text: str = ""
+    count: int | None = Field(None, ge=1, le=100_000)
+    position: Literal["start", "before_question", "end", "random"] = "before_question"
+    draw: Literal["once", "problem"] = "once"
+    intervention: Intervention | None = None
+    label: str = ""
+    sweep: str = ""  # the condition with lists that this one is a cell of
+
+    @field_validator(*SWEPT, mode="before")
+    @classmethod
+    def _not_empty(cls, value: Any) -> Any:
+        if value == [] or value == ():
+            raise ValueError("the list is empty; give the values that the sweep goes through")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind in ("repeat", "text") and not self.text:
+            raise ValueError(f"a condition of kind {self.kind} needs `text`")
+        if self.kind in ("repeat", "sentence", "characters") and self.count is None:
+            raise ValueError(f"a condition of kind {self.kind} needs `count`, the number of tokens")
+        if not self.has_filler and self.intervention is None and self.name != "none":
+            raise ValueError(f"a condition needs a `kind` ({', '.join(KINDS)}) or an `intervention`")
+        if isinstance(self.intervention, Knockout) and not self.has_filler:
+            raise ValueError("a knock-out needs filler to hide: give the condition a `kind`, such as repeat")
+        if isinstance(self.intervention, Shift) and self.has_filler:
+            raise ValueError("a shift stands for filler that is not there: leave `kind` out")
+        return self
+
+    @property
+    def has_filler(self) -> bool:
+        return self.kind != "none"
+
+    @property
+    def is_baseline(self) -> bool:
+        return not self.has_filler and self.intervention is None
+
+
+_SLASHES: dict[str, Any] = {"kind": "repeat", "text": " /", "count": 55}
+PRESETS = {
+    condition.name: condition
+    for condition in (
+        Condition(name="none", kind="none", label="None"),
+        Condition(name="mless", label="Meaningless tokens", **_SLASHES),
+        Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens"),
+        Condition(name="random", kind="sentence", count=55, label="Random sentence"),
+        Condition(name="arm", intervention=Redistribution(kind="arm"), label="ARM"),
+        Condition(name="scatter", intervention=Redistribution(kind="scatter"), label="ARM on random elements"),
+        Condition(name="gaussian", intervention=Redistribution(kind="gaussian"), label="Noise of ARM's size"),
+        Condition(name="knockout", intervention=Knockout(kind="knockout"), label="Filler knocked out", **_SLASHES),
+        Condition(name="positions", intervention=Shift(kind="shift"), label="Positions only"),
+    )
+}
+USUAL = tuple(PRESETS[name] for name in ("none", "mless", "mful", "random"))  # where a study names none
+
+
+def expanded(value: Any) -> Any:
+    """A list of conditions with the cells of every sweep in its place."""
+    if not isinstance(value, list | tuple):
+        return value
+    if (count := sum(map(size, value))) > MOST_CONDITIONS:
+        raise ValueError(f"{count} conditions, and {MOST_CONDITIONS} is the most; give the sweeps fewer values")
+    return [cell for item in value for cell in expand(item)]
+
+
+def ready_made(value: Any) -> Any:
+    """A name alone stands for a ready-made condition."""
+    if isinstance(value, str) and value not in PRESETS:
+        raise ValueError(f"{value!r} is not a ready-made condition; there are {', '.join(PRESETS)}")
+    return PRESETS[value] if isinstance(value, str) else value

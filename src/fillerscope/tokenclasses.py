@@ -1,0 +1,56 @@
+"""Kinds of tokens, told by their text: digits, operators, conjunctions, and whatever a study adds.
+
+A class is a name and a pattern that a token's text, without spaces around it, matches as a whole; the first class
+that fits has the token, and what fits none is `other`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALL, OTHER = "all", "other"
+CLASSES = {
+    "digits": r"[0-9]+([.,][0-9]+)?",
+    "operators": (
+        "[-+*/=<>^%|\u00b1\u00d7\u00f7\u00b7\u2264\u2265\u2260\u2248\u221a\u2211\u220f\u222b]+"
+        r"|\\?(times|cdot|div|frac|sqrt|pm|leq?|geq?|neq?|sum|prod|int)|plus|minus|equals"
+    ),
+    "conjunctions": (
+        r"(?i:and|or|but|nor|so|yet|if|then|because|since|although|though|while|when|where|whether|unless|until|that"
+        r"|hence|thus|therefore|however)"
+    ),
+}
+MOST = 16  # classes: each is a column of every layer
+
+
+def class_names(classes: Mapping[str, str]) -> tuple[str, ...]:
+    """As tables name them: all tokens first, what fits no class last."""
+    return (ALL, *classes, OTHER)
+
+
+def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int64]:
+    """[token]: the place of its class, and one more than there are for `other`."""
+    patterns = [re.compile(pattern) for pattern in classes.values()]
+
+    def place(text: str) -> int:
+        fits = (number for number, pattern in enumerate(patterns) if pattern.fullmatch(text.strip()))
+        return next(fits, len(patterns))
+
+    known = {text: place(text) for text in set(texts)}
+    return np.array([known[text] for text in texts], dtype=np.int64)
+
+
+def refuse_bad(classes: Mapping[str, str]) -> None:
+    if len(classes) > MOST:
+        raise ValueError(f"{len(classes)} classes of tokens, and {MOST} is the most")
+    for name, pattern in classes.items():
+        if name in (ALL, OTHER) or not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", name):
+            raise ValueError(f"{name!r} cannot name a class of tokens; use letters and digits, not `all` or `other`")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"class {name!r}: {pattern!r} is not a pattern: {error}") from None

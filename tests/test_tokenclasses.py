@@ -1,0 +1,151 @@
+"""Kinds of tokens by their text: what belongs where, and which patterns are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fillerscope.models.resolve import resolve
+from fillerscope.tokenclasses import CLASSES, MOST, class_names, classify, refuse_bad
+from tiny import tiny_tokenizer
+
+MEMBERS = {
+    "digits": ["0", "7", "42", "1234567890", "3.5", "3,141"],
+    "operators": [
+        "+", "-", "*", "/", "=", "<", ">", "^", "%", "|", "±", "\u00d7", "÷", "·", "≤", "≥", "≠", "≈", "√", "∑",
+        "∏", "∫",
+        "==", "<=", "+-", "\\times", "\\cdot", "\\div", "\\frac", "\\sqrt", "\\pm", "\\le", "\\leq", "\\ge", "\\geq",
+        "\\ne", "\\neq", "\\sum", "\\prod", "\\int", "frac", "times", "plus", "minus", "equals",
+    ],
+    "conjunctions": [
+        "and", "or", "but", "nor", "so", "yet", "if", "then", "because", "since", "although", "though", "while",
+        "when", "where", "whether", "unless", "until", "that", "hence", "thus", "therefore", "however",
+    ],
+    "other": [
+        "", "apple", "android", "band", "x", "3x", "x3", "1 2", "3.", ".5", "1,2,3", "²", "٣", ".", ",", "(", "+1",
+        "fraction", "\\boxed", "\\fraction", "ands", "an d", "<|im_end|>", "plus one", "TIMES", "\ufffd",
+    ],
+}  # fmt: skip
+
+
+def named(texts: Sequence[str], classes: Mapping[str, str] = CLASSES) -> list[str]:
+    names = class_names(classes)[1:]
+    return [names[place] for place in classify(texts, classes)]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_what_belongs_to_a_class(name: str) -> None:
+    texts = MEMBERS[name]
+    assert dict(zip(texts, named(texts), strict=True)) == dict.fromkeys(texts, name)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(["", " ", "\n", "  "], repeat=2)))
+def test_space_around_a_token_does_not_matter(before: str, after: str) -> None:
+    texts = [f"{before}{text}{after}" for text in ("42", "+", "\\frac", "and", "apple")]
+    assert named(texts) == ["digits", "operators", "operators", "conjunctions", "other"]
+
+
+def test_conjunctions_in_any_case() -> None:
+    assert named(["And", "AND", " Because", "hOwEvEr", "Therefore "]) == ["conjunctions"] * 5
+
+
+def test_the_first_class_that_fits_has_the_token() -> None:
+    assert named(["and", "7"], {"words": "[a-z]+", "joins": "and", "any": ".*"}) == ["words", "any"]
+    assert named(["and", "7"], {"joins": "and", "words": "[a-z]+", "any": ".*"}) == ["joins", "any"]
+
+
+def test_a_pattern_is_matched_as_a_whole_also_where_it_has_alternatives() -> None:
+    assert named(["a", "b", "ab", "xa"], {"letters": "a|b"}) == ["letters", "letters", "other", "other"]
+
+
+def test_places_are_one_for_every_token_and_the_last_is_other() -> None:
+    places = classify(["7", "x", "7", "+", "and"], CLASSES)
+    assert places.dtype == np.int64
+    assert places.tolist() == [0, 3, 0, 1, 2]
+    assert classify([], CLASSES).shape == (0,)
+    assert classify(["7", "x"], {}).tolist() == [0, 0]
+    assert class_names(CLASSES) == ("all", "digits", "operators", "conjunctions", "other")
+    assert class_names({}) == ("all", "other")
+
+
+BAD: dict[str, tuple[dict[str, str], str]] = {
+    "all": ({"all": "a"}, "'all' cannot name a class of tokens"),
+    "other": ({"fine": "a", "other": "a"}, "'other' cannot name a class of tokens"),
+    "no name": ({"": "a"}, "'' cannot name"),
+    "a space": ({"a b": "a"}, "'a b' cannot name"),
+    "a slash": ({"a/b": "a"}, "'a/b' cannot name"),
+    "a line break": ({"ab\n": "a"}, "cannot name"),
+    "too long a name": ({"a" * 41: "a"}, "cannot name"),
+    "no pattern": ({"a": "("}, r"class 'a': '\(' is not a pattern: missing \)"),
+    "a range the wrong way round": ({"a": "[z-a]"}, "is not a pattern: bad character range z-a"),
+    "too many": ({f"c{n}": "a" for n in range(MOST + 1)}, "17 classes of tokens, and 16 is the most"),
+}
+
+
+@pytest.mark.parametrize(("classes", "expected"), BAD.values(), ids=BAD)
+def test_bad_classes_are_refused(classes: dict[str, str], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        refuse_bad(classes)
+
+
+def test_good_ones_are_not() -> None:
+    refuse_bad(CLASSES)
+    refuse_bad({})
+    refuse_bad({f"c-{n}.x_": "a" for n in range(MOST)})
+    refuse_bad({"a" * 40: ""})
+
+
+def test_the_usual_patterns_take_no_time_on_any_token() -> None:
+    """Whatever repeats: a pattern that goes back and forth would take longer than anybody waits."""
+    texts = [piece * 50_000 + end for piece in ("9", "9.", "+", "-=", "and", "\\frac", " ") for end in ("", "x")]
+    assert set(named(texts)) == {"digits", "operators", "other"}
+
+
+@pytest.fixture(scope="module")
+def smollm2_tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(resolve("smollm2-135m").path)
+
+
+def tokens_by_class(tokenizer: Any, text: str) -> dict[str, list[str]]:
+    texts = [tokenizer.decode([token]) for token in tokenizer.encode(text, add_special_tokens=False)]
+    found: dict[str, list[str]] = {}
+    for token, name in zip(texts, named(texts), strict=True):
+        found.setdefault(name, []).append(token)
+    return found
+
+
+@pytest.mark.weights
+def test_tokens_of_a_real_tokenizer(smollm2_tokenizer: Any) -> None:
+    found = tokens_by_class(
+        smollm2_tokenizer, "If x = 12 + 3 and y < 4, then 7 \u00d7 5 is not prime. However, so what?"
+    )
+    assert found["digits"] == ["1", "2", "3", "4", "7", "5"]
+    assert found["operators"] == [" =", " +", " <", " \u00d7"]
+    assert found["conjunctions"] == ["If", " and", " then", " However", " so"]
+    assert " prime" in found["other"]
+    latex = tokens_by_class(smollm2_tokenizer, "\\frac{3}{4} \\times 2 \\leq 9")
+    assert {token.strip().lstrip("\\") for token in latex["operators"]} >= {"frac", "times"}
+    assert latex["digits"] == ["3", "4", "2", "9"]
+
+
+@pytest.mark.weights
+def test_every_token_of_a_real_tokenizer_has_a_class(smollm2_tokenizer: Any) -> None:
+    texts = [smollm2_tokenizer.decode([token]) for token in range(len(smollm2_tokenizer))]
+    places = np.bincount(classify(texts, CLASSES), minlength=4)
+    assert places[0] == 10  # it writes numbers digit by digit
+    assert 60 < places[1] < 400
+    assert 40 < places[2] < 120
+    assert places.sum() == len(smollm2_tokenizer)
+
+
+def test_tokens_of_the_tiny_tokenizer() -> None:
+    found = tokens_by_class(tiny_tokenizer(), "Anna has 3 apples and 4 + 5")
+    assert [token.strip() for token in found["digits"]] == ["3", "4", "5"]
+    assert found["operators"] == [" +"]
+    assert found["conjunctions"] == [" and"]
