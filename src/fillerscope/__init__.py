@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fillerscope.library import run
     from fillerscope.models.loading import load_model
     from fillerscope.profiling import attention_profile
+    from fillerscope.redistribution.applying import arm
     from fillerscope.study import Study
 
 _HOMES = {
@@ -26,6 +27,7 @@ _HOMES = {
     "Run": "fillerscope.analysis.runs",
     "load_model": "fillerscope.models.loading",
     "attention_profile": "fillerscope.profiling",
+    "arm": "fillerscope.redistribution.applying",
     "FillerscopeError": "fillerscope.errors",
 }
 
@@ -34,6 +36,7 @@ __all__ = [
     "Run",
     "Study",
     "__version__",
+    "arm",
     "attention_profile",
     "load_model",
     "open_run",

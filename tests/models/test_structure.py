@@ -11,12 +11,12 @@ from transformers import BertConfig, BertLMHeadModel, MambaConfig, MambaForCausa
 
 from fillerscope.errors import ModelError
 from fillerscope.models.structure import (
+    activation_modules,
     attention_modules,
     decoder_of,
     head_count,
     layer_count,
     layers_of,
-    mlp_modules,
 )
 from tiny import FAMILIES, VOCABULARY, tiny_model, tiny_tokenizer
 
@@ -50,9 +50,28 @@ def test_the_decoder_gives_hidden_states_without_logits(family: str) -> None:
 def test_modules_are_found_in_the_order_of_layers(family: str) -> None:
     model = tiny_model(family)
     decoder = decoder_of(model)
-    for modules in (attention_modules(decoder), mlp_modules(decoder), layers_of(decoder)):
+    for modules in (attention_modules(decoder), layers_of(decoder)):
         assert calls_in_order(modules, lambda: model(input_ids=IDS)) == list(range(layer_count(model)))
     assert [module.layer_idx for module in attention_modules(decoder)] == list(range(layer_count(model)))
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"gpt_oss"}))
+def test_one_nonlinearity_a_layer_is_found_in_their_order(family: str) -> None:
+    model = tiny_model(family)
+    modules = activation_modules(decoder_of(model))
+    assert calls_in_order(modules, lambda: model(input_ids=IDS)) == list(range(layer_count(model)))
+    widths = []
+    for module in modules:
+        module.register_forward_hook(lambda *given: widths.append(given[-1].shape))
+    with torch.inference_mode():
+        model(input_ids=IDS)
+    width = getattr(model.config.get_text_config(), "intermediate_size", None) or 4 * 64
+    assert widths == [(2, 15, width)] * layer_count(model)
+
+
+def test_a_mixture_of_experts_has_no_single_nonlinearity() -> None:
+    with pytest.raises(ModelError, match=r"layer 1 of GptOssModel has no single nonlinearity.*experts see some"):
+        activation_modules(decoder_of(tiny_model("gpt_oss")))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

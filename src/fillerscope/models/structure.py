@@ -15,7 +15,6 @@ from fillerscope.errors import ModelError
 
 # What only attention has, besides its layer's number: a direction, groups of heads, or a maker of queries.
 _SIGNS_OF_ATTENTION = ("is_causal", "num_key_value_groups", "q_proj", "qkv_proj", "c_attn", "query_key_value")
-_MLP_NAMES = ("mlp", "feed_forward", "block_sparse_moe", "ffn")
 
 
 def text_config(model: nn.Module) -> Any:
@@ -69,12 +68,33 @@ def attention_modules(decoder: nn.Module) -> list[nn.Module]:
     return [_attention_of(decoder, layer, number) for number, layer in enumerate(layers, start=1)]
 
 
-def mlp_modules(decoder: nn.Module) -> list[nn.Module]:
-    """One MLP (or mixture of them) a layer, in layer order."""
-    found = [next((getattr(layer, n) for n in _MLP_NAMES if hasattr(layer, n)), None) for layer in layers_of(decoder)]
-    if None in found:
-        raise ModelError(f"layer {found.index(None) + 1} of {type(decoder).__name__} has no MLP that can be found")
-    return cast(list[nn.Module], found)
+def activation_modules(decoder: nn.Module) -> list[nn.Module]:
+    """One nonlinearity a layer, in layer order: what comes out of it is act(gate) in gated MLPs, act(up) in others."""
+    attention = attention_modules(decoder)
+    return [
+        _activation_of(decoder, layer, set(attended.modules()), number)
+        for number, (layer, attended) in enumerate(zip(layers_of(decoder), attention, strict=True), start=1)
+    ]
+
+
+def _activation_of(decoder: nn.Module, layer: nn.Module, attention: set[nn.Module], number: int) -> nn.Module:
+    found = [module for module in layer.modules() if module not in attention and _is_activation(module)]
+    expert = next((name for name, _ in layer.named_modules() if "expert" in name.rpartition(".")[2]), None)
+    if len(found) != 1 or expert:
+        why = f"its {expert} see some of the tokens each" if expert else f"{len(found)} were found, expected 1"
+        raise ModelError(
+            f"layer {number} of {type(decoder).__name__} has no single nonlinearity that all tokens pass ({why}); "
+            "leave out probes.activations and the conditions that redistribute activations"
+        )
+    return found[0]
+
+
+def _is_activation(module: nn.Module) -> bool:
+    """By where it is defined: next to others of its kind, in torch or in transformers."""
+    home = type(module).__module__
+    return (
+        home in ("torch.nn.modules.activation", "transformers.activations") or "gelu" in type(module).__name__.lower()
+    )
 
 
 def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module:

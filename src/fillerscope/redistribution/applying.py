@@ -1,0 +1,238 @@
+"""ARM inside a stock model: what comes out of some layers' nonlinearities is redistributed, for the length of a block.
+
+`arm` finds out from the calls themselves which tokens are whose: one sequence a row, padding left out on either side,
+later calls with the same cache going on with the row they began. A sequence draws by its own first tokens, so it gets
+the same numbers in any batch. `redistributing` is for those who know their sequences; it looks at no ids. Not for
+training: no gradients pass. Rows that hold several sequences, told apart by positions alone, are one sequence to `arm`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from fillerscope.errors import CaptureError, ModelError
+from fillerscope.interventions import Redistribution
+from fillerscope.models.structure import activation_modules, decoder_of
+from fillerscope.redistribution.draws import sent, sequence_seed, step_seeds
+from fillerscope.redistribution.rule import redistribute
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The tokens [row, start:stop] of a call, all of one sequence, and what its numbers are drawn by."""
+
+    row: int
+    start: int
+    stop: int
+    key: int  # of the sequence
+    step: int  # how many tokens of the sequence came before this call
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+
+@contextmanager
+def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **settings: Any) -> Iterator[None]:
+    """`arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
+    if spec is not None and settings:
+        raise TypeError(f"arm takes a spec or single settings, not both: {', '.join(settings)}")
+    chosen = spec or Redistribution(**({"kind": "arm"} | settings))
+    rows = _Rows(seed)
+    with ExitStack() as stack:
+        stack.enter_context(redistributing(model, chosen, lambda: rows.stretches))
+        stack.enter_context(_watching(model, rows))
+        yield
+
+
+@contextmanager
+def redistributing(
+    model: nn.Module, spec: Redistribution, whereabouts: Callable[[], Sequence[Stretch]]
+) -> Iterator[None]:
+    """`whereabouts` is asked once in every chosen layer of every call; tokens it does not name stay as they are."""
+    modules = _chosen(model, spec.layers)
+    with ExitStack() as stack:
+        for number, module in modules.items():
+            stack.callback(module.register_forward_hook(_hook(spec, number, whereabouts)).remove)
+        yield
+
+
+def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
+    """By the layer's number, from 1."""
+    modules = activation_modules(decoder_of(model))
+    beyond = sorted(layer for layer in layers if layer > len(modules))
+    if beyond:
+        raise ModelError(
+            f"activations are to be redistributed in layer {beyond[0]}, but {type(model).__name__} has "
+            f"{len(modules)} layers; choose from 1 to {len(modules)}"
+        )
+    return {layer: modules[layer - 1] for layer in layers}
+
+
+def _hook(
+    spec: Redistribution, layer: int, whereabouts: Callable[[], Sequence[Stretch]]
+) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        return _redistributed(output, spec, layer, whereabouts())
+
+    return hook
+
+
+def _redistributed(values: Tensor, spec: Redistribution, layer: int, stretches: Sequence[Stretch]) -> Tensor:
+    """`values` [batch, token, width], in a new tensor unless there is nothing to do."""
+    _check(values, stretches)
+    ordered = sorted((stretch for stretch in stretches if stretch.length), key=lambda stretch: stretch.length)
+    groups = [list(some) for _, some in groupby(ordered, key=lambda stretch: stretch.length)]
+    if not groups:
+        return values
+    if _is_whole(values, groups[0]):
+        return redistribute(values.flatten(1), spec, _seeds(groups[0], layer)).view(values.shape)
+    tokens = values.detach().flatten(0, 1)
+    result = tokens.clone()
+    for group in groups:
+        places = _places(group, values.shape[1], values.device)
+        taken = tokens.index_select(0, places).view(len(group), -1)
+        changed = redistribute(taken, spec, _seeds(group, layer))
+        result.index_copy_(0, places, changed.view(len(places), -1))
+    return result.view(values.shape)
+
+
+def _check(values: Tensor, stretches: Sequence[Stretch]) -> None:
+    if values.dim() != 3:
+        raise CaptureError(
+            f"activations of {values.dim()} dimensions came out of a nonlinearity, expected batch, token and width; "
+            "this model is not supported"
+        )
+    for one in stretches:
+        if not (0 <= one.row < values.shape[0] and 0 <= one.start <= one.stop <= values.shape[1]):
+            raise CaptureError(f"{one} is not within the {values.shape[0]} x {values.shape[1]} tokens of the call")
+
+
+def _is_whole(values: Tensor, group: Sequence[Stretch]) -> bool:
+    """Whether the group is the whole batch, row by row."""
+    rows, tokens, _ = values.shape
+    return len(group) == rows and all(
+        (one.row, one.start, one.stop) == (row, 0, tokens) for row, one in enumerate(group)
+    )
+
+
+def _places(group: Sequence[Stretch], tokens: int, device: torch.device) -> Tensor:
+    """Where the group's tokens are when all rows stand one after another."""
+    starts = torch.tensor([one.row * tokens + one.start for one in group])
+    return sent((starts[:, None] + torch.arange(group[0].length)).flatten(), device)
+
+
+def _seeds(group: Sequence[Stretch], layer: int) -> Tensor:
+    return step_seeds([one.key for one in group], [one.step for one in group], layer)
+
+
+@dataclass
+class _Rows:
+    """Which tokens of the call in progress are whose."""
+
+    seed: int
+    stretches: Sequence[Stretch] = ()
+    outer: dict[str, Any] = field(default_factory=dict)  # what the model around the decoder was called with
+    keys: list[int] = field(default_factory=list)  # of the call's rows
+    begun: WeakKeyDictionary[Any, list[int]] = field(default_factory=WeakKeyDictionary)  # the same, by cache
+
+    def start(self, given: dict[str, Any]) -> None:
+        """Before the decoder runs, with its arguments by name."""
+        said = given if given.get("input_ids") is not None else self.outer
+        ids, mask, cache = said.get("input_ids"), said.get("attention_mask"), given.get("past_key_values")
+        if ids is None:
+            raise CaptureError(
+                "the model was called without input_ids, and ARM draws its numbers by the tokens of a sequence; call "
+                "it with ids, not inputs_embeds, or name the sequences with redistributing"
+            )
+        cached = int(cache.get_seq_length()) if cache is not None else 0
+        before, own = _own(ids, mask, cached)
+        spans = [_span(row) for row in own]
+        self.keys = self._keys_of(cache, len(spans)) if cached else self._new_keys(ids, spans)
+        self.stretches = [
+            Stretch(row, *span, key, step)
+            for row, (span, key, step) in enumerate(zip(spans, self.keys, before, strict=True))
+        ]
+
+    def _new_keys(self, ids: Tensor, spans: Sequence[tuple[int, int]]) -> list[int]:
+        rows = zip(ids.tolist(), spans, strict=True)
+        return [sequence_seed(self.seed, row[start:stop]) for row, (start, stop) in rows]
+
+    def _keys_of(self, cache: Any, rows: int) -> list[int]:
+        keys = self.begun.get(cache)
+        if keys is None:
+            raise CaptureError(
+                "the model was called with a cache that was not begun inside this arm block; begin the sequence inside "
+                "it, or name the sequences with redistributing"
+            )
+        if len(keys) != rows:
+            raise CaptureError(f"a cache begun with {len(keys)} rows was called with {rows}; begin the rows anew")
+        return keys
+
+    def stop(self, output: Any) -> None:
+        """After the decoder ran, with what it gave or None."""
+        cache = getattr(output, "past_key_values", None)
+        if cache is not None:
+            self.begun[cache] = self.keys
+        self.stretches = ()
+
+
+def _own(ids: Tensor, mask: Any, cached: int) -> tuple[list[int], list[list[bool]]]:
+    """How many of each row's own tokens were there before, and which of the call's tokens are its own."""
+    rows, tokens = ids.shape
+    if mask is None:
+        return [cached] * rows, [[True] * tokens] * rows
+    wanted = (rows, cached + tokens)
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < wanted[1]:
+        shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
+        raise CaptureError(f"ARM needs an attention mask of shape {wanted} to know padding from tokens, not {shape}")
+    mask = mask != 0
+    numbers = torch.cat([mask[:, :cached].sum(1, keepdim=True), mask[:, cached : wanted[1]]], 1).tolist()
+    return [row[0] for row in numbers], [[bool(own) for own in row[1:]] for row in numbers]
+
+
+def _span(own: Sequence[bool]) -> tuple[int, int]:
+    """Where a row's own tokens begin and end: padding stands before or behind them, never between."""
+    if not any(own):
+        return 0, 0
+    start, length = list(own).index(True), sum(own)
+    if not all(own[start : start + length]):
+        raise CaptureError("the attention mask has gaps inside a row; put padding before or behind the tokens")
+    return start, start + length
+
+
+@contextmanager
+def _watching(model: nn.Module, rows: _Rows) -> Iterator[None]:
+    """A multimodal model hands its decoder embeddings: there the ids are those that it was called with itself."""
+    decoder = decoder_of(model)
+    named, named_outside = _named(decoder), _named(model)
+
+    def outside(_module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        rows.outer = named_outside(args, kwargs)
+
+    def left(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+        rows.outer = {}
+
+    with ExitStack() as stack:
+        if model is not decoder:
+            stack.callback(model.register_forward_pre_hook(outside, with_kwargs=True).remove)
+            stack.callback(model.register_forward_hook(left, always_call=True).remove)
+        before = decoder.register_forward_pre_hook(lambda _, *given: rows.start(named(*given)), with_kwargs=True)
+        stack.callback(before.remove)
+        after = decoder.register_forward_hook(lambda _, __, output: rows.stop(output), always_call=True)
+        stack.callback(after.remove)
+        yield
+
+
+def _named(module: nn.Module) -> Callable[[Any, dict[str, Any]], dict[str, Any]]:
+    signature = inspect.signature(module.forward)
+    return lambda args, kwargs: dict(signature.bind_partial(*args, **kwargs).arguments)

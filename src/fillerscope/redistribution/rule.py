@@ -1,0 +1,181 @@
+"""ARM on plain arrays: the elements nearest to zero are moved, a share of them that the elements themselves set.
+
+Also two perturbations of the same size without its rule: as many elements at random, and noise on all of them. Order
+statistics are elements, never between two: rank ceil(q * n), at least 1, and the lower of two medians. Thresholds
+and sums are made in float32 for shorter numbers, else in the elements' own, and results are rounded back. Each row is
+a sequence by itself; what stands beside it changes no bit of it on a CPU. Knows nothing of models and passes no
+gradients. Elements must be finite.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fillerscope.interventions import Redistribution
+from fillerscope.redistribution import draws
+
+NORMAL_MAD = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
+MOST_AT_ONCE = 2**27  # elements
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which elements of a sorted row matter, counted from 1, and how many are moved at least and at most."""
+
+    least: int
+    most: int
+    top: int  # of the signed elements
+    scale: float | None  # eps in median absolute deviations; None: the number to move is fixed
+
+    @classmethod
+    def of(cls, spec: Redistribution, count: int) -> Ranks:
+        return _ranks(spec.fraction, spec.p_min, spec.p_max, spec.p1, spec.c, count)
+
+
+@lru_cache(maxsize=1024)
+def _ranks(fraction: float | None, p_min: float, p_max: float, p1: float, c: float, count: int) -> Ranks:
+    """Shares times the count in float64, to the nearest, halves to even; the percentile as the decimal it is
+    written as, so that 99.9% of 1,000 are 999."""
+    least, most = (p_min, p_max) if fraction is None else (fraction, fraction)
+    top = max(1, math.ceil(Fraction(repr(float(p1))) * count / 100))
+    return Ranks(round(least * count), round(most * count), top, None if fraction is not None else NORMAL_MAD * c)
+
+
+@torch.no_grad()
+def redistribute(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
+    """`values` [sequence, element] as `spec` would have them, each row with its own seed of `seeds` [sequence]: these
+    are best left on the host."""
+    if not values.numel():
+        return values.clone()
+    rows = max(1, MOST_AT_ONCE // values.shape[1])
+    if len(values) <= rows:
+        return _perturbed(values, spec, seeds)
+    parts = zip(torch.split(values, rows), torch.split(seeds, rows), strict=True)
+    return torch.cat([_perturbed(part, spec, its) for part, its in parts])
+
+
+def _perturbed(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
+    if spec.kind == "gaussian":
+        return _noisy(values, _moved(values, spec, seeds, scattered=False), draws.sent(seeds, values.device))
+    return _moved(values, spec, seeds, scattered=spec.kind == "scatter")
+
+
+def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool) -> Tensor:
+    ranks, replaced = Ranks.of(spec, values.shape[1]), spec.mode == "replace"
+    if _for_kernels(values):
+        from fillerscope.redistribution import kernels
+
+        limits = (ranks.least, ranks.most, ranks.top, ranks.scale)
+        return kernels.moved(values, seeds, *limits, scattered=scattered, replaced=replaced)
+    seeds = draws.sent(seeds, values.device)
+    chosen = _chosen(values, ranks, seeds, scattered)
+    moves = _moves(values, ranks.top, seeds)
+    moved = moves if replaced else moves.add_(values)
+    return torch.where(chosen, moved.to(values.dtype), values)
+
+
+def _for_kernels(values: Tensor) -> bool:
+    return values.is_cuda and values.dtype == torch.bfloat16 and find_spec("triton") is not None
+
+
+def _moves(values: Tensor, top: int, seeds: Tensor) -> Tensor:
+    """What every element would be moved by. Zero, also negative zero, moves up."""
+    wide = working(values.dtype)
+    highest = _ranked(values, top).to(wide)
+    highest = torch.where(highest > 0, highest, 0.0)
+    lowest = values.amin(1, keepdim=True).to(wide).clamp(max=0)
+    return draws.uniform(seeds, draws.MOVES, values.shape[1], wide).mul_(torch.where(values < 0, lowest, highest))
+
+
+def _chosen(values: Tensor, ranks: Ranks, seeds: Tensor, scattered: bool) -> Tensor:
+    """[sequence, element]: which ones move."""
+    sizes = values.abs()
+    if ranks.scale is None:
+        wanted = torch.full_like(values[:, :1], ranks.most, dtype=torch.int64)
+        threshold = None if scattered else _ranked(sizes, ranks.most)
+    else:
+        near = _near(sizes, ranks.scale)
+        count = (sizes < near).sum(1, keepdim=True)
+        # As many as are near zero where that is within the limits, else the limit.
+        wanted = count.clamp(ranks.least, ranks.most)
+        threshold = None if scattered else _clipped(sizes, near, count, ranks)
+    if threshold is None:
+        sizes = draws.choices(seeds, values.shape[1])
+        threshold = _place(sizes, wanted)
+    return _smallest(sizes, threshold, wanted)
+
+
+def _near(sizes: Tensor, scale: float) -> Tensor:
+    """[sequence, 1]: eps, below which a size counts as near zero."""
+    wide, middle = sizes.to(working(sizes.dtype)), (sizes.shape[1] + 1) // 2
+    return _ranked((wide - _ranked(wide, middle)).abs_(), middle) * scale
+
+
+def _clipped(sizes: Tensor, near: Tensor, count: Tensor, ranks: Ranks) -> Tensor:
+    """Eps, or the size of the last element that moves in the rows where eps takes too few or too many."""
+    for rank, beyond in ((ranks.least, count < ranks.least), (ranks.most, count > ranks.most)):
+        if not _on_host(sizes) or beyond.any():
+            near = torch.where(beyond, _ranked(sizes, rank).to(near.dtype), near)
+    return near
+
+
+def _smallest(keys: Tensor, threshold: Tensor, wanted: Tensor) -> Tensor:
+    """All below the threshold, and of those that equal it the first ones, until there are as many as wanted."""
+    below, equal = keys < threshold, keys == threshold
+    left = wanted - below.sum(1, keepdim=True)
+    if _on_host(keys) and not left.any():
+        return below
+    if _on_host(keys) and torch.equal(equal.sum(1, keepdim=True), left):
+        return below.logical_or_(equal)
+    return below | (equal & (equal.cumsum(1, dtype=torch.int32) <= left))
+
+
+def _place(keys: Tensor, ranks: Tensor) -> Tensor:
+    """[sequence, 1]: the key at a rank that differs from row to row, of keys of 16 bits."""
+    if _on_host(keys):
+        return torch.cat([_ranked(row[None], int(rank)) for row, rank in zip(keys, ranks, strict=True)])
+    counts = torch.zeros(len(keys), 1 << draws.CHOICE_BITS, dtype=torch.int32, device=keys.device)
+    counts.scatter_add_(1, keys.long(), torch.ones((), dtype=torch.int32, device=keys.device).expand_as(keys))
+    return (counts.cumsum(1) < ranks).sum(1, keepdim=True)
+
+
+def _ranked(values: Tensor, rank: int) -> Tensor:
+    """[sequence, 1]: the smallest element for rank 1 or less. On a host numpy is the faster one to ask."""
+    rank = max(rank, 1)
+    if not _on_host(values):
+        return values.kthvalue(rank, dim=1, keepdim=True).values
+    array = (values.to(working(values.dtype)) if values.is_floating_point() else values).numpy()
+    return torch.from_numpy(np.partition(array, rank - 1, axis=1)[:, rank - 1 : rank].copy()).to(values.dtype)
+
+
+def _noisy(values: Tensor, moved: Tensor, seeds: Tensor) -> Tensor:
+    """Normal noise on every element, as long as all moves together."""
+    wide = working(values.dtype)
+    noise = draws.normal(seeds, values.shape[1], wide)
+    lengths = _lengths(moved.to(wide) - values) / _lengths(noise)
+    return (noise * lengths.to(wide)).add_(values).to(values.dtype)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """[sequence, 1] float64. On a host row by row: how a sum is split must not depend on the other rows."""
+    if not _on_host(rows):
+        lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
+        return lengths
+    return torch.stack([torch.linalg.vector_norm(row, dtype=torch.float64) for row in rows])[:, None]
+
+
+def working(dtype: torch.dtype) -> torch.dtype:
+    return dtype if dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _on_host(values: Tensor) -> bool:
+    """There a look at the numbers costs nothing, elsewhere it would make the host wait."""
+    return values.device.type == "cpu"

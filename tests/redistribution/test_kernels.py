@@ -1,0 +1,125 @@
+"""The kernels against the plain rule, bit for bit: on a GPU where there is one, else in Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fillerscope.interventions import Redistribution
+from fillerscope.redistribution import draws, rule
+
+CUDA = torch.cuda.is_available()
+HERE = "fillerscope.redistribution.kernels"
+kernels = pytest.importorskip(HERE, reason="triton is not installed", exc_type=ImportError)
+
+DEVICE = "cuda" if CUDA else "cpu"
+BLOCK = 256  # many blocks in short rows
+SETTINGS = (
+    {}, {"c": 0.0}, {"c": 50.0}, {"c": 0.7, "p_min": 0.0, "p_max": 1.0}, {"fraction": 0.25, "mode": "replace"},
+    {"fraction": 0.0}, {"fraction": 1.0, "p1": 0.0}, {"fraction": 0.6, "p1": 100.0},
+)  # fmt: skip
+FEWER = ({}, {"fraction": 0.25, "mode": "replace"}, {"fraction": 1.0})
+
+
+def rows():
+    """Of every kind that may come: [kind, element]."""
+    random = torch.Generator().manual_seed(3)
+    normal = torch.randn(700, generator=random)
+    kinds = [
+        torch.nn.functional.silu(normal),
+        (normal * 2).round() / 2,  # many ties
+        normal.relu(),
+        -normal.abs() - 0.1,
+        torch.zeros(700),
+        -torch.zeros(700),
+        normal * 10.0 ** torch.randint(-30, 30, (700,), generator=random),
+        torch.full((700,), -0.25),
+    ]
+    return torch.stack(kinds).bfloat16()
+
+
+def by_kernels(values, asked, seeds, short):
+    """In one program, or in blocks."""
+    ranks = rule.Ranks.of(asked, values.shape[1])
+    return kernels.moved(
+        values.to(DEVICE), seeds.to(DEVICE), ranks.least, ranks.most, ranks.top, ranks.scale,
+        scattered=asked.kind == "scatter", replaced=asked.mode == "replace", block=BLOCK, short=5000 if short else 0,
+    ).cpu()  # fmt: skip
+
+
+def patterns(values):
+    return values.view(torch.int16)
+
+
+@pytest.mark.parametrize(("kind", "given"), [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER])
+@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_the_same_bits_as_the_plain_rule(short, kind, given):
+    values, asked = rows(), Redistribution(kind=kind, **given)
+    seeds = torch.arange(len(values)) + 9
+    found = by_kernels(values, asked, seeds, short)
+    assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, seeds)))
+    assert torch.equal(patterns(values), patterns(rows()))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 256, 257])
+@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
+def test_few_elements(short, count):
+    values, asked, seeds = rows()[:1, :count], Redistribution(kind="arm", p_min=0.4, p_max=0.6), torch.tensor([4])
+    found = by_kernels(values, asked, seeds, short)
+    assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, seeds)))
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
+@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
+def test_ties_that_end_in_any_block(short, fraction):
+    values = torch.full((2, 1000), 0.5).bfloat16()
+    asked = Redistribution(kind="arm", fraction=fraction, mode="replace", p1=100)
+    found = by_kernels(values, asked, torch.tensor([1, 2]), short)
+    assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, torch.tensor([1, 2]))))
+    assert (found[:, round(fraction * 1000) :] == 0.5).all()
+
+
+def test_every_pattern_is_counted_once():
+    rows = torch.arange(-(2**15), 2**15).to(torch.int16)[None, :].to(DEVICE)
+    words = draws.words(torch.tensor([1], device=DEVICE), draws.CHOICES)
+    counts = kernels.counted(rows, words, False, 4096)[0]
+    assert counts[0] == 2  # zeros of both signs
+    assert counts[2**15] == 0
+    assert (counts[1 : 2**15] == 1).all()
+    assert (counts[2**15 + 1 :] == 1).all()
+
+
+def test_draws_are_counted_as_they_are_drawn():
+    seeds = torch.tensor([5, 6], device=DEVICE)
+    rows = torch.zeros(2, 700, dtype=torch.int16, device=DEVICE)
+    counts = kernels.counted(rows, draws.words(seeds, draws.CHOICES), True, BLOCK)
+    for row, drawn in zip(counts, draws.choices(seeds, 700), strict=True):
+        assert torch.equal(row, torch.bincount(drawn, minlength=2**16).to(torch.int32))
+
+
+@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("count", [1000, 32_768, 32_769, 70_001])
+def test_a_gpu_gives_what_a_cpu_gives(count, kind):
+    random = torch.Generator().manual_seed(4)
+    rows = torch.nn.functional.silu(torch.randn(3, count, generator=random)).bfloat16()
+    asked, seeds = Redistribution(kind=kind), torch.arange(3)
+    found, expected = rule.redistribute(rows.cuda(), asked, seeds.cuda()).cpu(), rule.redistribute(rows, asked, seeds)
+    if kind == "gaussian":
+        assert torch.allclose(found.float(), expected.float(), rtol=1e-2, atol=1e-3)
+    else:
+        assert torch.equal(patterns(found), patterns(expected))
+
+
+@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("count", [1000, 32_768, 32_769, 70_001])
+def test_the_host_waits_for_nothing(count, kind):
+    rows, seeds = torch.randn(2, count, device="cuda").bfloat16(), torch.arange(2, device="cuda")
+    rule.redistribute(rows, Redistribution(kind=kind), seeds)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        rule.redistribute(rows, Redistribution(kind=kind), seeds)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

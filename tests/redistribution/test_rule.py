@@ -1,0 +1,293 @@
+"""The rule against itself written slowly, with lists and sorted(): only the draws are shared."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fillerscope.interventions import ARM_PRESETS, Redistribution
+from fillerscope.redistribution import draws, rule
+from fillerscope.redistribution.rule import redistribute
+
+SEED = 12345
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+SETTINGS = (
+    {}, {"c": 0.0}, {"c": 1.0}, {"c": 50.0}, {"c": 0.5, "p_min": 0.0, "p_max": 1.0}, {"fraction": 0.25},
+    {"fraction": 0.0}, {"fraction": 1.0}, {"p1": 0.0, "fraction": 0.5}, {"p1": 100.0, "fraction": 0.5},
+    {"p_min": 0.5, "p_max": 0.5}, {"p_min": 0.0, "p_max": 0.0}, {"p1": 50, "fraction": 0.9},
+)  # fmt: skip
+
+
+def spec(kind="arm", **given):
+    return Redistribution(kind=kind, **given)
+
+
+def activations(*shape, seed=0, dtype=torch.float32):
+    random = torch.Generator().manual_seed(seed)
+    return torch.nn.functional.silu(torch.randn(*shape, generator=random, dtype=torch.float64) * 2).to(dtype)
+
+
+def rank(ordered, share):
+    return ordered[max(1, math.ceil(share * len(ordered))) - 1]
+
+
+def near_zero(values, asked, wide):
+    """The smallest elements' places by the definition, and how many were below eps."""
+    sizes = [abs(value) for value in values]
+    middle = rank(sorted(sizes), Fraction(1, 2))
+    deviation = rank(sorted(abs(wide(size - middle)) for size in sizes), Fraction(1, 2))
+    eps = wide(deviation * wide(1.4826 * asked.c))
+    count = sum(size < eps for size in sizes)
+    share = count / len(values)
+    if asked.fraction is not None:
+        wanted = round(asked.fraction * len(values))
+    elif asked.p_min <= share <= asked.p_max:
+        wanted = count
+    else:
+        wanted = round((asked.p_min if share < asked.p_min else asked.p_max) * len(values))
+    return wanted
+
+
+def smallest(keys, wanted):
+    return set(sorted(range(len(keys)), key=lambda place: (keys[place], place))[:wanted])
+
+
+def slowly(row, asked, seed=SEED):
+    """One row [element] by the definition: what comes out, and which elements were chosen."""
+    wide = np.float64 if row.dtype == torch.float64 else np.float32
+    values = [wide(value) for value in row.double().tolist()]
+    seeds = torch.tensor([seed])
+    shares = [wide(share) for share in draws.uniform(seeds, draws.MOVES, len(values), torch.float64)[0].tolist()]
+    keys = [abs(value) for value in values]
+    if asked.kind == "scatter":
+        keys = draws.choices(seeds, len(values))[0].tolist()
+    chosen = smallest(keys, near_zero(values, asked, wide))
+    high = max(rank(sorted(values), Fraction(str(asked.p1)) / 100), wide(0))
+    low = min(min(values), wide(0))
+    result = list(values)
+    for place in chosen:
+        move = shares[place] * (low if values[place] < 0 else high)
+        result[place] = move if asked.mode == "replace" else values[place] + move
+    return torch.tensor(np.array(result), dtype=torch.float64).to(row.dtype), chosen
+
+
+def check(row, asked, seed=SEED):
+    found = redistribute(row[None], asked, torch.tensor([seed]))[0]
+    expected, chosen = slowly(row, asked, seed)
+    others = [place for place in range(len(row)) if place not in chosen]
+    assert found.dtype == row.dtype
+    assert torch.equal(found, expected)
+    assert same_bits(found[others], row[others])
+    return chosen
+
+
+def same_bits(one, other):
+    size = {2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
+    return torch.equal(one.contiguous().view(size), other.contiguous().view(size))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", ["arm", "scatter"])
+@pytest.mark.parametrize("given", SETTINGS, ids=str)
+def test_the_definition(given, kind, dtype):
+    for count in (1, 2, 3, 50, 333):
+        for mode in ("add", "replace"):
+            check(activations(count, seed=count, dtype=dtype), spec(kind, mode=mode, **given))
+
+
+ELEMENTS = st.one_of(
+    st.floats(-100, 100, width=16),
+    st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5]),  # ties
+)
+
+
+@given(
+    values=st.lists(ELEMENTS, min_size=1, max_size=60),
+    kind=st.sampled_from(["arm", "scatter"]),
+    mode=st.sampled_from(["add", "replace"]),
+    c=st.floats(0, 5),
+    limits=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
+    p1=st.floats(0, 100).map(lambda value: round(value, 2)),
+    fraction=st.none() | st.floats(0, 1),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**63 - 1),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_definition_on_anything(values, kind, mode, c, limits, p1, fraction, dtype, seed):
+    asked = spec(kind, mode=mode, c=c, p_min=limits[0], p_max=limits[1], p1=p1, fraction=fraction)
+    row = torch.tensor(values, dtype=dtype)
+    before = row.clone()
+    chosen = check(row, asked, seed)
+    assert same_bits(row, before)
+    assert len(chosen) <= len(values)
+
+
+@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("given", [{}, {"fraction": 1.0}, {"fraction": 0.0}, {"mode": "replace"}], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [[0.0] * 9, [-0.0] * 9, [-1.0, -2.0, -3.0], [1.0, 2.0, 3.0], [2.0] * 8, [-2.0] * 8, [5.0], [-5.0], [0.0]],
+    ids=str,
+)
+def test_odd_rows_give_finite_numbers(values, given, kind):
+    row = torch.tensor(values)
+    found = redistribute(row[None], spec(kind, **given), torch.tensor([SEED]))[0]
+    assert found.isfinite().all()
+    if kind != "gaussian":
+        check(row, spec(kind, **given))
+    if not any(values):
+        assert torch.equal(found, row)
+
+
+def test_all_negative_elements_move_down_and_all_positive_ones_up():
+    row = activations(200).abs() + 0.1
+    up = redistribute(row[None], spec(fraction=1.0), torch.tensor([SEED]))[0]
+    down = redistribute(-row[None], spec(fraction=1.0), torch.tensor([SEED]))[0]
+    assert (up >= row).all()
+    assert (down <= -row).all()
+    assert (up - row).max() <= row.max()
+    assert (-row - down).max() <= row.max() * (1 + 1e-6)
+    assert (-row - down).max() > 0.9 * row.max()
+
+
+def test_moves_stay_within_the_range_and_fill_it():
+    row = activations(20000, dtype=torch.float64)
+    found = redistribute(row[None], spec(fraction=1.0, p1=90, mode="replace"), torch.tensor([SEED]))[0]
+    top, bottom = rank(sorted(row.tolist()), Fraction(9, 10)), row.min()
+    positive, negative = found[row >= 0], found[row < 0]
+    assert 0 <= positive.min() < 0.01 * top < 0.99 * top < positive.max() <= top
+    assert bottom <= negative.min() < 0.99 * bottom < 0.01 * bottom < negative.max() <= 0
+    assert abs(float(positive.mean()) / top - 0.5) < 0.02
+
+
+def test_zero_of_either_sign_counts_as_positive():
+    row = torch.tensor([0.0, -0.0, 3.0, -3.0])
+    found = redistribute(row[None], spec(fraction=0.5, p1=100), torch.tensor([SEED]))[0]
+    assert (found[:2] > 0).all()
+    assert torch.equal(found[2:], row[2:])
+
+
+def test_of_equal_sizes_the_first_move():
+    row = torch.tensor([2.0, -1.0, 1.0, 3.0, 1.0, -1.0, 1.0, 4.0, 5.0, 9.0])
+    found = redistribute(row[None], spec(fraction=0.3, p1=100), torch.tensor([SEED]))[0]
+    assert (found != row).nonzero().flatten().tolist() == [1, 2, 4]
+
+
+def test_the_share_near_zero_is_kept_within_its_limits():
+    row = activations(1000)
+    moved = [
+        int((redistribute(row[None], spec(c=c, p_min=0.02, p_max=0.25), torch.tensor([SEED])) != row).sum())
+        for c in (0.0, 0.13, 100.0)
+    ]
+    assert moved[0] == 20
+    assert 20 < moved[1] < 250
+    assert moved[2] == 250
+
+
+def test_scatter_chooses_as_many_elsewhere_and_evenly():
+    rows = activations(1, 400).repeat(500, 1)
+    seeds = torch.arange(500)
+    near = redistribute(rows, spec(fraction=0.2, mode="replace"), seeds) != rows
+    scattered = redistribute(rows, spec("scatter", fraction=0.2, mode="replace"), seeds) != rows
+    assert (near.sum(1) == 80).all()
+    assert (scattered.sum(1) == 80).all()
+    often = scattered.double().mean(0)
+    assert abs(float(often.mean()) - 0.2) < 1e-9
+    assert 0.1 < often.min() < often.max() < 0.3
+    assert not torch.equal(scattered[0], scattered[1])
+
+
+@pytest.mark.parametrize("mode", ["add", "replace"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_gaussian_noise_is_as_large_as_what_arm_would_have_changed(dtype, mode):
+    rows, seeds = activations(3, 5000, dtype=dtype), torch.tensor([1, 2, 3])
+    moved = redistribute(rows, spec(mode=mode), seeds) - rows
+    noise = redistribute(rows, spec("gaussian", mode=mode), seeds) - rows
+    assert torch.allclose(noise.norm(dim=1), moved.norm(dim=1), rtol=1e-5)
+    expected = draws.normal(seeds, 5000, dtype)
+    assert torch.allclose(
+        noise / noise.norm(dim=1, keepdim=True), expected / expected.norm(dim=1, keepdim=True), atol=1e-5
+    )
+    assert (noise != 0).double().mean() > 0.99
+
+
+@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("given", [{}, {"c": 0.0}, {"fraction": 0.25}], ids=str)
+def test_rows_beside_it_change_no_bit_of_a_row(given, dtype, kind, monkeypatch):
+    rows, seeds = activations(7, 513, dtype=dtype), torch.arange(7) + 100
+    rows[2] = 0
+    rows[3] = rows[3].round()  # ties
+    rows[4] *= 1e-3
+    asked = spec(kind, **given)
+    together = redistribute(rows, asked, seeds)
+    alone = torch.cat([redistribute(rows[row : row + 1], asked, seeds[row : row + 1]) for row in range(7)])
+    backwards = redistribute(rows.flip(0), asked, seeds.flip(0)).flip(0)
+    monkeypatch.setattr(rule, "MOST_AT_ONCE", 1500)
+    in_parts = redistribute(rows, asked, seeds)
+    assert all(same_bits(together, other) for other in (alone, backwards, in_parts))
+
+
+def test_long_rows_do_not_depend_on_their_neighbours_either():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # sums over long rows are split between threads
+    try:
+        rows, seeds = activations(3, 100_000), torch.arange(3)
+        together = redistribute(rows, spec("gaussian"), seeds)
+        alone = torch.cat(
+            [redistribute(rows[row : row + 1], spec("gaussian"), seeds[row : row + 1]) for row in range(3)]
+        )
+    finally:
+        torch.set_num_threads(threads)
+    assert same_bits(together, alone)
+
+
+@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("given", SETTINGS, ids=str)
+def test_without_looking_at_the_numbers_the_same_comes_out(given, kind, monkeypatch):
+    """What a GPU does, where the host must not wait for a number."""
+    rows, seeds = activations(5, 301), torch.arange(5)
+    rows[1] = rows[1].round()
+    rows[2] = 0
+    expected = redistribute(rows, spec(kind, **given), seeds)
+    monkeypatch.setattr(rule, "_on_host", lambda _: False)
+    found = redistribute(rows, spec(kind, **given), seeds)
+    assert torch.allclose(found, expected, atol=1e-6) if kind == "gaussian" else same_bits(found, expected)
+
+
+@pytest.mark.parametrize("name", ARM_PRESETS)
+def test_published_settings(name):
+    row = activations(2000, seed=5)
+    asked = spec(preset=name)
+    chosen = check(row, asked)
+    assert 0.02 <= len(chosen) / 2000 <= 0.25
+    if asked.fraction:
+        assert len(chosen) == 500
+
+
+def test_ranks_are_exact():
+    assert rule.Ranks.of(spec(p1=99.9), 1000).top == 999
+    assert rule.Ranks.of(spec(p1=7.0), 100).top == 7  # 0.07 * 100 is above 7 in floating point
+    assert rule.Ranks.of(spec(p1=0.0), 10).top == 1
+    assert rule.Ranks.of(spec(p1=100.0), 10).top == 10
+    assert rule.Ranks.of(spec(fraction=0.5), 5).most == 2  # halves to even
+    assert rule.Ranks.of(spec(fraction=0.5), 7).most == 4
+
+
+def test_nothing_comes_of_nothing_and_gradients_do_not_pass():
+    assert redistribute(torch.zeros(0, 5), spec(), torch.zeros(0, dtype=torch.int64)).shape == (0, 5)
+    values = activations(2, 50).requires_grad_()
+    assert not redistribute(values, spec(), torch.arange(2)).requires_grad
+
+
+def test_other_seeds_move_the_same_elements_elsewhere():
+    row = activations(1000)[None]
+    one, other = (redistribute(row, spec(), torch.tensor([seed])) for seed in (1, 2))
+    assert torch.equal(one != row, other != row)
+    assert not torch.equal(one, other)
