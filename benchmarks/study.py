@@ -4,6 +4,7 @@
     python benchmarks/study.py --shape Qwen2.5-7B --tokenizer FOLDER --device cuda --problems math500.jsonl
     python benchmarks/study.py --growth 50 2500      # seconds and memory by the number of problems
     python benchmarks/study.py --stages ...          # where the time of one study goes
+    python benchmarks/study.py --probes ...          # attention with all other probes against attention alone
 
 Ours is everything between a loaded model and a finished run folder: prompts made, passes, moments and head
 summaries, shards written and merged. The plain forwards get their prompts ready-made, sorted by length over the
@@ -27,10 +28,12 @@ from contenders import wait
 from gpu import CONFIGS, random_model
 from timing import say, write
 
+from fillerscope.capture.activity import Scale
 from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.probing import Probing
 from fillerscope.engines import local
-from fillerscope.engines.local import Writer, measure_shards
+from fillerscope.engines.local import Writer, calibration, measure_shards
 from fillerscope.engines.merging import Merger
 from fillerscope.models.attending import attending
 from fillerscope.models.structure import decoder_of, device_of
@@ -39,7 +42,7 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store import RunStore, merged_name, shard_name
-from fillerscope.study import Study
+from fillerscope.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
@@ -53,7 +56,7 @@ def main() -> None:
     maker = PromptMaker.of(tokenizer, study.prompt, study.prompt.template, study.seed)
     problems = load_problems(study.problems)
     ours(study, model, maker, problems[: 2 * study.batch.shard])  # a warm-up
-    measure = growth if asked.growth else stages if asked.stages else race
+    measure = growth if asked.growth else stages if asked.stages else probes if asked.probes else race
     found = measure(study, model, maker, problems, asked)
     print(found)
     if asked.out:
@@ -84,6 +87,28 @@ def race(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], 
         "median ratio": float(np.median(totals[:, 1] / totals[:, 0])),
     }
     return [found]
+
+
+def probes(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], asked: Any) -> list[dict[str, Any]]:
+    """The affine picture and activations beside attention, slice by slice in turns."""
+    wanted = Probes.model_validate({"affine": True, "activations": True})
+    both = study, study.model_copy(update={"probes": wanted})
+    scale = Scale.read(calibration(both[1], model, maker, shards_of(problems, study.batch.shard)))
+    assert wanted.activations is not None
+    probing = Probing(), Probing(True, scale, len(wanted.activations.classes) + 1)
+    rounds = []
+    for number, some in enumerate(slices(problems, asked.slices) * asked.rounds):
+        seconds = [0.0, 0.0]
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            seconds[which] = ours(both[which], model, maker, some, probing[which])
+        rounds.append(seconds)
+        say(f"slice {number + 1}: attention {seconds[0]:.2f} s, all probes {seconds[1]:.2f} s")
+    totals = np.array(rounds)
+    ratios = totals[:, 1] / totals[:, 0]
+    found = {"problems": len(problems), "conditions": len(study.conditions), "seconds": rounds}
+    return [
+        found | {"ratio of sums": float(totals[:, 1].sum() / totals[:, 0].sum()), "median": float(np.median(ratios))}
+    ]
 
 
 def growth(study: Study, model: Any, maker: PromptMaker, problems: list[Problem], asked: Any) -> list[dict[str, Any]]:
@@ -121,7 +146,9 @@ def _timed(stage: Callable[..., Any], name: str, spent: dict[str, float]) -> Cal
     return timed
 
 
-def ours(study: Study, model: Any, maker: PromptMaker, problems: Sequence[Problem]) -> float:
+def ours(
+    study: Study, model: Any, maker: PromptMaker, problems: Sequence[Problem], probing: Probing | None = None
+) -> float:
     shards = shards_of(problems, study.batch.shard)
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore.create(Path(folder) / "run", {"study": study.name}, study.model_dump(mode="json"))
@@ -130,7 +157,7 @@ def ours(study: Study, model: Any, maker: PromptMaker, problems: Sequence[Proble
         merger = Merger(names, store.get)
         with store.writing():
             writer = Writer(store, merger.take)
-            gauge = Gauge(model, study.batch.tokens or pass_tokens(model))
+            gauge = Gauge(model, study.batch.tokens or pass_tokens(model), probing=probing)
             measure_shards(study, gauge, maker, list(zip(shards, names, strict=True)), writer, lambda _: None)
             store.put(merged_name(NAME), merger.merged())
         return time.perf_counter() - start
@@ -181,7 +208,7 @@ def study_of(asked: argparse.Namespace) -> Study:
     source = {"source": asked.problems, "limit": max(asked.growth or [asked.limit])}
     batch = {"shard": asked.shard, "prefix": asked.prefix}
     return Study.model_validate(
-        {"name": "cost", "models": [asked.model], "problems": source, "conditions": ["none", "mless"], "batch": batch}
+        {"name": "cost", "models": [asked.model], "problems": source, "conditions": asked.conditions, "batch": batch}
     )
 
 
@@ -214,6 +241,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, help="padded tokens of a plain batch; else the fastest of some is taken")
     parser.add_argument("--growth", type=int, nargs="+", help="numbers of problems to compare instead")
     parser.add_argument("--stages", action="store_true", help="where the time of one study goes, instead")
+    parser.add_argument("--probes", action="store_true", help="what the other probes add to attention, instead")
+    parser.add_argument("--conditions", nargs="+", default=["none", "mless"])
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 

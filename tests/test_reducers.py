@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fillerscope.reducers import Moments
+from fillerscope.reducers import Counts, Moments
 
 Floats = NDArray[np.float64]
 ROWS = 3  # cells beside positions: layers, heads
@@ -32,9 +32,15 @@ def moments(samples: list[Floats]) -> Moments:
     return Moments.of(values, np.isfinite(values))
 
 
+def counts(samples: list[Floats]) -> Counts:
+    """How often a sample is above 0 in each cell."""
+    return Counts.of(np.nan_to_num(padded(samples), nan=-1.0) > 0)
+
+
 # A reducer made from samples [row, position], which differ in length and miss values. Adding one is a line.
 REDUCERS: dict[str, Callable[[list[Floats]], Any]] = {
     "moments": moments,
+    "counts": counts,
 }
 each_reducer = pytest.mark.parametrize("make", REDUCERS.values(), ids=REDUCERS)
 
@@ -167,3 +173,14 @@ def test_the_mean_of_nothing_is_missing_and_one_sample_has_no_deviation() -> Non
     reduced = Moments.of(values, np.isfinite(values))
     np.testing.assert_array_equal(reduced.value(), [5.0, np.nan])
     np.testing.assert_array_equal(reduced.deviation(), [np.nan, np.nan])
+
+
+@settings(deadline=None)
+@given(samples=samples_of_unequal_length(fewest=1), cut=st.integers(0, 8))
+def test_counts_merged_are_their_sum(samples: list[Floats], cut: int) -> None:
+    merged = counts(samples[:cut]).merge(counts(samples[cut:])).counts
+    expected = np.zeros_like(merged)
+    for sample in samples:
+        expected[:, : sample.shape[-1]] += sample > 0
+    np.testing.assert_array_equal(merged, expected)
+    assert merged.dtype == np.int64

@@ -71,3 +71,26 @@ class Moments:
         count = np.broadcast_to(self.count, (*self.count.shape[:-1], self.mean.shape[-1]))
         edge = [(0, 0)] * (self.mean.ndim - 1) + [(0, missing)]
         return Moments(np.pad(count, edge), np.pad(self.mean, edge), np.pad(self.m2, edge))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often each of some cells was met. The last axis may differ between parts: what is shorter was not met."""
+
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, samples: NDArray[np.int64]) -> Counts:
+        """From samples on the first axis."""
+        return cls(samples.sum(axis=0, dtype=np.int64))
+
+    def merge(self, other: Counts) -> Counts:
+        length = max(self.counts.shape[-1], other.counts.shape[-1])
+        return Counts(self._padded(length) + other._padded(length))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        return {"counts": self.counts}
+
+    def _padded(self, length: int) -> NDArray[np.int64]:
+        edge = [(0, 0)] * (self.counts.ndim - 1) + [(0, length - self.counts.shape[-1])]
+        return np.pad(self.counts, edge)

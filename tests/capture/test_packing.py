@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes
+from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes, problems
 from fillerscope.capture.transfer import to_device
+from fillerscope.interventions import Knockout
 
 BEGINNINGS = ((), (5, 6, 7), (5, 6, 8, 9), (400,))
 
@@ -193,6 +195,87 @@ def test_passes_count_what_is_left_to_run() -> None:
     some = [make(5, 2, seed) for seed in range(4)]  # nine tokens each, four of them shared
     assert list(passes(some, 10)) == [[0, 1], [2, 3]]
     assert list(passes([], 10)) == []
+
+
+# Texts of one problem stay together
+
+
+@st.composite
+def texts_of_problems(draw: st.DrawFn) -> list[Text]:
+    """In any order; some belong to no problem, and stand alone."""
+    numbers = draw(st.lists(st.integers(-1, 5), max_size=30))
+    return [replace(draw(texts), problem=number) for number in numbers]
+
+
+@settings(deadline=None)
+@given(texts_of_problems(), st.integers(1, 2000))
+def test_problems_are_whole_in_passes_within_the_budget(some: list[Text], tokens: int) -> None:
+    made = list(passes(some, tokens))
+    assert sorted(number for numbers in made for number in numbers) == list(range(len(some)))
+    for problem in {text.problem for text in some} - {-1}:
+        holding = [numbers for numbers in made if any(some[number].problem == problem for number in numbers)]
+        assert len(holding) == 1
+    for numbers in made:
+        alone = len(problems(some, numbers)) == 1
+        assert alone or sum(some[number].own for number in numbers) <= tokens
+
+
+@quick
+@given(texts_of_problems(), st.data())
+def test_problems_keep_the_order_of_their_texts(some: list[Text], data: st.DataObject) -> None:
+    """The first text of a problem is what the others are compared with: it stays the first."""
+    numbers = data.draw(st.permutations(range(len(some))))[: data.draw(st.integers(0, len(some)))]
+    for chosen, found in ((range(len(some)), problems(some)), (numbers, problems(some, numbers))):
+        assert sorted(number for one in found for number in one) == sorted(chosen)
+        for one in found:
+            assert one == [number for number in chosen if number in one]
+            if len(one) > 1:
+                assert len({some[number].problem for number in one}) == 1
+                assert some[one[0]].problem >= 0
+        firsts = [some[one[0]].problem for one in found if some[one[0]].problem >= 0]
+        assert len(firsts) == len(set(firsts))
+
+
+# Positions that are left empty, and keys that are hidden
+
+
+@quick
+@given(several, st.data())
+def test_a_gap_moves_what_stands_behind_it(some: list[Text], data: st.DataObject) -> None:
+    gaps = [(data.draw(st.integers(text.shared, len(text))), data.draw(st.integers(0, 40))) for text in some]
+    packing = Packing.of([replace(text, gap=gap) for text, gap in zip(some, gaps, strict=True)])
+    _, positions = packing.row()
+    for text, (at, by), place in zip(some, gaps, packing.places(), strict=True):
+        wanted = [number + (by if number >= at else 0) for number in range(text.shared, len(text))]
+        assert positions[place].tolist() == wanted
+
+
+@quick
+@given(several, st.data())
+def test_rows_that_must_not_look_and_what_they_must_not_look_at(some: list[Text], data: st.DataObject) -> None:
+    layers = [data.draw(st.sampled_from([None, (), (1,), (2, 3)])) for _ in some]
+    changes = [None if each is None else Knockout(kind="knockout", layers=each) for each in layers]
+    packing = Packing.of([replace(text, change=change) for text, change in zip(some, changes, strict=True)])
+    for layer in range(3):
+        hiding = [each is not None and (not each or layer + 1 in each) for each in layers]
+        found = packing.hidden(layer)
+        assert (found is None) == (not any(hiding))
+        if found is None:
+            continue
+        keys = np.split(found[1][packing.kept_keys()], np.cumsum([len(text) for text in some])[:-1])
+        for text, hides, place, mine in zip(some, hiding, packing.places(), keys, strict=True):
+            assert found[0][place].tolist() == (text.original[text.shared :] & hides).tolist()
+            assert not hides or mine.tolist() == (~text.original).tolist()
+        filling = np.setdiff1d(np.arange(packing.tokens), packing.kept_queries())
+        assert not found[0][filling].any()
+
+
+def test_rows_that_vote_may_be_others_than_the_original_ones() -> None:
+    original, written = np.array([True, False, True, True]), np.array([False, False, False, True])
+    text = Text((1, 2, 3, 4), original, 2, voters=written)
+    np.testing.assert_array_equal(text.rows, [[True] * 4, written, [False, False, False, True]])
+    assert text.beginning == ((1, False), (2, False))
+    assert Text((1, 2, 3, 4), original, 2).beginning == ((1, True), (2, False))
 
 
 def test_a_copy_for_the_device_has_the_same_values() -> None:

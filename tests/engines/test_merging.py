@@ -36,6 +36,7 @@ def part(shard: int) -> Part:
     numbers = np.arange(first, first + len(samples))
     arrays["none/heads"] = np.broadcast_to(numbers[:, None], (len(samples), 4)).astype(np.float32)
     arrays["none/peak_at"] = numbers.astype(np.int32)
+    arrays["none/histogram/counts"] = np.random.default_rng(shard).integers(0, 9, size=(2, 3, 5))
     return Part(arrays, [{"number": int(number), "status": "ok"} for number in numbers])
 
 
@@ -76,6 +77,14 @@ def test_problems_follow_each_other_in_shard_order() -> None:
     np.testing.assert_array_equal(merged.arrays["none/heads"][:, 0], np.arange(6))
     assert merged.arrays["none/heads"].dtype == np.float32
     assert merged.arrays["none/peak_at"].dtype == np.int32
+
+
+def test_counts_are_added_up() -> None:
+    merged = merge(part(shard) for shard in range(3))
+    wanted = sum(part(shard).arrays["none/histogram/counts"] for shard in range(3))
+    np.testing.assert_array_equal(merged.arrays["none/histogram/counts"], wanted)
+    assert merged.arrays["none/histogram/counts"].dtype == np.int64
+    assert merged.arrays["none/histogram/counts"].shape == (2, 3, 5)
 
 
 def test_shards_without_measured_problems_keep_their_records() -> None:

@@ -7,7 +7,7 @@ cannot be measured exactly is refused by name. Knows nothing of problems, condit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -41,6 +41,7 @@ class Recorder:
     keep: bool = False  # whether keys and values are wanted
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
+    attended: Callable[[int, Tensor], None] | None = None  # told a layer and its heads' outputs [token, head, dim]
 
     @classmethod
     def of(cls, model: Any, packing: Packing, **more: Any) -> Recorder:
@@ -110,12 +111,15 @@ def captured_attention(
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
-    engine = fused if fused.can_serve(query, rule, recorder.packing) else blocks
+    hidden = recorder.packing.hidden(layer)
+    engine = fused if hidden is None and fused.can_serve(query, rule, recorder.packing) else blocks
     with recorder.room(layer) as room:
         output, recorder.parts[layer] = engine.attend(
             query[0], key[0], value[0], recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
-            recorder.block,
+            recorder.block, hidden,
         )  # fmt: skip
+    if recorder.attended is not None:
+        recorder.attended(layer, output)
     if recorder.keep:
         recorder.kept[layer] = key[0], value[0]
     return output[None], None

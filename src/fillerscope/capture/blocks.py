@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.masks import MaskRule
@@ -43,11 +45,13 @@ def attend(
     received: Tensor,  # [head, group, key], to be written
     diagonal: Tensor,  # [head, token], to be written
     block: int | None = None,
+    hidden: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,  # rows [token] and keys that they do not see
 ) -> tuple[Tensor, Tensor]:
     """Output [token, head, value_dim] and entropies [text, head, group, 1], the texts as they stand in the row."""
     heads, tokens, _ = query.shape
     output = query.new_empty(tokens, heads, value.shape[-1])
     weights = to_device(packing.weights, query.device)
+    unseen = hidden and [to_device(mask, query.device)[None] for mask in hidden]
     entropy = []
     for band in packing.bands:
         rows = band.queries(weights)  # [text, group, query]
@@ -55,8 +59,9 @@ def attend(
         targets = band.queries(output.transpose(0, 1)), band.keys(received), band.queries(diagonal)
         texts = max(1, BLOCK_ELEMENTS // (heads * (block or BLOCK_ROWS) * band.span))
         for some in (slice(start, start + texts) for start in range(0, len(band.texts), texts)):
+            pairs = None if unseen is None else (band.queries(unseen[0])[some], band.keys(unseen[1])[some])
             found = attend_texts(
-                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block
+                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block, pairs
             )
             for target, part in zip(targets, (found.output, found.received, found.diagonal), strict=True):
                 target[some] = part
@@ -73,6 +78,7 @@ def attend_texts(
     scaling: float,
     softcap: float | None = None,
     block: int | None = None,
+    unseen: tuple[Tensor, Tensor] | None = None,  # rows [text, 1, query] and keys [text, 1, key] that they do not see
 ) -> Attended:
     """Texts of one length."""
     texts, heads, query_count, dim = query.shape
@@ -101,6 +107,8 @@ def attend_texts(
         if softcap is not None:
             scores.div_(softcap * LOG2E).tanh_().mul_(softcap * LOG2E)
         _hide(scores, rule, places, keys)
+        if unseen is not None:
+            scores.masked_fill_(unseen[0][..., piece, None] & unseen[1][:, :, None, seen], LOWEST)
         scores.sub_(scores.amax(-1, keepdim=True))
         torch.exp2(scores, out=powers)
         total = powers.sum(-1)  # [text, head, row]

@@ -101,6 +101,7 @@ def attend(
     received: Tensor,
     diagonal: Tensor,
     block: int | None = None,  # noqa: ARG001 - for blocks alone
+    hidden: None = None,  # noqa: ARG001 - the same
 ) -> tuple[Tensor, Tensor]:
     """As `blocks.attend`, the entropies in as many parts as there are blocks of keys."""
     from fillerscope.capture import kernels

@@ -7,7 +7,7 @@ or statistics; sums and the rows that voted are given as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.attention import Recorder, observe
-from fillerscope.capture.packing import GROUPS, Packing, Text, passes
+from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
+from fillerscope.capture.probing import Collector, Probing, changed
 from fillerscope.capture.transfer import Arriving, to_device
 from fillerscope.models.structure import device_of, head_count, layer_count
 
@@ -62,6 +63,7 @@ class Measured:
     entropy: Tensor  # [layer, text, head, group]
     texts: tuple[Text, ...]
     errors: Mapping[int, str] = field(default_factory=dict)  # by text, why it has no numbers
+    probes: Mapping[str, Tensor] = field(default_factory=dict)  # [layer, text, ...]: see Collector
 
     @cached_property
     def starts(self) -> list[int]:
@@ -103,8 +105,8 @@ class Beginning:
 class Gauge:
     """A model that measures texts, inside `capturing`. Remembers the beginnings that it has run."""
 
-    def __init__(self, model: Any, tokens: int, block: int | None = None) -> None:
-        self.model, self.tokens, self.block = model, tokens, block
+    def __init__(self, model: Any, tokens: int, block: int | None = None, probing: Probing | None = None) -> None:
+        self.model, self.tokens, self.block, self.probing = model, tokens, block, probing or Probing()
         self._beginnings: dict[tuple[tuple[int, bool], ...], Beginning] = {}
 
     def measure(self, texts: Sequence[Text], tick: Callable[[int], None] = lambda _: None) -> Measured:
@@ -118,22 +120,23 @@ class Gauge:
 
     def _halving(self, texts: Sequence[Text], numbers: list[int]) -> Iterator[tuple[list[int], Measured]]:
         tokens = sum(texts[number].own for number in numbers)
-        if len(numbers) == 1 or tokens <= self.tokens:
+        apart = problems(texts, numbers)
+        if len(apart) == 1 or tokens <= self.tokens:
             try:
                 yield numbers, self.one_pass([texts[number] for number in numbers])
                 return
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not _ran_out(error):
                     raise
-                if len(numbers) == 1:
-                    yield numbers, self._nothing(texts[numbers[0]], error)
+                if len(apart) == 1:
+                    yield from (([number], self._nothing(texts[number], error)) for number in numbers)
                     return
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             self.tokens = max(1, tokens // 2)  # later passes need not try again
-        half = len(numbers) // 2
-        yield from self._halving(texts, numbers[:half])
-        yield from self._halving(texts, numbers[half:])
+        half = len(apart) // 2
+        for some in (apart[:half], apart[half:]):
+            yield from self._halving(texts, [number for one in some for number in one])
 
     def _nothing(self, text: Text, error: Exception) -> Measured:
         """A text that memory does not hold: numbers that are none, and the reason."""
@@ -148,14 +151,19 @@ class Gauge:
         packing = Packing.of(texts)
         known = {text.beginning: self._beginning(text) for text in texts if text.shared}
         beginnings = [known[beginning] for beginning in packing.beginnings]
-        recorder = Recorder.of(self.model, packing, behind=[b.cache for b in beginnings], block=self.block)
-        return _measured(observe(self.model, recorder), beginnings)
+        collector = Collector.of(self.probing, packing, device_of(self.model))
+        recorder = Recorder.of(
+            self.model, packing, behind=[b.cache for b in beginnings], block=self.block, attended=collector.attended
+        )
+        with changed(self.model, packing), collector.listening(self.model):
+            observe(self.model, recorder)
+        return replace(_measured(recorder, beginnings), probes=collector.tensors())
 
     def _beginning(self, text: Text) -> Beginning:
         if text.beginning not in self._beginnings:
             if len(self._beginnings) >= REMEMBERED:
                 self._beginnings.pop(next(iter(self._beginnings)))
-            self._beginnings[text.beginning] = self._begin(text.ids[: text.shared], text.original[: text.shared])
+            self._beginnings[text.beginning] = self._begin(text.ids[: text.shared], text.voting[: text.shared])
         return self._beginnings[text.beginning]
 
     def _begin(self, ids: tuple[int, ...], original: NDArray[np.bool_]) -> Beginning:
@@ -222,7 +230,17 @@ def _in_order(parts: Sequence[tuple[list[int], Measured]], texts: Sequence[Text]
         torch.stack([part.entropy[:, place].to(home) for part, place, _ in spans], dim=1),
         tuple(texts),
         {number: part.errors[place] for number, (part, place) in enumerate(found) if place in part.errors},
+        _probes([part for _, part in parts], found),
     )
+
+
+def _probes(parts: Sequence[Measured], found: Sequence[tuple[Measured, int]]) -> dict[str, Tensor]:
+    """Text by text; what has no numbers, because memory did not hold it, has zeros."""
+    like = {name: tensor[:, 0] for part in parts for name, tensor in part.probes.items()}
+    return {
+        name: torch.stack([p.probes[name][:, at] if name in p.probes else torch.zeros_like(one) for p, at in found], 1)
+        for name, one in like.items()
+    }
 
 
 def _ran_out(error: Exception) -> bool:

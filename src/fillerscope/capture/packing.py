@@ -7,13 +7,15 @@ of them, so that attention sees plain batches as views of the row. Knows nothing
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from fillerscope.interventions import Knockout, Redistribution
 
 WASTE = 0.04  # of the tokens in a band, at most, may fill texts up
 GROUPS = ("all", "original", "last")
@@ -27,6 +29,14 @@ class Text:
     original: NDArray[np.bool_]
     shared: int = 0
     ends: bool = True  # false for what is only the beginning of texts: its last row is nobody's last
+    problem: int = -1  # texts of one problem share a pass, and the first is what the others are compared with
+    wanted: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
+    classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of each token
+    gap: tuple[int, int] = (0, 0)  # before which token, none of those shared, how many positions are left empty
+    change: Redistribution | Knockout | None = None  # what is done to it inside the model
+    key: int = 0  # of the random numbers in that
+    voters: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
+    written: int = 0  # tokens at the end that the model wrote, one by one
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -38,14 +48,29 @@ class Text:
 
     @cached_property
     def beginning(self) -> tuple[tuple[int, bool], ...]:
-        """What has been run: ids alike with other rows for original are another beginning."""
-        return tuple(zip(self.ids[: self.shared], self.original[: self.shared].tolist(), strict=True))
+        """What has been run: ids alike with other rows that vote are another beginning."""
+        return tuple(zip(self.ids[: self.shared], self.voting[: self.shared].tolist(), strict=True))
+
+    @property
+    def voting(self) -> NDArray[np.bool_]:
+        return self.original if self.voters is None else self.voters
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Of its own tokens, as the model is told."""
+        places = np.arange(self.shared, len(self.ids))
+        at, by = self.gap
+        return places + by * (places >= at)
+
+    def hides(self, layer: int) -> bool:
+        """Whether original rows must not look at the filler in a layer, counted from 0."""
+        return isinstance(self.change, Knockout) and self.change.applies(layer)
 
     @property
     def rows(self) -> NDArray[np.bool_]:
         """[group, position]: which rows vote."""
         rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
-        rows[0], rows[1], rows[2, -1] = True, self.original, self.ends
+        rows[0], rows[1], rows[2, -1] = True, self.voting, self.ends
         return rows
 
 
@@ -125,7 +150,21 @@ class Packing:
             positions[band.start : band.stop] = np.tile(np.arange(band.shared, band.span), len(band.texts))
             for place, text in zip(self._places(band), band.texts, strict=True):
                 ids[place] = self.texts[text].ids[band.shared :]
+                positions[place] = self.texts[text].positions
         return ids, positions
+
+    def hidden(self, layer: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+        """Rows that must not look [token] and what they must not look at [key] in a layer, where there is such."""
+        if not any(text.hides(layer) for text in self.texts):
+            return None
+        rows, keys = np.zeros(self.tokens, np.bool_), np.zeros(self.key_count, np.bool_)
+        for band in self.bands:
+            for number, (place, text) in enumerate(zip(self._places(band), band.texts, strict=True)):
+                original = self.texts[text].original
+                start = band.key_start + number * band.span
+                keys[start : start + len(original)] = ~original
+                rows[place] = original[band.shared :] & self.texts[text].hides(layer)
+        return rows, keys
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
@@ -146,12 +185,14 @@ class Packing:
             start = band.start + number * band.width
             yield slice(start, start + self.texts[text].own)
 
+    def places(self) -> list[slice]:
+        """Of every text's own tokens in the row."""
+        found = {text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)}
+        return [found[number] for number in range(len(self.texts))]
+
     def kept_queries(self) -> NDArray[np.int64]:
         """The places in the row of all texts' tokens, in the order of the texts, nothing that fills up."""
-        places = {
-            text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)
-        }
-        return np.concatenate([np.r_[places[number]] for number in range(len(self.texts))])
+        return np.concatenate([np.r_[place] for place in self.places()])
 
     def kept_keys(self) -> NDArray[np.int64]:
         """The same among the keys, each text's beginning before its own."""
@@ -194,15 +235,29 @@ def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
 
 
 def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
-    """Numbers of texts for one pass after another, each within a budget of tokens, or a single text above it.
+    """Numbers of texts for one pass after another, each within a budget of tokens, or a single problem above it.
     Those behind beginnings of one length come together, so that no pass waits for many of these to be run."""
     batch: list[int] = []
     total = 0
-    for number in sorted(range(len(texts)), key=lambda i: (texts[i].shared, texts[i].own, i)):
-        if batch and total + texts[number].own > tokens:
+    for numbers in sorted(problems(texts), key=lambda some: (*_sizes(texts, some), some)):
+        own = sum(texts[number].own for number in numbers)
+        if batch and total + own > tokens:
             yield batch
             batch, total = [], 0
-        batch.append(number)
-        total += texts[number].own
+        batch += numbers
+        total += own
     if batch:
         yield batch
+
+
+def problems(texts: Sequence[Text], numbers: Sequence[int] | None = None) -> list[list[int]]:
+    """Numbers of the texts that stay together, in their order."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for number in range(len(texts)) if numbers is None else numbers:
+        problem = texts[number].problem
+        found.setdefault((problem, number if problem < 0 else -1), []).append(number)
+    return list(found.values())
+
+
+def _sizes(texts: Sequence[Text], numbers: Sequence[int]) -> tuple[int, int]:
+    return max(texts[number].shared for number in numbers), sum(texts[number].own for number in numbers)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import ProblemError
-from fillerscope.reducers import Moments
+from fillerscope.reducers import Counts, Moments
 from fillerscope.store import Part, Stacked
 
 Fetch = Callable[[str, list[str] | None], Part]
@@ -25,6 +25,7 @@ class Merger:
         self.ahead, self.fetch = list(names), fetch
         self._records: list[dict[str, Any]] = []
         self._moments: dict[str, Moments] = {}
+        self._counts: dict[str, Counts] = {}
         self._rows: dict[str, list[tuple[str, tuple[int, ...], np.dtype[Any]]]] = {}  # by array: shards that have it
 
     def take(self, name: str, part: Part) -> None:
@@ -39,8 +40,9 @@ class Merger:
         if not self._moments:
             first = next(record["error"] for record in self._records if record["status"] == "failed")
             raise ProblemError(f"none of the {len(self._records)} problems could be measured; the first says: {first}")
-        moments = ((view, one.state()) for view, one in self._moments.items())
-        arrays = {f"{view}/{key}": array for view, state in moments for key, array in state.items()}
+        reducers: dict[str, Moments | Counts] = self._moments | self._counts
+        states = ((view, one.state()) for view, one in reducers.items())
+        arrays = {f"{view}/{key}": array for view, state in states for key, array in state.items()}
         return Part(arrays | {key: self._stacked(key) for key in self._rows}, self._records)
 
     def _add(self, name: str, part: Part) -> None:
@@ -50,7 +52,11 @@ class Merger:
             piece = Moments(*(part.arrays[f"{view}/{key}"] for key in ("count", "mean", "m2")))
             self._moments[view] = self._moments[view].merge(piece) if view in self._moments else piece
         for key in sorted(part.arrays):
-            if key.rpartition("/")[0] not in views:
+            view, _, last = key.rpartition("/")
+            if last == "counts":
+                more = Counts(part.arrays[key])
+                self._counts[view] = self._counts[view].merge(more) if view in self._counts else more
+            elif view not in views:
                 array = part.arrays[key]
                 self._rows.setdefault(key, []).append((name, array.shape, array.dtype))
 

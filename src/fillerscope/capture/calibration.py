@@ -1,0 +1,53 @@
+"""What activations are held against, taken from prompts without filler before anything is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from fillerscope.capture.activity import HIGHEST, LOWEST, Scale, hearing, rounded
+from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.transfer import to_device
+
+TOKENS = 512  # as many of the first prompts as fit
+NORMAL = 1.4826  # makes the MAD of a normal distribution its standard deviation
+BELOW = 3  # octaves below the smallest threshold that the histogram still tells apart
+
+
+def calibrate(gauge: Gauge, texts: Sequence[Text], c: float) -> Scale:
+    """Of the tokens that are looked at in these texts, all in one pass inside `capturing`."""
+    packing = Packing.of(texts)
+    pairs = zip(packing.places(), texts, strict=True)
+    rows = np.concatenate([place.start + np.flatnonzero(text.wanted) - text.shared for place, text in pairs])
+    found: list[tuple[float, float, float]] = []
+    with hearing(gauge.model, lambda _, values: found.append(_levels(values[0], rows))):
+        gauge.one_pass(texts)
+    median, mad, largest = (np.array(some) for some in zip(*found, strict=True))
+    eps = tuple(rounded(NORMAL * one * c) for one in mad)
+    low = min(math.floor(math.log2(min(eps))) - BELOW, HIGHEST - 2)
+    high = math.ceil(math.log2(max(largest.max(), 1e-9))) + 1
+    low = max(low, LOWEST + 1)  # what counts as zero is in the middle of the histogram
+    octaves = low, min(max(high, low + 2), HIGHEST)
+    return Scale(eps, tuple(map(rounded, median)), octaves, len(texts), len(rows))
+
+
+def _levels(values: Tensor, rows: np.ndarray) -> tuple[float, float, float]:
+    """Median, MAD and maximum of sizes."""
+    sizes = values.index_select(0, to_device(rows, values.device)).float().abs().flatten()
+    median = sizes.median()
+    return float(median), float((sizes - median).abs().median()), float(sizes.max())
+
+
+def is_enough(texts: Sequence[Text]) -> bool:
+    """Whether `first_texts` would take no more of them if there were more."""
+    return sum(map(len, texts)) >= TOKENS
+
+
+def first_texts(texts: Sequence[Text]) -> list[Text]:
+    """As many as fit, and one at least."""
+    ends = np.cumsum([len(text) for text in texts])
+    return list(texts[: max(1, int((ends <= TOKENS).sum()))])

@@ -1,0 +1,94 @@
+"""What a pass collects beside attention: outputs compared between texts, and activations counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fillerscope.capture.activity import Cells, Scale, activity, hearing
+from fillerscope.capture.affine import Pairs, affine
+from fillerscope.capture.packing import Packing, Text
+from fillerscope.interventions import Redistribution
+from fillerscope.redistribution.applying import Stretch, redistributing
+
+
+@dataclass(frozen=True)
+class Probing:
+    """What is wanted. A scale without classes, or the other way round, is nothing."""
+
+    affine: bool = False
+    scale: Scale | None = None
+    classes: int = 0  # of tokens
+
+
+@dataclass
+class Collector:
+    """One pass at work, layer by layer."""
+
+    texts: int
+    scale: Scale | None
+    pairs: Pairs | None
+    cells: Cells | None
+    found: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, probing: Probing, packing: Packing, device: torch.device) -> Collector:
+        paired = probing.affine and len({text.problem for text in packing.texts}) < len(packing.texts)
+        counted = probing.scale is not None and any(text.wanted.any() for text in packing.texts)
+        return cls(
+            len(packing.texts),
+            probing.scale,
+            Pairs.of(packing, device) if paired else None,
+            Cells.of(packing, probing.classes, device) if counted else None,
+        )
+
+    def attended(self, layer: int, output: Tensor) -> None:  # noqa: ARG002 - layers come in their order
+        """Told the heads' outputs [token, head, dim]."""
+        if self.pairs is not None:
+            self._keep(affine=affine(output, self.pairs, self.texts))
+
+    def heard(self, layer: int, values: Tensor) -> None:
+        """Told the output of the MLP's nonlinearity [1, token, width]."""
+        assert self.cells is not None
+        assert self.scale is not None
+        self._keep(activity=activity(values[0], self.cells, self.scale, layer))
+
+    def _keep(self, **found: tuple[Tensor, Tensor]) -> None:
+        for name, (numbers, more) in found.items():
+            self.found.setdefault(name, []).append(numbers)
+            self.found.setdefault(f"{name}_more", []).append(more)
+
+    @contextmanager
+    def listening(self, model: Any) -> Iterator[None]:
+        with hearing(model, self.heard) if self.cells is not None else nullcontext():
+            yield
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, [layer, text, ...]: `affine` with the bias as its `_more`, `activity` with the histogram."""
+        return {name: torch.stack(layers) for name, layers in self.found.items()}
+
+
+@contextmanager
+def changed(model: Any, packing: Packing) -> Iterator[None]:
+    """What the texts of a pass want done to their activations, each to its own tokens alone."""
+    wanted: dict[Redistribution, list[Stretch]] = {}
+    for text, place in zip(packing.texts, packing.places(), strict=True):
+        if isinstance(text.change, Redistribution):
+            wanted.setdefault(text.change, []).extend(_stretches(text, place))
+    with ExitStack() as stack:
+        for spec, stretches in wanted.items():
+            stack.enter_context(redistributing(model, spec, partial(tuple, stretches)))
+        yield
+
+
+def _stretches(text: Text, place: slice) -> list[Stretch]:
+    """A prompt is changed as a whole, and each token of an answer alone, as when it was written."""
+    prompt = len(text) - text.written
+    cuts = [(0, prompt), *((at, at + 1) for at in range(prompt, len(text)))]
+    return [Stretch(0, place.start + start, place.start + stop, text.key, start) for start, stop in cuts]
