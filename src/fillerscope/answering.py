@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from fillerscope.conditions import Condition
 from fillerscope.generation.reply import Generator, Reply, Request, common_start
 from fillerscope.grading.grader import Grader
 from fillerscope.prompts import PromptMaker
-from fillerscope.runner import Prepared, Shard, prepare_shard
+from fillerscope.runner import Prepared, Shard, changed, prepare_shard
 from fillerscope.store import Columns
 from fillerscope.study import Study, digest_of
 
 COLUMNS = (
     "number", "id", "condition", "temperature", "sample", "prompt_tokens", "tokens", "finish", "verdict", "extracted",
-    "note", "text",
+    "note", "text", "ids",
 )  # fmt: skip
 
 
@@ -51,9 +52,16 @@ def answer_shard(
         ):
             replies[place] = reply
     order = sorted(range(len(asks)), key=lambda place: asks[place].item.number)  # all else stays in its order
-    rows = [_row(asks[place], replies[place], grader) for place in order]
+    rows = [_row(asks[place], replies[place], grader, is_looked_at(study, asks[place])) for place in order]
     greedy = [(a, r) for a, r in zip(asks, replies, strict=True) if a.request and not a.temperature]
     return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}, greedy
+
+
+def is_looked_at(study: Study, ask: Ask) -> bool:
+    """The first answer to each prompt, where it is asked what answers attend to."""
+    assert study.generation is not None
+    first = study.generation.temperature[0]
+    return study.probes.answering and (ask.temperature, ask.sample) == (first, 0)
 
 
 def asks_of(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Ask]:
@@ -61,7 +69,7 @@ def asks_of(study: Study, shard: Shard, maker: PromptMaker, context: int | None)
     items = prepare_shard(study, shard, maker, context)
     shared = {c.name: _shared(items, c.name) for c in study.conditions}
     return [
-        Ask(item, c.name, temperature, sample, _request(study, item, c.name, temperature, sample, shared[c.name]))
+        Ask(item, c.name, temperature, sample, _request(study, item, c, temperature, sample, shared[c.name]))
         for temperature in study.generation.temperature
         for item in items
         for c in study.conditions
@@ -79,25 +87,27 @@ def _shared(items: Sequence[Prepared], condition: str) -> int:
 
 
 def _request(
-    study: Study, item: Prepared, condition: str, temperature: float, sample: int, shared: int
+    study: Study, item: Prepared, condition: Condition, temperature: float, sample: int, shared: int
 ) -> Request | None:
     """The same random numbers under every condition: two that do not differ give the same answers."""
     if item.error:
         return None
-    ids = item.prompts[condition].ids
+    prompt = item.prompts[condition.name]
     assert study.generation is not None
-    alike = len(ids) if study.generation.drawn(temperature) > 1 else shared
+    alike = len(prompt) if study.generation.drawn(temperature) > 1 else shared
     seed = int(digest_of([study.seed, item.problem.id, temperature, sample])[:15], 16)
-    return Request(ids, seed, alike)
+    change, key = changed(study, condition, prompt)
+    return Request(prompt.ids, seed, alike, change, key, prompt.filler, (prompt.question_start, prompt.gap))
 
 
-def _row(ask: Ask, reply: Reply, grader: Grader) -> tuple[object, ...]:
-    text = _whole(reply.text)
+def _row(ask: Ask, reply: Reply, grader: Grader, keep: bool) -> tuple[object, ...]:
+    """`keep`: the ids of an answer that is looked at again."""
+    text, ids = _whole(reply.text), " ".join(map(str, reply.ids)) if keep else ""
     grade = grader.grade(text, ask.item.problem.answer, reply.finish)
     return (
         ask.item.number, ask.item.problem.id, ask.condition, ask.temperature, ask.sample,
         len(ask.request.ids) if ask.request else 0, reply.tokens, reply.finish, grade.verdict,
-        grade.extracted or "", _whole(reply.error) or grade.note, text,
+        grade.extracted or "", _whole(reply.error) or grade.note, text, ids,
     )  # fmt: skip
 
 

@@ -18,16 +18,18 @@ from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
-from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, merged_name, shard_name
+from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study, digest_of
 from fillerscope.version import __version__
 
 # Whatever can change a number: a stale shard is never taken for a fresh one.
 MEASURING = (
-    "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "reducers.py", "headsummary.py",
-    "reduction.py", "capture/masks.py", "capture/packing.py", "capture/blocks.py", "capture/kernels.py",
-    "capture/fused.py", "capture/attention.py", "capture/measuring.py", "capture/budget.py",
-    "models/structure.py", "runner.py",
+    "arithmetic.py", "problems.py", "fillers.py", "sentences.txt", "prompts.py", "tokenclasses.py", "reducers.py",
+    "headsummary.py", "reduction.py", "tallying.py", "redistribution/draws.py", "redistribution/rule.py",
+    "redistribution/kernels.py", "redistribution/applying.py", "capture/masks.py", "capture/packing.py",
+    "capture/blocks.py", "capture/kernels.py", "capture/fused.py", "capture/attention.py", "capture/affine.py",
+    "capture/activity.py", "capture/counting.py", "capture/probing.py", "capture/calibration.py",
+    "capture/measuring.py", "capture/budget.py", "models/structure.py", "runner.py", "lookback.py",
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
     "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
     "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
@@ -85,6 +87,8 @@ def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> 
     names: list[str] = []
     if study.probes.attention is not None:
         names += [merged_name(spec.name), *(shard_name(spec.name, index) for index in range(shards))]
+    if study.probes.answering:
+        names += [lookback_name(spec.name), *(lookback_name(spec.name, index) for index in range(shards))]
     if study.generation is not None:
         names += [answers_name(spec.name, index) for index in range(shards)]
     return all(store.is_sound(name) for name in names)

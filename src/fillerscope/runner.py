@@ -7,7 +7,7 @@ study alone, so any number of workers, kills and resumes ends in the same bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
 from fillerscope.capture.transfer import Arriving
+from fillerscope.conditions import Condition
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
+from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.problem import Problem
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
+from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.reduction import reduce
 from fillerscope.store import Part
 from fillerscope.study import Study
+from fillerscope.tallying import tally
+from fillerscope.tokenclasses import classify
 
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 FEWEST_SHARED = 4  # tokens; what is shorter is not worth running apart
@@ -45,6 +50,7 @@ class Prepared:
     problem: Problem
     prompts: dict[str, Prompt]
     error: str = ""
+    classes: NDArray[np.int64] | None = None  # of every token without filler, where activations are wanted
 
 
 def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
@@ -81,7 +87,8 @@ class Launched:
         prompts = {name: [item.prompts[name] for item in good] for name in names}
         numbers = {name: [place[item.number] + i for item in good] for i, name in enumerate(names)}
         assert study.probes.attention is not None
-        return Reduced(Arriving.of(reduce(prompts, numbers, self.measured, study.probes.attention)), records)
+        arrays = reduce(prompts, numbers, self.measured, study.probes.attention) | tally(numbers, self.measured)
+        return Reduced(Arriving.of(arrays), records)
 
     def _split(self, study: Study) -> tuple[list[Prepared], list[Prepared]]:
         """Problems that were measured, and those that memory did not hold or whose numbers are not finite."""
@@ -111,24 +118,61 @@ class Reduced:
         return Part(self.arriving.arrays(), self.records)
 
 
-def launch(study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[[int], None]) -> Launched:
-    """Set the model to work on all prompts of a shard. What is asked of a GPU is under way when this returns."""
+def texts_of(study: Study, items: Sequence[Prepared]) -> list[Text]:
+    """What is measured: all conditions of a problem together."""
+    shared = {condition.name: _shared(study, items, condition) for condition in study.conditions}
+    return [_text(study, item, condition, shared[condition.name]) for item in items for condition in study.conditions]
+
+
+def launch(
+    study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[[int], None],
+    make: Callable[[Sequence[Prepared]], list[Text]] | None = None,
+) -> Launched:  # fmt: skip
+    """Set the model to work on all prompts of a shard, or on the texts that `make` gives for them. What is asked of
+    a GPU is under way when this returns."""
     tick(sum(len(study.conditions) for item in prepared if item.error))
     todo = [item for item in prepared if not item.error]
-    shared = {c.name: _shared(study, todo, c.name) for c in study.conditions}
-    texts = [Text(prompt.ids, prompt.original, shared[name]) for item in todo for name, prompt in item.prompts.items()]
+    texts = make(todo) if make else texts_of(study, todo)
     if not texts:
         return Launched(prepared, todo, None, lambda: np.ones(0, np.bool_))
     measured = gauge.measure(texts, tick)
     return Launched(prepared, todo, measured, measured.finite())
 
 
-def _shared(study: Study, items: Sequence[Prepared], condition: str) -> int:
-    """How many tokens before the question all prompts of a condition begin with: these need to be run only once."""
-    prompts = [item.prompts[condition] for item in items]
-    if study.batch.prefix == "off" or not prompts:
+def plain_texts(study: Study, items: Sequence[Prepared]) -> list[Text]:
+    """The same without filler alone, each from its first token."""
+    return [_text(study, item, study.conditions[0], 0) for item in items]
+
+
+def _text(study: Study, item: Prepared, condition: Condition, shared: int) -> Text:
+    prompt = item.prompts[condition.name]
+    change, key = changed(study, condition, prompt)
+    text = Text(prompt.ids, prompt.original, shared, gap=(prompt.question_start, prompt.gap), change=change, key=key)
+    if not (study.probes.affine or study.probes.activations):
+        return text
+    classes = np.zeros(len(prompt), dtype=np.int64)
+    if item.classes is not None:
+        classes[prompt.positions] = item.classes
+    return replace(text, problem=item.number, wanted=prompt.reached, classes=classes)
+
+
+def changed(study: Study, condition: Condition, prompt: Prompt) -> tuple[Redistribution | Knockout | None, int]:
+    """What is done to a prompt inside the model, and the key of the random numbers in it."""
+    change = condition.intervention
+    if isinstance(change, Redistribution):
+        return change, sequence_seed(study.seed, prompt.ids)
+    return (change, 0) if isinstance(change, Knockout) else (None, 0)
+
+
+def _shared(study: Study, items: Sequence[Prepared], condition: Condition) -> int:
+    """How many tokens before the question all prompts of a condition begin with: these need to be run only once.
+    What is done to activations is done to a prompt as a whole, and what is hidden is not to be seen from behind."""
+    prompts = [item.prompts[condition.name] for item in items]
+    if study.batch.prefix == "off" or not prompts or isinstance(condition.intervention, Redistribution):
         return 0
     shared = min(common_start([prompt.ids for prompt in prompts]), *(prompt.question_start for prompt in prompts))
+    if isinstance(condition.intervention, Knockout):
+        shared = min(shared, *(prompt.filler_start or 0 for prompt in prompts))
     return shared if shared >= FEWEST_SHARED else 0
 
 
@@ -147,12 +191,14 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
         plain = maker.plain(problem.question)
     except PromptError as error:
         return Prepared(number, problem, {}, str(error))
-    prompts = {c.name: maker.make(problem, c, plain) if c.kind != "none" else plain for c in study.conditions}
-    longest = max(len(prompt) for prompt in prompts.values())
+    prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
+    longest = max(prompt.room for prompt in prompts.values())
     if context is not None and longest > context:
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
         return Prepared(number, problem, {}, reason)
-    return Prepared(number, problem, prompts)
+    probe = study.probes.activations
+    classes = None if probe is None else classify(token_texts(maker.tokenizer, plain.ids), probe.classes)
+    return Prepared(number, problem, prompts, classes=classes)
 
 
 def _record(item: Prepared, maker: PromptMaker) -> dict[str, Any]:
@@ -165,5 +211,8 @@ def _record(item: Prepared, maker: PromptMaker) -> dict[str, Any]:
         return entry | {"error": item.error}
     return entry | {
         "tokens": token_texts(maker.tokenizer, item.prompts["none"].ids),
-        "prompts": {name: {"ids": p.ids, "spans": p.spans} for name, p in item.prompts.items()},
+        "prompts": {
+            name: {"ids": p.ids, "spans": p.spans} | ({"gap": p.gap} if p.gap else {})
+            for name, p in item.prompts.items()
+        },
     }

@@ -5,6 +5,7 @@
       manifest.json                  identity, environment, and the checksum of every file below
       shards/MODEL/00000.safetensors arrays and records of one group of problems, all conditions
       merged/MODEL.safetensors       all shards of a model merged in shard order, once all are there
+      lookback/MODEL/00000.safetensors, lookback/MODEL.safetensors   the same with the answers as queries
       answers/MODEL/00000.parquet    what a model answered to one group of problems, a row for each answer
       problems.parquet               the problems, where they were answered
 
@@ -219,6 +220,11 @@ def answers_name(model: str, index: int) -> str:
 
 def merged_name(model: str) -> str:
     return f"merged/{slug(model)}.safetensors"
+
+
+def lookback_name(model: str, index: int | None = None) -> str:
+    """Where answers attend: of one group of problems, or of all of them merged."""
+    return f"lookback/{slug(model)}" + (".safetensors" if index is None else f"/{index:05d}.safetensors")
 
 
 def slug(name: str) -> str:

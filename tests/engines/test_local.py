@@ -13,7 +13,7 @@ import torch
 from fillerscope.capture.transfer import Arriving
 from fillerscope.engines import local
 from fillerscope.engines.local import Writer, measure_model
-from fillerscope.errors import StoreError
+from fillerscope.errors import ModelError, StoreError
 from fillerscope.models.resolve import resolve
 from fillerscope.problems import load_problems
 from fillerscope.runner import Reduced, shards_of
@@ -198,3 +198,17 @@ def test_a_full_disk_stops_the_measuring(saved: Path, store: RunStore, monkeypat
         measure(saved, store)
     assert all(store.get(name).records[0]["number"] != 2 for name in kept(store))
     assert not [name for name in kept(store) if name.startswith("merged")]
+
+
+# Interventions in layers that are not there
+
+
+@pytest.mark.parametrize("kind", ["arm", "knockout"])
+def test_an_intervention_in_a_layer_that_is_not_there_is_refused(kind: str) -> None:
+    filler = {"kind": "repeat", "text": " /", "count": 6} if kind == "knockout" else {}
+    study = study_of(
+        "m", conditions=["none", {"name": "x", "intervention": {"kind": kind, "layers": [1, 4]}, **filler}]
+    )
+    with pytest.raises(ModelError, match="condition 'x' changes layer 4, and Tiny has 3 layers; choose from 1 to 3"):
+        local.refuse_missing_layers(study, 3, "Tiny")
+    local.refuse_missing_layers(study, 4, "Tiny")

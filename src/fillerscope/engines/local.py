@@ -10,19 +10,25 @@ from functools import cached_property
 from typing import Any, Self
 
 from fillerscope.answering import Ask, answer_shard
+from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.budget import pass_tokens
+from fillerscope.capture.calibration import calibrate, first_texts, is_enough
 from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.packing import Text
+from fillerscope.capture.probing import Probing
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.engines.merging import Merger
+from fillerscope.errors import ModelError
 from fillerscope.generation.reply import Generator, Reply
 from fillerscope.grading.grader import Grader
+from fillerscope.lookback import answers_in, look_back
 from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.models.structure import context_length
+from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts import PromptMaker
-from fillerscope.runner import Launched, Reduced, Shard, launch, prepare_shard
-from fillerscope.store import Part, RunStore, answers_name, merged_name, shard_name
+from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare_shard
+from fillerscope.store import Part, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
 
 
@@ -39,11 +45,16 @@ def measure_model(
     if study.probes.attention is not None:
         names = [shard_name(spec.name, shard.index) for shard in shards]
         merger = Merger(names, store.get)
-        work.measure(_missing(store, shards, names), len(shards), merger.take)
+        work.measure(_missing(store, shards, names), shards, merger.take)
         store.put(merged_name(spec.name), merger.merged())
     if study.generation is not None:
         names = [answers_name(spec.name, shard.index) for shard in shards]
         work.answer(_missing(store, shards, names), len(shards))
+    if study.probes.answering:
+        names = [lookback_name(spec.name, shard.index) for shard in shards]
+        merger = Merger(names, store.get)
+        work.look_back(_missing(store, shards, names), len(shards), merger.take)
+        store.put(lookback_name(spec.name), merger.merged())
 
 
 def _missing(store: RunStore, shards: Sequence[Shard], names: list[str]) -> list[tuple[Shard, str]]:
@@ -63,7 +74,9 @@ class _Work:
     @cached_property
     def loaded(self) -> LoadedModel:
         self.progress.stage(f"loading {self.folder.label}", 0, None)
-        return load_folder(self.folder, self.spec.dtype, self.study.device)
+        loaded = load_folder(self.folder, self.spec.dtype, self.study.device)
+        refuse_missing_layers(self.study, layer_count(loaded.model), loaded.label)
+        return loaded
 
     @cached_property
     def maker(self) -> PromptMaker:
@@ -73,22 +86,56 @@ class _Work:
         self._note(label=self.folder.label, template=maker.template)
         return maker
 
-    def measure(self, missing: list[tuple[Shard, str]], total: int, kept: Callable[[str, Part], None]) -> None:
+    def measure(
+        self, missing: list[tuple[Shard, str]], shards: Sequence[Shard], kept: Callable[[str, Part], None]
+    ) -> None:
         if not missing:
             return
         check = selfcheck(self.loaded)
         maker = self.maker
         self._note(selfcheck=check.record())
-        tick = self._ticker(f"measuring {self.folder.label}", missing, total, len(self.study.conditions))
-        model, writer = self.loaded.model, Writer(self.store, kept)
-        # As many as before where a run goes on: on another machine too its bytes are the same.
-        tokens = self.study.batch.tokens or self._facts().get("batch_tokens") or pass_tokens(model)
-        self._note(batch_tokens=tokens)
-        gauge = Gauge(model, tokens)
+        writer = Writer(self.store, kept)
+        tokens = self._pass_tokens()
+        gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards))
+        tick = self._ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
         measure_shards(self.study, gauge, maker, missing, writer, tick)
         if gauge.tokens != tokens:
             self.progress.say(f"memory ran out: passes were cut from {tokens} to {gauge.tokens} tokens")
             self._note(batch_tokens=gauge.tokens)
+
+    def _pass_tokens(self) -> int:
+        """As many as before where a run goes on: on another machine too its bytes are the same."""
+        tokens = self.study.batch.tokens or self._facts().get("batch_tokens") or pass_tokens(self.loaded.model)
+        self._note(batch_tokens=tokens)
+        return int(tokens)
+
+    def look_back(self, missing: list[tuple[Shard, str]], total: int, kept: Callable[[str, Part], None]) -> None:
+        """Where the answers that are there attend."""
+        if not missing:
+            return
+        model, maker = self.loaded.model, self.maker
+        gauge = Gauge(model, self._pass_tokens())
+        conditions = len(self.study.conditions)
+        tick = self._ticker(f"looking back with {self.folder.label}", missing, total, conditions)
+        with capturing(model):
+            for shard, name in missing:
+                answers = answers_in(self.study, self.store.get_table(answers_name(self.spec.name, shard.index)))
+                prepared = prepare_shard(self.study, shard, maker, context_length(model))
+                part = look_back(self.study, prepared, answers, gauge, maker, tick)
+                self.store.put(name, part)
+                kept(name, part)
+
+    def _probing(self, shards: Sequence[Shard]) -> Probing:
+        """What activations are held against is taken once, from the first prompts of the study, and kept."""
+        probes = self.study.probes
+        if probes.activations is None:
+            return Probing(probes.affine)
+        record = self._facts().get("calibration")
+        if record is None:
+            self.progress.stage(f"calibrating on {self.folder.label}", 0, None)
+            record = calibration(self.study, self.loaded.model, self.maker, shards)
+            self._note(calibration=record)
+        return Probing(probes.affine, Scale.read(record) if record else None, len(probes.activations.classes) + 1)
 
     def answer(self, missing: list[tuple[Shard, str]], total: int) -> None:
         if not missing:
@@ -152,6 +199,32 @@ class _Work:
             return
         models = self.store.manifest.get("models", {})
         self.store.note("models", models | {self.spec.name: self._facts() | facts})
+
+
+def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
+    """An intervention in a layer that is not there would do nothing, and nobody would know."""
+    for condition in study.conditions:
+        beyond = [layer for layer in getattr(condition.intervention, "layers", ()) if layer > layers]
+        if beyond:
+            raise ModelError(
+                f"condition {condition.name!r} changes layer {beyond[0]}, and {label} has {layers} layers; choose from "
+                f"1 to {layers}"
+            )
+
+
+def calibration(study: Study, model: Any, maker: PromptMaker, shards: Sequence[Shard]) -> dict[str, Any]:
+    """Of the first prompts of the study, however it is cut into shards; nothing where there are none."""
+    assert study.probes.activations is not None
+    texts: list[Text] = []
+    for shard in shards:
+        if not is_enough(texts):
+            items = prepare_shard(study, shard, maker, context_length(model))
+            texts += plain_texts(study, [item for item in items if not item.error])
+    if not texts:
+        return {}
+    texts = first_texts(texts)
+    with capturing(model):
+        return calibrate(Gauge(model, sum(map(len, texts))), texts, study.probes.activations.c).record()
 
 
 def measure_shards(

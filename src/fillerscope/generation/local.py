@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +20,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fillerscope.asking import Decoding
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
-from fillerscope.generation.slots import NAME, Slots, register
+from fillerscope.generation.slots import NAME, Pass, Slots, register
 from fillerscope.generation.stops import stop_ids
+from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, device_of, layer_count
+from fillerscope.redistribution.applying import Stretch, redistributing
 
 PREFILL_TOKENS = 4096  # padded tokens of new prompts read in one pass
 # Not cuDNN's, which makes a plan for every new length: with one more key at every step it would do nothing else.
@@ -55,18 +58,22 @@ class LocalGenerator:
         self.stops = stop_ids(self.model, self.tokenizer)
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
+        """What is done inside the model is done to all rows of a pass, so those alike are answered together."""
         register()
         replies: dict[int, Reply] = {}
         with torch.inference_mode(), attending(self.model, NAME), sdpa_kernel(KERNELS):
-            for row in _Work(self, requests, decoding, tick).finished():
-                replies[row.index] = self._reply(row)
-                tick(1 - row.part)
+            for change in dict.fromkeys(request.change for request in requests):
+                numbers = [number for number, request in enumerate(requests) if request.change == change]
+                for row in _Work(self, [requests[number] for number in numbers], decoding, tick).finished():
+                    replies[numbers[row.index]] = self._reply(row)
+                    tick(1 - row.part)
         return [replies[index] for index in range(len(requests))]
 
     def room(self, request: Request, decoding: Decoding) -> int:
         """How many tokens may be written: no model is asked to go on beyond its context."""
         context = context_length(self.model)
-        return decoding.max_tokens if context is None else min(decoding.max_tokens, context - len(request.ids))
+        taken = len(request.ids) + request.gap[1]
+        return decoding.max_tokens if context is None else min(decoding.max_tokens, context - taken)
 
     def _reply(self, row: Row) -> Reply:
         if not row.written:
@@ -78,7 +85,7 @@ class LocalGenerator:
 
 
 class _Work:
-    """The requests of one call on their way through the slots."""
+    """Requests that want the same change, on their way through the slots."""
 
     def __init__(
         self, engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
@@ -91,14 +98,23 @@ class _Work:
         self.active: list[Row] = []
         capacity = max((len(requests[row.index].ids) + len(row.draws) for row in self.rows), default=0)
         self.slots = self._make_slots(min(engine.rows, len(requests)), capacity)
-        self.beginning: tuple[tuple[int, ...], Slots] | None = None
+        self.beginning: tuple[Beginning, Slots] | None = None
+        self.change = requests[0].change if requests else None
+        self.stretches: list[Stretch] = []  # what the pass at hand is made of
 
     def finished(self) -> Iterator[Row]:
+        if not isinstance(self.change, Redistribution):
+            yield from self._finished(self._admit)
+            return
+        with redistributing(self.engine.model, self.change, lambda: self.stretches):
+            yield from self._finished(self._admit_whole)
+
+    def _finished(self, admit: Callable[[int], Iterator[Row]]) -> Iterator[Row]:
         yield from (row for row in self.rows if not len(row.draws))
         enough = max(1, self.slots.count // 8)  # a few prompts together are read faster than one by one
         while self.queue or self.active:
             while self.queue and (self.slots.count - len(self.active) >= enough or not self.active):
-                self._admit(self.slots.count - len(self.active))
+                yield from admit(self.slots.count - len(self.active))
             yield from self._step()
 
     def _row(self, index: int) -> Row:
@@ -109,50 +125,65 @@ class _Work:
     def _make_slots(self, count: int, capacity: int) -> Slots:
         return Slots(self.engine.model, layer_count(self.engine.model), count, capacity)
 
-    def _admit(self, free: int) -> None:
+    def _admit_whole(self, free: int) -> Iterator[Row]:  # noqa: ARG002 - one at a time
+        """Read the next prompt by itself and to its end: its activations are changed as a whole."""
+        row = self.rows[self.queue.popleft()]
+        self.active.append(row)
+        place, ids = len(self.active) - 1, list(self.requests[row.index].ids)
+        yield from self._advance([place], self._forward(self.slots, [ids], place, [0], [row]))
+
+    def _admit(self, free: int) -> Iterator[Row]:
         """Read the next prompts that begin alike, all but their last token: that one is the first step's."""
         beginning = _beginning(self.requests[self.queue[0]])
         chosen: list[int] = []
         while self.queue and len(chosen) < free and _beginning(self.requests[self.queue[0]]) == beginning:
-            longest = len(self.requests[self.queue[0]].ids) - len(beginning)
+            longest = len(self.requests[self.queue[0]].ids) - len(beginning.ids)
             if chosen and (len(chosen) + 1) * longest > PREFILL_TOKENS:
                 break
             chosen.append(self.queue.popleft())
-        first = len(self.active)
-        if beginning:
-            shared = self._shared(beginning)
-            self.slots.copy(shared, [0] * len(chosen), range(first, first + len(chosen)), len(beginning))
-        self._read([self.requests[i].ids[len(beginning) : -1] for i in chosen], first, len(beginning))
-        self.active += [self.rows[index] for index in chosen]
+        first, start = len(self.active), len(beginning.ids)
+        rows = [self.rows[index] for index in chosen]
+        if start:
+            shared = self._shared(beginning, rows[0])
+            self.slots.copy(shared, [0] * len(chosen), range(first, first + len(chosen)), start)
+        self._read(rows, first, start)
+        self.active += rows
+        yield from ()
 
-    def _shared(self, beginning: tuple[int, ...]) -> Slots:
+    def _shared(self, beginning: Beginning, row: Row) -> Slots:
         if self.beginning is None or self.beginning[0] != beginning:
-            slots = self._make_slots(1, len(beginning))
-            self._forward(slots, [list(beginning)], 0, [0])
+            slots = self._make_slots(1, len(beginning.ids))
+            self._forward(slots, [list(beginning.ids)], 0, [0], [row])
             self.beginning = beginning, slots
         return self.beginning[1]
 
-    def _read(self, texts: Sequence[Sequence[int]], first: int, start: int) -> None:
+    def _read(self, rows: list[Row], first: int, start: int) -> None:
         """Texts of unequal length are filled up behind their end, where nothing looks before it is replaced."""
+        texts = [self.requests[row.index].ids[start:-1] for row in rows]
         width = max(len(text) for text in texts)
         if width:
             padded = [[*text, *[0] * (width - len(text))] for text in texts]
-            self._forward(self.slots, padded, first, [start] * len(texts))
+            self._forward(self.slots, padded, first, [start] * len(texts), rows)
 
     def _step(self) -> Iterator[Row]:
         """One more token for every active row; those that are done leave their slots."""
         rows = self.active
-        logits = self._forward(self.slots, [[row.pending] for row in rows], 0, [row.length for row in rows])
+        if rows:
+            logits = self._forward(self.slots, [[row.pending] for row in rows], 0, [row.length for row in rows], rows)
+            yield from self._advance(range(len(rows)), logits)
+
+    def _advance(self, places: Sequence[int], logits: Tensor) -> Iterator[Row]:
+        """The next token of some active rows."""
+        rows = [self.active[place] for place in places]
         draws = torch.tensor([row.draws[len(row.written)] for row in rows], dtype=torch.float64, device=logits.device)
         done = []
-        for place, token in enumerate(choose(logits, self.decoding, draws).tolist()):
-            row = rows[place]
+        for place, row, token in zip(places, rows, choose(logits, self.decoding, draws).tolist(), strict=True):
             row.written.append(token)
             row.length, row.pending = row.length + 1, token
             if token in self.engine.stops or len(row.written) == len(row.draws):
                 done.append(place)
         self.tick(sum(1 / len(row.draws) for row in rows))
-        left = [rows[place] for place in done]
+        left = [self.active[place] for place in done]
         self._close(done)
         yield from left
 
@@ -168,14 +199,45 @@ class _Work:
             self.active[hole] = self.active[mover]
         del self.active[staying:]
 
-    def _forward(self, slots: Slots, tokens: list[list[int]], first: int, starts: list[int]) -> Tensor:
+    def _forward(self, slots: Slots, tokens: list[list[int]], first: int, starts: list[int], rows: list[Row]) -> Tensor:
+        """`rows` are those that the tokens belong to, or one that stands for all."""
         device = self.engine.device
         ids = torch.tensor(tokens, device=device)
-        steps = torch.arange(ids.shape[1], device=device)
-        positions = torch.tensor(starts, device=device)[:, None] + steps
-        return slots.forward(ids, first, positions, max(starts) + ids.shape[1])
+        places = torch.tensor(starts, device=device)[:, None] + torch.arange(ids.shape[1], device=device)
+        requests = [self.requests[row.index] for row in rows]
+        self.stretches = [
+            Stretch(number, 0, ids.shape[1], request.key, start)
+            for number, (request, start) in enumerate(zip(requests, starts, strict=True))
+        ]
+        width = max(starts) + ids.shape[1]
+        now = Pass(first, places, width, self._unseen(requests, places, width))
+        return slots.forward(ids, now, _moved(requests, places))
+
+    def _unseen(self, requests: list[Request], places: Tensor, width: int) -> tuple[Knockout, Tensor] | None:
+        if not isinstance(self.change, Knockout):
+            return None
+        start, stop = torch.tensor([request.filler for request in requests], device=places.device).T[..., None, None]
+        key = torch.arange(width, device=places.device)
+        hidden = (places[..., None] >= stop) & (key >= start) & (key < stop)
+        return self.change, hidden[:, None]
 
 
-def _beginning(request: Request) -> tuple[int, ...]:
+def _moved(requests: list[Request], places: Tensor) -> Tensor | int:
+    """[row, query]: how much further on tokens stand behind a gap."""
+    if not any(request.gap[1] for request in requests):
+        return 0
+    gaps = torch.tensor([request.gap for request in requests], device=places.device)
+    return gaps[:, 1:] * (places >= gaps[:, :1])
+
+
+class Beginning(NamedTuple):
+    """What requests share at their start; alike in ids alone is not enough."""
+
+    ids: tuple[int, ...]
+    filler: tuple[int, int]
+    gap: tuple[int, int]
+
+
+def _beginning(request: Request) -> Beginning:
     """The last token is always left: somebody must be asked for what comes next."""
-    return request.ids[: min(request.shared, len(request.ids) - 1)]
+    return Beginning(request.ids[: min(request.shared, len(request.ids) - 1)], request.filler, request.gap)

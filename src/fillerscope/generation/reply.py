@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from fillerscope.asking import Decoding
+from fillerscope.interventions import Knockout, Redistribution
 
 Finish = Literal["stop", "length", "failed"]
 
@@ -21,6 +22,10 @@ class Request:
     ids: tuple[int, ...]
     seed: int = 0
     shared: int = 0  # this many leading ids other requests may have too: an engine may compute them once
+    change: Redistribution | Knockout | None = None  # what is done to it inside the model
+    key: int = 0  # of the random numbers in that
+    filler: tuple[int, int] = (0, 0)  # where it starts and stops
+    gap: tuple[int, int] = (0, 0)  # before which token how many positions are left empty
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import CacheLayerMixin
 
+from fillerscope.interventions import Knockout
 from fillerscope.models.attending import refuse_unknown
 
 NAME = "fillerscope-slots"
@@ -28,8 +29,9 @@ class Pass:
     """One forward pass: tokens for consecutive slots, each at a position of its own."""
 
     first: int  # the first slot
-    positions: Tensor  # [row, query]
+    positions: Tensor  # [row, query]: places in the slot
     width: int  # keys that any of the rows can see
+    unseen: tuple[Knockout, Tensor] | None = None  # layers, and where a query must not look [row, 1, query, key]
 
 
 _pass: ContextVar[Pass] = ContextVar("fillerscope_pass")
@@ -93,9 +95,11 @@ class Slots:
     def __post_init__(self) -> None:
         self.cache = Cache(layers=[SlotLayer(self.count, self.capacity) for _ in range(self.layers)])
 
-    def forward(self, tokens: Tensor, first: int, positions: Tensor, width: int) -> Tensor:
-        """Logits [row, vocabulary] after the last of the tokens [row, query], which are kept in their slots."""
-        token = _pass.set(Pass(first, positions, width))
+    def forward(self, tokens: Tensor, now: Pass, moved: Tensor | int = 0) -> Tensor:
+        """Logits [row, vocabulary] after the last of the tokens [row, query], which are kept in their slots. The
+        model is told that they stand so many positions further on."""
+        token = _pass.set(now)
+        positions = now.positions + moved
         try:
             result = self.model(
                 input_ids=tokens, position_ids=positions, past_key_values=self.cache, use_cache=True, logits_to_keep=1
@@ -134,6 +138,7 @@ def slot_attention(
 ) -> tuple[Tensor, None]:
     """Query heads that share keys are stacked as queries, so keys and values are never repeated."""
     refuse_unknown(module, dropout, extra)
+    attention_mask = _seen(attention_mask, int(module.layer_idx))  # type: ignore[arg-type]
     rows, heads, queries, dim = query.shape
     stacked = query.reshape(rows, key.shape[1], -1, dim)
     mask = attention_mask if queries == 1 else attention_mask.repeat(1, 1, heads // key.shape[1], 1)
@@ -144,6 +149,13 @@ def slot_attention(
         scores = torch.tanh(scores / softcap).mul_(softcap).masked_fill_(~mask, torch.finfo(torch.float32).min)
         mixed = scores.softmax(dim=-1).to(value.dtype) @ value
     return mixed.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
+
+
+def _seen(mask: Tensor, layer: int) -> Tensor:
+    """The mask of a layer, less what is hidden there."""
+    if (unseen := _pass.get().unseen) is None or not unseen[0].applies(layer):
+        return mask
+    return mask & ~unseen[1]
 
 
 def register() -> None:
