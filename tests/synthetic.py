@@ -6,6 +6,8 @@ standard deviation `noise` over the measured problems. A paired ratio is therefo
 
 With `right` the run is answered too: of so many problems the first ones are solved, so that between two conditions
 every discordant pair goes the same way.
+
+With `affine`, `activations` and `answering` the run holds what these probes measure, as its `Mechanism` says.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fillerscope.analysis.runs import Run, open_run
+from fillerscope.conditions import Condition
 from fillerscope.headsummary import METRICS
+from fillerscope.mechanism import ACTIVATION
 from fillerscope.reducers import Moments
-from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, merged_name, shard_name
-from fillerscope.study import Condition, FigureSpec, Study
+from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.study import FigureSpec, Study
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +39,10 @@ RANDOM = Condition(name="random", kind="sentence", count=30, label="Random sente
 QUERY_SCALE = np.array([0.9, 1.0, 1.1])  # all, original, last: a mix-up of queries changes every ratio
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
 PEAK_RATIO, SPREAD_RATIO, ENTROPY_GAIN = 1.25, 0.75, 0.5
+CLASSES = ("all", "digits", "operators", "words", "other")
+PATTERNS = {"digits": "[0-9]+", "operators": "[-+*/=]", "words": "and|or"}
+SIDE = 2.0 ** (np.arange(-24, 13) / 4)
+EDGES = np.concatenate([-SIDE[::-1], SIDE])  # the bin in the middle takes both sides of zero
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,24 @@ class Effect:
     drop: Any = 0.8  # received with / without, queries `original`
     filler: float = 0.3  # what a filler token receives, as a share of a plain original token
     mass: Any = 0.4
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What a condition does inside the model: in layer 1, and in all deeper ones. Heads differ by `HEAD_STEP`."""
+
+    lam: tuple[float, float] = (0.7, 0.99)
+    explained: tuple[float, float] = (0.9, 0.8)
+    direction: tuple[float, float] = (0.8, 0.3)
+    bias: float = 0.2  # |b|; the mean of |o| is 2
+    together: float = 0.6  # how far biases of different problems are the same vector
+    near_zero: tuple[float, float] = (-0.03, 0.0)  # added to the share; class number k of CLASSES has k + 1 times this
+    variance: tuple[float, float] = (1.3, 1.0)  # with / without; L1 and L2 go with its root
+    gini: tuple[float, float] = (-0.02, 0.0)
+    lookback: float = 0.5  # mass of the answer's rows, as a share of that of the question's
+
+
+HEAD_STEP = 0.01
 
 
 @dataclass(frozen=True)
@@ -67,6 +93,12 @@ class Synthetic:
     unjudged: tuple[int, ...] = ()  # problems whose answers failed under every condition but none
     attention: bool = True
     source: str = "builtin"
+    affine: bool = False
+    activations: bool = False
+    answering: bool = False
+    mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
+    missing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by class, problems without such a token
+    unanswered: tuple[int, ...] = ()  # problems whose answer could not be looked at
 
     @cached_property
     def study(self) -> Study:
@@ -74,7 +106,12 @@ class Synthetic:
             name="synthetic",
             models=tuple(self.labels),
             problems={"limit": self.problems, "source": self.source},
-            probes={"attention": self.attention},
+            probes={
+                "attention": self.attention,
+                "affine": self.affine,
+                "activations": {"classes": PATTERNS} if self.activations else None,
+                "answering": self.answering,
+            },
             generation=dict(self.generation) if self.right else None,
             conditions=self.conditions,
             batch={"shard": self.shard},
@@ -123,7 +160,7 @@ class Synthetic:
         question = self.length(number) - self.system - 5
         plain = [SYSTEM] * self.system + [QUESTION] * question + [TAIL] * 5
         recipe = next(item for item in self.conditions if item.name == condition)
-        if recipe.kind == "none":
+        if not recipe.has_filler:
             return plain
         places = {"start": 0, "before_question": self.system, "end": self.system + question}
         at = places.get(recipe.position, self.system + number)  # `random`: another place for each problem
@@ -193,7 +230,10 @@ class Synthetic:
                     store.put_table(answers_name(model, index), {key: [row[key] for row in rows] for key in rows[0]})
             if self.attention:
                 store.put(merged_name(model), self._part(range(self.problems)))
+            if self.answering:
+                store.put(lookback_name(model), self._looked_back())
             facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
+            facts |= {"calibration": self.calibration} if self.activations else {}
             store.note("models", store.manifest.get("models", {}) | {model: facts})
         return open_run(folder)
 
@@ -230,8 +270,9 @@ class Synthetic:
     def _summary(self, metric: str, condition: str, number: int) -> Floats:
         spans = np.array(self.spans(number, condition))
         whole, aligned = self.whole(number, condition), self.aligned(number, condition)
-        boundary = self.system if condition == "none" else int((spans[: list(spans).index(FILLER)] != FILLER).sum())
-        plain, filled = self.plain(number)[..., 1:-1], condition != "none"
+        filled, changed = bool((spans == FILLER).any()), condition != "none"
+        boundary = int((spans[: list(spans).index(FILLER)] != FILLER).sum()) if filled else self.system
+        plain = self.plain(number)[..., 1:-1]
         jitter, scale = np.exp(self.jitter(number)), QUERY_SCALE[:, None, None]
         if metric == "received_original":
             return aligned[..., 1:-1].mean(-1)
@@ -245,13 +286,13 @@ class Synthetic:
         if metric == "received_first":
             return whole[..., 0]
         if metric == "peak":
-            return plain.max(-1) * (scale * self.drop(condition) * PEAK_RATIO * jitter if filled else 1.0)
+            return plain.max(-1) * (scale * self.drop(condition) * PEAK_RATIO * jitter if changed else 1.0)
         if metric == "spread":
-            return plain.std(-1) * (scale * self.drop(condition) * SPREAD_RATIO * jitter if filled else 1.0)
+            return plain.std(-1) * (scale * self.drop(condition) * SPREAD_RATIO * jitter if changed else 1.0)
         if metric == "kurtosis":
             return np.full(whole.shape[:-1], 3.0)
         if metric == "entropy":
-            return 2.0 + 0.1 * number + np.zeros(whole.shape[:-1]) + (ENTROPY_GAIN + self.jitter(number)) * filled
+            return 2.0 + 0.1 * number + np.zeros(whole.shape[:-1]) + (ENTROPY_GAIN + self.jitter(number)) * changed
         if metric == "filler_mass":
             return (
                 self.mass(condition) * np.ones((3, 1, 1)) + self.jitter(number)
@@ -285,7 +326,7 @@ class Synthetic:
         rows = [self.measured.index(number) for number in measured]
         longest = max(self.length(number) for number in measured)
         for condition in self.conditions:
-            views = ("whole", "aligned") if condition.kind == "none" else ("whole", "aligned", "difference", "logratio")
+            views = ("whole", "aligned") if condition.is_baseline else ("whole", "aligned", "difference", "logratio")
             for view in views:
                 width = longest + (self.spans(0, condition.name).count(FILLER) if view == "whole" else 0)
                 values = self._samples(condition.name, view)[rows][..., :width]
@@ -298,6 +339,102 @@ class Synthetic:
                 f"{condition.name}/heads": table.astype(np.float32),
                 f"{condition.name}/peak_at": np.array(places, dtype=np.int32),
             }
+            arrays |= self._affine(condition.name, rows) if self.affine and not condition.is_baseline else {}
+            arrays |= self._activations(condition.name, rows) if self.activations else {}
+        return Part(arrays, records)
+
+    def mechanism(self, condition: str) -> Mechanism:
+        return self.mechanisms.get(condition, Mechanism())
+
+    def by_layer(self, pair: tuple[float, float]) -> Floats:
+        return np.array([pair[layer > 0] for layer in range(self.layers)])
+
+    def affine_samples(self, condition: str) -> Floats:
+        """[measured problem, metric, layer, head]."""
+        found, jitter = self.mechanism(condition), np.array([self.jitter(n) for n in self.measured])[:, None, None]
+        step = HEAD_STEP * np.arange(self.heads)
+        levels = [self.by_layer(pair)[:, None] + step for pair in (found.lam, found.explained, found.direction)]
+        shape = (len(self.measured), self.layers, self.heads)
+        return np.stack([
+            *(level + jitter for level in levels), np.full(shape, found.bias), np.full(shape, 2.0),
+        ], axis=1)  # fmt: skip
+
+    def bias_samples(self, condition: str) -> Floats:
+        """[measured problem, layer, head, dim]: one part is the same in all problems, the other turns round."""
+        found = self.mechanism(condition)
+        turns = (-1.0) ** np.arange(len(self.measured))
+        apart = np.sqrt(1 - found.together**2) * turns
+        common = found.together * np.array([0.6, 0.0, 0.8])
+        vectors = found.bias * (common + apart[:, None] * np.array([0.0, 1.0, 0.0]))
+        return np.broadcast_to(vectors[:, None, None], (len(turns), self.layers, self.heads, 3))
+
+    def activation_samples(self, condition: str) -> Floats:
+        """[measured problem, metric, class, layer]."""
+        found, none = self.mechanism(condition), condition == "none"
+        number, kind, layer = np.meshgrid(self.measured, range(len(CLASSES)), range(self.layers), indexing="ij")
+        jitter = np.array([self.jitter(n) for n in self.measured])[:, None, None] * (not none)
+        near, size, gini = (self.by_layer(pair) for pair in (found.near_zero, found.variance, found.gini))
+        size = np.ones_like(size) if none else size
+        values = {
+            "tokens": 20.0 + 0 * number, "near_zero": 0.3 + 0.01 * layer + 0.001 * number, "below_median": 0.5,
+            "mean": 0.1, "variance": (1 + 0.1 * layer + 0.05 * number) * size * np.exp(jitter),
+            "l1": 100 * np.sqrt(size * np.exp(jitter)), "l2": 10 * np.sqrt(size * np.exp(jitter)),
+            "gini": 0.6 + (0.0 if none else gini) + 0.1 * jitter,
+        }  # fmt: skip
+        values["near_zero"] = values["near_zero"] + (0.0 if none else near * (kind + 1)) + 0.1 * jitter
+        table = np.stack([np.broadcast_to(values[metric], number.shape) for metric in ACTIVATION], axis=1)
+        table = np.array(table)
+        for name, problems in self.missing.items():
+            table[[self.measured.index(n) for n in problems], :, CLASSES.index(name)] = np.nan
+        return table
+
+    def histogram(self, condition: str) -> NDArray[np.int64]:
+        """[layer, class, bin]: many near zero, and with filler fewer of them."""
+        middle = (EDGES[1:] + EDGES[:-1]) / 2
+        shape = np.exp(-0.5 * (middle / (1.0 if condition == "none" else 1.1)) ** 2) * np.diff(EDGES)
+        scale = 1e5 * (1 + np.arange(self.layers))[:, None, None] * (1 + np.arange(len(CLASSES)))[:, None]
+        return np.asarray(np.round(scale * shape), dtype=np.int64)
+
+    @cached_property
+    def calibration(self) -> dict[str, Any]:
+        layers = np.arange(1, self.layers + 1)
+        return {
+            "eps": (0.1 * layers).tolist(), "median": (0.5 * layers).tolist(), "edges": EDGES.tolist(),
+            "tokens": 900, "problems": 8,
+        }  # fmt: skip
+
+    def _affine(self, condition: str, rows: list[int]) -> dict[str, Any]:
+        bias = self.bias_samples(condition)[rows]
+        state = Moments.of(bias, np.ones((len(rows), 1, 1, 1), dtype=np.bool_)).state()
+        arrays = {f"{condition}/bias/{key}": array for key, array in state.items()}
+        return arrays | {f"{condition}/affine": self.affine_samples(condition)[rows].astype(np.float32)}
+
+    def _activations(self, condition: str, rows: list[int]) -> dict[str, Any]:
+        return {
+            f"{condition}/activations": self.activation_samples(condition)[rows].astype(np.float32),
+            f"{condition}/histogram/counts": self.histogram(condition),
+        }
+
+    def _looked_back(self) -> Part:
+        """As the row of the last token, but for the mass."""
+        kept = [place for place, number in enumerate(self.measured) if number not in self.unanswered]
+        arrays: dict[str, Any] = {}
+        for condition in (item.name for item in self.conditions):
+            for view in ("whole", "aligned") if condition == "none" else ("whole", "aligned", "difference", "logratio"):
+                values = self._samples(condition, view)[kept][:, 2:]
+                valid = np.isfinite(values if view == "logratio" else values[:, :, :1, :1])
+                state = Moments.of(values, valid).state()
+                arrays |= {f"{condition}/{view}/{key}": array for key, array in state.items()}
+            table = np.array(self._tables[condition][kept][:, :, 2:])
+            table[:, METRICS.index("filler_mass")] *= self.mechanism(condition).lookback
+            places = [[[[self.peak_at(self.measured[row], condition)] * self.heads] * self.layers] for row in kept]
+            arrays |= {
+                f"{condition}/heads": table.astype(np.float32),
+                f"{condition}/peak_at": np.array(places, "int32"),
+            }
+        records = [self._record(number) for number in range(self.problems)]
+        for number in self.unanswered:
+            records[number] = {"number": number, "id": f"p{number:02d}", "status": "failed", "error": "no answer"}
         return Part(arrays, records)
 
     def _record(self, number: int) -> dict[str, Any]:

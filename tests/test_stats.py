@@ -24,6 +24,7 @@ from fillerscope.stats import (
     paired_interval,
     pass_at_k,
     permutation_test,
+    permutation_tests,
     rank_correlation,
     ratio_interval,
     sample_interval,
@@ -571,3 +572,21 @@ def test_pass_at_k_is_stable_and_unbiased_and_knows_its_limits() -> None:
     np.testing.assert_array_equal(pass_at_k([3, 4, 0], [3, 0, 0], 4), [np.nan, 0, np.nan])
     correct = seeded(16).binomial(10, 0.3, 100_000)
     assert pass_at_k(np.full(100_000, 10), correct, 4).mean() == pytest.approx(1 - 0.7**4, abs=0.003)
+
+
+@pytest.mark.parametrize("n", [1, 5, 13, 14, 40])
+def test_many_rows_are_tested_like_one(n: int) -> None:
+    """Exactly alike where every pattern is tried; within what 10,000 draws leave open otherwise."""
+    rows = np.random.default_rng(n).normal(0.4, 1.0, (6, n))
+    found = permutation_tests(rows, np.random.default_rng(0))
+    alone = [permutation_test(row, np.random.default_rng(1)) for row in rows]
+    np.testing.assert_allclose(found, alone, atol=1e-9 if n <= 13 else 0.02)
+
+
+def test_a_row_with_a_missing_difference_has_no_p() -> None:
+    rows = np.array([[1.0, 2.0, 3.0], [1.0, np.nan, 3.0], [0.0, 0.0, 0.0]])
+    found = permutation_tests(rows, np.random.default_rng(0))
+    assert found[0] == 0.25
+    assert np.isnan(found[1])
+    assert found[2] == 1.0
+    assert np.isnan(permutation_tests(np.zeros((2, 0)), np.random.default_rng(0))).all()

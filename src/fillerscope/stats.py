@@ -145,6 +145,26 @@ def _flipped_signs(differences: Floats, generator: np.random.Generator, draws: i
     return extreme / total if exact else (extreme + 1) / (total + 1)
 
 
+def permutation_tests(differences: ArrayLike, generator: np.random.Generator, draws: int = 10_000) -> Floats:
+    """The same of many rows [row, problem] at once, which share their patterns of signs; NaN as above, row by row.
+
+    Over every pattern where there are no more than `draws`, over that many random ones otherwise."""
+    found = np.atleast_2d(np.asarray(differences, dtype=np.float64))
+    n = found.shape[1]
+    exact = n < 63 and 2**n <= draws
+    total = 2**n if exact else draws
+    sizes = np.abs(found).sum(axis=1)
+    observed = np.abs(found.sum(axis=1)) - TOLERANCE * sizes
+    extreme = np.zeros(len(found))
+    step = max(1, BLOCK // max(n, 1))
+    for start in range(0, total, step):
+        rows = np.arange(start, min(total, start + step))
+        ups = rows[:, None] >> np.arange(n) & 1 if exact else generator.integers(2, size=(len(rows), n), dtype=np.int8)
+        extreme += (np.abs((2.0 * ups - 1.0) @ found.T) >= observed).sum(axis=0)
+    p = extreme / total if exact else (extreme + 1) / (total + 1)
+    return np.where(np.isfinite(sizes) & (n > 0), p, np.nan)
+
+
 def paired_interval(
     differences: ArrayLike,
     generator: np.random.Generator,

@@ -1,4 +1,5 @@
-"""A run as tidy tables in files: profiles, head summaries of every problem, ranked heads, layers, problems.
+"""A run as tidy tables in files: profiles, head summaries of every problem, ranked heads, layers, problems; the
+affine picture, activations and where answers look, where they were measured.
 
 The same run gives the same bytes, whatever happened while it was measured.
 """
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS
-from fillerscope.study import QUERIES
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, NDArray[Any]]
@@ -28,7 +30,10 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
-    makers = (ATTENTION if run.has_attention else {}) | (ANSWERS if run.has_answers else {})
+    probes = run.study.probes
+    makers = (ATTENTION if run.has_attention else {}) | (AFFINE if probes.affine else {})
+    makers |= (ACTIVATIONS if probes.activations else {}) | (LOOKBACK if probes.answering else {})
+    makers |= ANSWERS if run.has_answers else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
@@ -65,16 +70,16 @@ def _profiles(run: Run) -> Iterator[Columns]:
         for condition in run.conditions:
             views = ("whole", "aligned") if condition == "none" else ("whole", "aligned", "difference", "logratio")
             for view in views:
-                for queries in QUERIES:
+                for queries in run.queries:
                     columns = run.profile(condition, queries, view, model).columns()
                     yield _keyed(columns, model=model, condition=condition, view=view, queries=queries)
 
 
 def _summaries(run: Run) -> Iterator[Columns]:
     for model in run.models:
-        ids = np.array([record["id"] for record in run.measured(model)])
         for condition in run.conditions:
-            for queries in QUERIES:
+            for queries in run.queries:
+                ids = np.array([record["id"] for record in run.measured(model, queries)])
                 values = {metric: run.summary(metric, condition, queries, model) for metric in METRICS}
                 peak_at = run.peak_at(condition, queries, model)
                 problem, layer, head = (axis.ravel() for axis in np.indices(peak_at.shape))
@@ -107,6 +112,42 @@ def _problems(run: Run) -> Iterator[Columns]:
         yield _keyed(columns, model=model)
 
 
+def _affine(run: Run) -> Iterator[Columns]:
+    for model, condition in _pairs(run):
+        yield _keyed(affine_table(run, condition, model).columns(), model=model, condition=condition)
+
+
+def _affine_heads(run: Run) -> Iterator[Columns]:
+    for model, condition in _pairs(run):
+        yield _keyed(affine_table(run, condition, model).head_columns(), model=model, condition=condition)
+
+
+def _activations(run: Run) -> Iterator[Columns]:
+    for model, condition in _pairs(run):
+        for cls in run.classes:
+            columns = activation_table(run, condition, cls, model).columns()
+            yield _keyed(columns, model=model, condition=condition, token_class=cls)
+
+
+def _histograms(run: Run) -> Iterator[Columns]:
+    """A row for each layer and bin; the first and the last bin take all that lies beyond."""
+    for model in run.models:
+        edges = np.array(run.calibration(model)["edges"])
+        for condition in run.conditions:
+            for cls in run.classes:
+                counts = run.histogram(condition, cls, model)
+                layer, place = (axis.ravel() for axis in np.indices(counts.shape))
+                columns: Columns = {"layer": layer + 1, "low": edges[place], "high": edges[place + 1]}
+                columns["count"] = counts.ravel()
+                yield _keyed(columns, model=model, condition=condition, token_class=cls)
+
+
+def _lookback(run: Run) -> Iterator[Columns]:
+    for model, condition in _pairs(run):
+        if run.condition(condition).has_filler:
+            yield _keyed(lookback_table(run, condition, model).columns(), model=model, condition=condition)
+
+
 def _accuracy(run: Run) -> Iterator[Columns]:
     rows = [row.record() for row in compare(run)]
     keys = dict.fromkeys(key for row in rows for key in row)  # fewer samples have fewer pass@k
@@ -124,7 +165,11 @@ def _column(values: list[Any]) -> NDArray[Any]:
 
 
 def _comparisons(run: Run) -> Iterator[tuple[str, str, str]]:
-    return ((m, c, q) for m in run.models for c in run.fillers for q in QUERIES)
+    return ((m, c, q) for m in run.models for c in run.fillers for q in run.queries)
+
+
+def _pairs(run: Run) -> Iterator[tuple[str, str]]:
+    return ((model, condition) for model in run.models for condition in run.fillers)
 
 
 def _keyed(columns: Columns, **keys: str) -> Columns:
@@ -139,4 +184,7 @@ ATTENTION = {
     "depth": _depth,
     "problems": _problems,
 }
+AFFINE = {"affine": _affine, "affine_heads": _affine_heads}
+ACTIVATIONS = {"activations": _activations, "histograms": _histograms}
+LOOKBACK = {"lookback": _lookback}
 ANSWERS = {"accuracy": _accuracy, "answers": _answers}

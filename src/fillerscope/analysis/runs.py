@@ -13,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.profiles import Profile
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS
+from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import Moments
-from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, merged_name
-from fillerscope.study import QUERIES, AttentionProbe, Condition, Study
+from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, lookback_name, merged_name
+from fillerscope.study import QUERIES, AttentionProbe, Study
+from fillerscope.tokenclasses import ALL, class_names
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
+ANSWER = "answer"  # the queries are the rows of the model's own answer
 Floats = NDArray[np.float64]
 
 
@@ -71,6 +75,13 @@ class Run:
             raise FigureError("this run has no condition with filler; add one to the study, such as mless")
         return self.fillers
 
+    @property
+    def main(self) -> str:
+        """What is spoken of first: the first filler with nothing done inside the model, else the first condition."""
+        found = self.needed_fillers()
+        plain = [name for name in found if self.condition(name).has_filler and not self.condition(name).intervention]
+        return (plain or found)[0]
+
     def condition(self, name: str) -> Condition:
         for condition in self.study.conditions:
             if condition.name == name:
@@ -107,9 +118,14 @@ class Run:
             raise FigureError("this run did not measure attention: its study has `probes.attention` off")
         return self.study.probes.attention
 
-    def records(self, model: str | None = None) -> list[dict[str, Any]]:
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """Whose attention was counted."""
+        return (*QUERIES, ANSWER) if self.study.probes.answering else QUERIES
+
+    def records(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
         """A record for each problem whose attention was to be measured, failed ones included."""
-        return list(self._part(self.model(model), ())[1])
+        return list(self._part(self.model(model), (), self._row(queries)[0])[1])
 
     def problems(self) -> list[dict[str, Any]]:
         """Id, question, answer and meta of each problem that was to be answered."""
@@ -139,8 +155,9 @@ class Run:
         tables = [self.store.get_table(name) for name in names]
         return {key: [item for table in tables for item in table[key]] for key in tables[0]}
 
-    def measured(self, model: str | None = None) -> list[dict[str, Any]]:
-        return [record for record in self.records(model) if record["status"] == "ok"]
+    def measured(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
+        """Where answers are the queries, problems whose answer failed are missing."""
+        return [record for record in self.records(model, queries) if record["status"] == "ok"]
 
     def profile(
         self, condition: str, queries: str = "original", view: str = "aligned", model: str | None = None
@@ -148,32 +165,74 @@ class Run:
         """Attention received under a condition: `whole` prompt, `aligned` to the prompt without filler, or the
         paired `difference` or `logratio` to it."""
         self.condition(condition)
-        row = _place(queries, QUERIES, "queries")
+        source, row = self._row(queries)
         _place(view, VIEWS, "views")
         if condition == "none" and view in ("difference", "logratio"):
             raise FigureError(f"`none` is what the {view} is taken against; name another condition")
         name = self.model(model)
         keys = tuple(f"{condition}/{view}/{part}" for part in ("count", "mean", "m2"))
-        arrays, _ = self._part(name, keys)
+        arrays, _ = self._part(name, keys, source)
         moments = Moments(*(arrays[key][row] for key in keys))
         tokens = self.tokens(condition if view == "whole" else "none", name)
         title = f"{self.label(name)} {condition} {view} {queries}"
-        return Profile(title, moments, len(self.measured(name)), tokens)
+        return Profile(title, moments, len(self.measured(name, queries)), tokens)
 
     def summary(self, metric: str, condition: str, queries: str = "original", model: str | None = None) -> Floats:
         """[problem, layer, head] of one number of the head summaries."""
         self.condition(condition)
-        cell = _place(metric, METRICS, "metrics"), _place(queries, QUERIES, "queries")
-        arrays, _ = self._part(self.model(model), (f"{condition}/heads",))
-        values = arrays[f"{condition}/heads"][:, *cell]
+        source, row = self._row(queries)
+        values = self._array(f"{condition}/heads", model, source)[:, _place(metric, METRICS, "metrics"), row]
         return np.asarray(values, dtype=np.float64)
 
     def peak_at(self, condition: str, queries: str = "original", model: str | None = None) -> NDArray[np.int32]:
         """[problem, layer, head]: the original token that receives most, counted from 0."""
         self.condition(condition)
-        row = _place(queries, QUERIES, "queries")
-        arrays, _ = self._part(self.model(model), (f"{condition}/peak_at",))
-        return np.asarray(arrays[f"{condition}/peak_at"][:, row])
+        source, row = self._row(queries)
+        return np.asarray(self._array(f"{condition}/peak_at", model, source)[:, row])
+
+    def affine(self, metric: str, condition: str, model: str | None = None) -> Floats:
+        """[problem, layer, head] of one number of the affine picture of a condition against none."""
+        self._against_none(condition)
+        place = _place(metric, AFFINE, "affine metrics")
+        return np.asarray(self._array(f"{condition}/affine", model)[:, place], dtype=np.float64)
+
+    def bias(self, condition: str, model: str | None = None) -> Moments:
+        """Over problems, of the bias vector of every head: [layer, head, dim]."""
+        self._against_none(condition)
+        return Moments(*(self._array(f"{condition}/bias/{part}", model) for part in ("count", "mean", "m2")))
+
+    def _against_none(self, condition: str) -> None:
+        if not self.study.probes.affine:
+            raise FigureError("this run has no affine picture: its study needs `probes: {affine: true}`")
+        if self.condition(condition).is_baseline:
+            raise FigureError("the affine picture is taken against `none`; name another condition")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of tokens for which activations were counted: all of them together first."""
+        if self.study.probes.activations is None:
+            raise FigureError("this run did not look at activations: its study needs `probes: {activations: true}`")
+        return class_names(self.study.probes.activations.classes)
+
+    def activations(self, metric: str, condition: str, cls: str = ALL, model: str | None = None) -> Floats:
+        """[problem, layer] of one number of the MLP activations; NaN where a problem has no token of the class."""
+        cell = _place(metric, ACTIVATION, "activation metrics"), _place(cls, self.classes, "classes of tokens")
+        self.condition(condition)
+        return np.asarray(self._array(f"{condition}/activations", model)[:, *cell], dtype=np.float64)
+
+    def histogram(self, condition: str, cls: str = ALL, model: str | None = None) -> NDArray[np.int64]:
+        """[layer, bin]: how many activations of all problems lie between the edges of the calibration."""
+        place = _place(cls, self.classes, "classes of tokens")
+        self.condition(condition)
+        return np.asarray(self._array(f"{condition}/histogram/counts", model)[:, place])
+
+    def calibration(self, model: str | None = None) -> dict[str, Any]:
+        """What activations are held against: `eps` and `median` of each layer, and the `edges` of histograms."""
+        assert self.classes
+        found = self.facts(model).get("calibration")
+        if found is None:
+            raise StoreError(f"{self.path} is not finished for {self.model(model)}; run the study again")
+        return dict(found)
 
     def region(self, condition: str, model: str | None = None) -> Region | None:
         """The filler's place; the median one where it differs between problems."""
@@ -235,14 +294,40 @@ class Run:
             found.append(f"{model}: problems are missing or out of order")
         measured = len(self.measured(model))
         for condition in self.conditions:
-            kept = len(self.summary("entropy", condition, model=model))
-            if kept != measured:
-                found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+            for kept in self._kept(condition, model):
+                if kept != measured:
+                    found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+        if self.study.probes.answering:
+            answered = len(self.measured(model, ANSWER))
+            kept = min(len(self.summary("entropy", condition, ANSWER, model)) for condition in self.conditions)
+            if kept != answered:
+                found.append(f"{model}: {kept} answers were looked at, {answered} are recorded")
         return found
 
-    def _read(self, model: str, keys: tuple[str, ...]) -> tuple[Any, list[dict[str, Any]]]:
+    def _kept(self, condition: str, model: str) -> set[int]:
+        """How many problems each table of a condition holds: one number where all is well."""
+        found = {len(self.summary("entropy", condition, model=model))}
+        if self.study.probes.affine and not self.condition(condition).is_baseline:
+            found.add(len(self.affine("lambda_fit", condition, model)))
+        if self.study.probes.activations is not None:
+            found.add(len(self.activations("tokens", condition, model=model)))
+        return found
+
+    def _row(self, queries: str) -> tuple[str, int]:
+        """The file that holds these queries, and their place on its axis of queries."""
+        if queries == ANSWER and not self.study.probes.answering:
+            raise FigureError("this run did not look where answers attend: its study needs `probes: {answering: true}`")
+        if queries == ANSWER:
+            return ANSWER, 0
+        return "", _place(queries, self.queries, "queries")
+
+    def _array(self, key: str, model: str | None, source: str = "") -> NDArray[Any]:
+        arrays, _ = self._part(self.model(model), (key,), source)
+        return np.asarray(arrays[key])
+
+    def _read(self, model: str, keys: tuple[str, ...], source: str = "") -> tuple[Any, list[dict[str, Any]]]:
         assert self.attention
-        name = merged_name(model)
+        name = lookback_name(model) if source == ANSWER else merged_name(model)
         if not self.store.has(name):
             raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
         part = self.store.get(name, list(keys))

@@ -1,0 +1,64 @@
+"""Where the model's own answer attends: how much of it on the filler, beside the question's share, by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.mechanism import Columns, Estimate, mean_over
+from fillerscope.analysis.runs import ANSWER, Run
+from fillerscope.stats import ratio_interval, sample_interval
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LookbackTable:
+    """`values[measure]` is mean, low and high, each [layer], over the problems that were answered; each problem's
+    mean over heads. `answer` and `question`: mass on the filler of the answer's rows and of the question's;
+    `difference` between them, pair by pair; `per_filler` and `per_original`: what one token receives from the answer;
+    `factor`: the first over the second."""
+
+    condition: str
+    problems: int
+    values: dict[str, Estimate]
+    samples: dict[str, Floats]  # [problem, layer]
+
+    @property
+    def layers(self) -> int:
+        return len(self.values["answer"][0])
+
+    def columns(self) -> Columns:
+        table: dict[str, NDArray[Any]] = {"layer": np.arange(1, self.layers + 1)}
+        table["n"] = np.full(self.layers, self.problems)
+        for name, (mean, low, high) in self.values.items():
+            table |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+        return table
+
+
+def lookback_table(run: Run, condition: str, model: str | None = None) -> LookbackTable:
+    answered, asked = (_numbers(run, model, queries) for queries in (ANSWER, "original"))
+    both = set(answered) & set(asked)
+    rows = [place for place, number in enumerate(answered) if number in both]
+    kept = [place for place, number in enumerate(asked) if number in both]
+
+    def of_answer(metric: str) -> Floats:
+        return mean_over(run.summary(metric, condition, ANSWER, model)[rows])
+
+    samples = {
+        "answer": of_answer("filler_mass"),
+        "question": mean_over(run.summary("filler_mass", condition, "original", model)[kept]),
+        "per_filler": of_answer("received_filler"),
+        "per_original": of_answer("received_original"),
+    }
+    samples["difference"] = samples["answer"] - samples["question"]
+    values = {name: sample_interval(array) for name, array in samples.items()}
+    values["factor"] = ratio_interval(samples["per_filler"], samples["per_original"])
+    return LookbackTable(condition, len(both), values, samples)
+
+
+def _numbers(run: Run, model: str | None, queries: str) -> list[int]:
+    return [record["number"] for record in run.measured(model, queries)]

@@ -1,0 +1,226 @@
+"""The mechanism by layer: the affine picture of attention outputs, and what MLP activations do.
+
+Each problem is compared with itself without filler; intervals and tests are over problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.mechanism import ACTIVATION
+from fillerscope.stats import holm, paired_interval, permutation_tests, sample_interval
+from fillerscope.tokenclasses import ALL
+
+Floats = NDArray[np.float64]
+Columns = dict[str, NDArray[Any]]
+Estimate = tuple[Floats, Floats, Floats]  # value, low and high
+SEED = 0  # of resampled problems and flipped signs: the same run gives the same numbers
+RATIOS = ("variance", "l1", "l2")  # sizes, compared as with / without
+TESTED = ("near_zero", "variance")
+
+
+@dataclass(frozen=True)
+class AffineTable:
+    """`values[measure]` is mean, low and high, each [layer], of each problem's mean over the layer's heads; in
+    `heads` the same of every head, [layer, head]. `samples[measure]` is [problem, layer].
+
+    `consistency` is |mean of b| over mean of |b|, over problems: 1 where the bias is the same vector in all of them.
+    It comes from sums over problems and has no interval; biases without a common direction give about `chance`."""
+
+    condition: str
+    problems: int
+    values: dict[str, Estimate]
+    heads: dict[str, Estimate]
+    samples: dict[str, Floats]
+    consistency: Floats  # [layer]: mean over heads
+    head_consistency: Floats
+    chance: float
+
+    @property
+    def layers(self) -> int:
+        return len(self.consistency)
+
+    def columns(self) -> Columns:
+        table: Columns = {"layer": np.arange(1, self.layers + 1), "n": np.full(self.layers, self.problems)}
+        return table | _flat(self.values) | self._shared(self.consistency)
+
+    def head_columns(self) -> Columns:
+        layer, head = (axis.ravel() + 1 for axis in np.indices(self.head_consistency.shape))
+        table: Columns = {"layer": layer, "head": head, "n": np.full(layer.size, self.problems)}
+        return table | _flat(self.heads) | self._shared(self.head_consistency.ravel())
+
+    def _shared(self, consistency: Floats) -> Columns:
+        return {"consistency": consistency, "consistency_chance": np.full(len(consistency), self.chance)}
+
+
+def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTable:
+    """`lambda_mass` is what the share of attention on the filler says lambda should be; NaN without filler."""
+    found = {name: run.affine(name, condition, model) for name in ("lambda_fit", "explained", "direction")}
+    bias, output = (run.affine(name, condition, model) for name in ("bias", "output"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found["relative_bias"] = np.where(output > 0, bias / output, np.nan)
+    found["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original", model)
+    found["gap"] = found["lambda_fit"] - found["lambda_mass"]
+    samples = {name: mean_over(values) for name, values in found.items()}
+    moments = run.bias(condition, model)
+    together = np.linalg.norm(moments.value(), axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        consistency = together / mean_over(bias, axis=0)
+    problems = int(moments.count.max(initial=0))
+    return AffineTable(
+        condition, problems,
+        {name: sample_interval(values) for name, values in samples.items()},
+        {name: sample_interval(values) for name, values in found.items()},
+        samples, mean_over(consistency), consistency, problems**-0.5 if problems else float("nan"),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ActivationTable:
+    """Arrays [layer], over the problems that have a token of the class under both conditions: `n` of them.
+
+    `difference[metric]` is with - without, `ratio[metric]` with / without, the geometric mean over problems; `p` are
+    two-sided, from flipped signs of the paired differences (of logarithms for the variance), `adjusted` by Holm over
+    the layers. `samples[metric]` is [problem, layer]: the differences, and the logarithms of the ratios as
+    `log_variance` and so on."""
+
+    condition: str
+    cls: str
+    n: NDArray[np.int64]
+    without: dict[str, Floats]
+    under: dict[str, Floats]
+    difference: dict[str, Estimate]
+    ratio: dict[str, Estimate]
+    p: dict[str, Floats]
+    adjusted: dict[str, Floats]
+    samples: dict[str, Floats]
+
+    @property
+    def layers(self) -> int:
+        return len(self.n)
+
+    def columns(self) -> Columns:
+        table: Columns = {"layer": np.arange(1, self.layers + 1), "n": self.n}
+        for metric in ACTIVATION:
+            table |= {f"{metric}_without": self.without[metric], f"{metric}_with": self.under[metric]}
+        table |= _flat({f"{metric}_difference": found for metric, found in self.difference.items()})
+        table |= _flat({f"{metric}_ratio": found for metric, found in self.ratio.items()})
+        for name in TESTED:
+            table |= {f"{name}_p": self.p[name], f"{name}_adjusted": self.adjusted[name]}
+        return table
+
+
+def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None = None) -> ActivationTable:
+    before, after, kept = _pairs(run, condition, cls, model)
+    samples = {name: after[name] - before[name] for name in ACTIVATION if name != "tokens"}
+    for name in RATIOS:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(after[name]) - np.log(before[name])
+        samples[f"log_{name}"] = np.where(np.isfinite(logs), logs, np.nan)
+    ratios = resampled(np.hstack([samples[f"log_{name}"] for name in RATIOS]))  # at once: they share their resamples
+    tests = flipped(np.hstack([samples[f"log_{name}" if name in RATIOS else name] for name in TESTED]))
+    p = dict(zip(TESTED, np.split(tests, len(TESTED)), strict=True))
+    return ActivationTable(
+        condition, cls, kept.sum(axis=0),
+        {name: mean_over(values, axis=0) for name, values in before.items()},
+        {name: mean_over(values, axis=0) for name, values in after.items()},
+        {name: sample_interval(samples[name]) for name in ACTIVATION if name != "tokens"},
+        {name: _exp(ratios, slot) for slot, name in enumerate(RATIOS)},
+        p, {name: holm(values) for name, values in p.items()}, samples,
+    )  # fmt: skip
+
+
+def near_zero_change(
+    run: Run, condition: str, cls: str, model: str | None = None
+) -> tuple[Estimate, NDArray[np.int64]]:
+    """Of the table above only this, with the number of problems, by layer: it takes no resampling."""
+    before, after, kept = _pairs(run, condition, cls, model, ("tokens", "near_zero"))
+    return sample_interval(after["near_zero"] - before["near_zero"]), kept.sum(axis=0)
+
+
+def _pairs(
+    run: Run, condition: str, cls: str, model: str | None, metrics: tuple[str, ...] = ACTIVATION
+) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.bool_]]:
+    """[problem, layer] of each metric without and with, NaN but where the class has a token under both."""
+    before, after = (
+        {metric: run.activations(metric, name, cls, model) for metric in metrics} for name in ("none", condition)
+    )
+    kept = _in_both(before["tokens"], after["tokens"])
+    before, after = ({name: np.where(kept, values, np.nan) for name, values in one.items()} for one in (before, after))
+    return before, after, kept
+
+
+def mechanism_rows(run: Run, condition: str, model: str | None = None) -> list[dict[str, Any]]:
+    """A row for each layer with all that was measured of the mechanism."""
+    columns: Columns = {}
+    if run.study.probes.affine:
+        columns |= affine_table(run, condition, model).columns()
+    if run.study.probes.activations:
+        columns |= activation_table(run, condition, model=model).columns()
+    if not (columns or run.study.probes.answering):
+        raise FigureError(
+            "this run did not look inside: its study needs `probes: {affine: true, activations: true}`, or one of them"
+        )
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def resampled(samples: Floats) -> Estimate:
+    """Mean over the first axis [problem, layer] with an interval from resampling problems; NaN samples are left out.
+
+    Where all problems agree to the last digit no resample differs, and the interval is the value itself."""
+    mean, low, high = (np.full(samples.shape[1], np.nan) for _ in range(3))
+    for layers, rows in _alike(samples):
+        mean[layers] = rows.mean(axis=0) if len(rows) else np.nan
+        bounds = paired_interval(rows.T, np.random.default_rng(SEED), span=(-np.inf, np.inf))
+        low[layers], high[layers] = (np.where(np.isinf(bound), mean[layers], bound) for bound in bounds)
+    return mean, low, high
+
+
+def flipped(samples: Floats) -> Floats:
+    """[layer]: p of [problem, layer], NaN samples left out."""
+    p = np.full(samples.shape[1], np.nan)
+    for layers, rows in _alike(samples):
+        p[layers] = permutation_tests(rows.T, np.random.default_rng(SEED))
+    return p
+
+
+def _alike(samples: Floats) -> Iterator[tuple[NDArray[np.bool_], Floats]]:
+    """The layers whose values are missing in the same problems, with what is there: as a rule all at once."""
+    there = np.isfinite(samples)
+    for pattern in np.unique(there, axis=1).T:
+        layers = (there == pattern[:, None]).all(axis=0)
+        yield layers, samples[np.ix_(pattern, layers)]
+
+
+def mean_over(values: Floats, axis: int = -1) -> Floats:
+    """The mean of what is there; NaN where nothing is."""
+    there = np.isfinite(values)
+    count = there.sum(axis=axis)
+    total = np.where(there, values, 0.0).sum(axis=axis)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _in_both(before: Floats, after: Floats) -> NDArray[np.bool_]:
+    """[problem, layer]: whether the class has a token under both conditions."""
+    return np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
+
+
+def _exp(found: Estimate, slot: int) -> Estimate:
+    """One of the ratios that stand side by side, from their logarithms."""
+    value, low, high = (np.exp(np.split(bound, len(RATIOS))[slot]) for bound in found)
+    return value, low, high
+
+
+def _flat(values: dict[str, Estimate]) -> Columns:
+    table: Columns = {}
+    for name, (value, low, high) in values.items():
+        table |= {name: value.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}
+    return table
