@@ -27,8 +27,8 @@ from synthetic import MLESS, NONE, Synthetic
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights
 DRAW = drawn_at_random(3)
 COMMANDS = (
-    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["compare"], ["flips"], ["models"],
-    ["models", "get"], ["export"], ["verify"], ["doctor"],
+    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["mechanism"], ["compare"], ["flips"],
+    ["models"], ["models", "get"], ["export"], ["verify"], ["doctor"],
 )  # fmt: skip
 
 

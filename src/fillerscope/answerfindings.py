@@ -20,7 +20,8 @@ def answer_findings(run: Run, model: str | None = None, table: Sequence[Accuracy
     for row in rows:
         if row.against is not None:
             baseline = baselines[row.temperature, row.samples]
-            found += [_accuracy(row, baseline), _form(row, baseline)]
+            plain = "without filler" if run.condition(row.condition).has_filler else "under none"
+            found += [_accuracy(row, baseline, plain), _form(row, baseline)]
     return found
 
 
@@ -41,10 +42,12 @@ def drawing(row: Accuracy) -> str:
     return f"temperature {row.temperature:g}, {row.samples} sample{'s' * (row.samples > 1)} a problem"
 
 
-def _accuracy(row: Accuracy, baseline: Accuracy) -> Finding:
+def _accuracy(row: Accuracy, baseline: Accuracy, plain: str) -> Finding:
+    """`plain`: what the baseline is called beside this condition."""
     change = row.against
     assert change is not None
-    text = f"Accuracy, {row.condition}, {drawing(row)}: {_change(row, baseline) if change.pairs else verdict(row)}."
+    told = _change(row, baseline, plain) if change.pairs else verdict(row)
+    text = f"Accuracy, {row.condition}, {drawing(row)}: {told}."
     numbers = {
         "accuracy": row.accuracy, "baseline": baseline.accuracy, "difference": change.difference,
         "low": change.difference_low, "high": change.difference_high, "p": change.p, "adjusted": change.adjusted,
@@ -52,14 +55,14 @@ def _accuracy(row: Accuracy, baseline: Accuracy) -> Finding:
     return Finding(_name("accuracy", row), f"{text} {_power(row)}".strip(), numbers, "accuracy")
 
 
-def _change(row: Accuracy, baseline: Accuracy) -> str:
+def _change(row: Accuracy, baseline: Accuracy, plain: str) -> str:
     change = row.against
     assert change is not None
     test = "exact McNemar" if row.samples == 1 else "permutation test"
     bounds = f" [{points(change.difference_low)}, {points(change.difference_high)}]"
     missing = row.n + row.failed - change.pairs
     return (
-        f"{row.accuracy:.1%} against {baseline.accuracy:.1%} without filler, {points(change.difference)} points"
+        f"{row.accuracy:.1%} against {baseline.accuracy:.1%} {plain}, {points(change.difference)} points"
         f"{bounds if math.isfinite(change.difference_low) else ''} over {change.pairs} problems"
         f"{f' ({missing} more failed under one or the other)' if missing else ''}, {change.gained} better and "
         f"{change.lost} worse, {test} p = {change.p:.3g}, {change.adjusted:.3g} after Holm: {verdict(row)}"
@@ -105,9 +108,9 @@ def _form(row: Accuracy, baseline: Accuracy) -> Finding:
     return Finding(_name("form", row), text, numbers, "accuracy")
 
 
-def points(share: float) -> str:
+def points(share: float, digits: int = 1) -> str:
     """A difference of shares in per cent points, with its sign."""
-    return f"{100 * share:+z.1f}"
+    return f"{100 * share:+z.{digits}f}"
 
 
 def _name(kind: str, row: Accuracy) -> str:

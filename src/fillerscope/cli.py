@@ -41,7 +41,9 @@ Problems = Annotated[
 ]
 Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; may be given again.")]
 Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; may be given again.")]
-Queries = Annotated[str | None, typer.Option("--queries", "-q", help="Whose attention counts: all, original or last.")]
+Queries = Annotated[
+    str | None, typer.Option("--queries", "-q", help="Whose attention counts: all, original, last or answer.")
+]
 Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; may be given again.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
@@ -166,7 +168,7 @@ def heads(
     condition: Annotated[str | None, typer.Option("--condition", "-c", help="The filler condition.")] = None,
     by: Annotated[str, typer.Option("--by", help="drop, mass or peak.")] = "drop",
     top: Annotated[int, typer.Option("--top", min=1, help="How many heads to list.")] = 20,
-    queries: Annotated[str, typer.Option("--queries", "-q", help="all, original or last.")] = "original",
+    queries: Annotated[str, typer.Option("--queries", "-q", help="all, original, last or answer.")] = "original",
     model: Model = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Rank the heads of a run by how far filler reaches them.
@@ -176,6 +178,21 @@ def heads(
     from fillerscope.session import show_heads
 
     show_heads(run, condition, by, top, queries, model, json)
+
+
+@app.command()
+def mechanism(
+    run: RunPath,
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="Any condition but none.")] = None,
+    model: Model = None, json: Json = False,
+) -> None:  # fmt: skip
+    """What a run says of the published mechanism: scaling, bias, activations near zero, controls; and by layer.
+
+    Example: `fillerscope mechanism runs/demo-0123456789 --condition mless`
+    """
+    from fillerscope.session import show_mechanism
+
+    show_mechanism(run, condition, model, json)
 
 
 @app.command()
@@ -244,7 +261,7 @@ def export(
     run: RunPath, out: Out = None,
     format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet", json: Json = False,
 ) -> None:  # fmt: skip
-    """Write all tables of a run: profiles, head summaries, ranked heads, layers, problems, accuracy, answers.
+    """Write all tables of a run: profiles, head summaries, ranked heads, layers, the mechanism, accuracy, answers.
 
     Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
     """

@@ -37,7 +37,7 @@ def findings(run: Run, queries: str = "original", model: str | None = None) -> l
     """All that can be said of one model, the main filler condition first."""
     if not run.fillers:
         return []
-    main = run.fillers[0]
+    main = run.main
     table = head_table(run, main, queries, model)
     found = [
         _first_layer(run, table, queries, model),
@@ -59,8 +59,8 @@ def _first_layer(run: Run, table: HeadTable, queries: str, model: str | None) ->
     verdict = _verdict(low, high, "falls", "rises")
     text = (
         f"Layer 1, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
-        f"{_with(ratio, low, high)} of its value without filler; {falls} of {table.shape[1]} heads fall and {rises} "
-        f"rise beyond their interval (n = {table.problems})."
+        f"{with_interval(ratio, low, high)} of its value {_baseline(run, table.condition)}; {falls} of "
+        f"{table.shape[1]} heads fall and {rises} rise beyond their interval (n = {table.problems})."
     )
     return Finding("first_layer", text, _numbers(ratio, low, high) | {"falls": falls, "rises": rises}, "depth")
 
@@ -78,7 +78,7 @@ def _depth(run: Run, condition: str, queries: str, model: str | None) -> Finding
     text = (
         f"Depth, {condition}: the interval excludes 1 in {beyond} of {len(ratio)} layers, and lies more than "
         f"{NEAR:.0%} away from it in {where}; over the deeper "
-        f"half, layers {half + 1} to {len(ratio)}, the ratio is {_with(value, below, above)}."
+        f"half, layers {half + 1} to {len(ratio)}, the ratio is {with_interval(value, below, above)}."
     )
     return Finding("depth", text, _numbers(value, below, above) | {"layers_moved": len(moved)}, "summaries")
 
@@ -91,10 +91,12 @@ def _others(run: Run, main: str, queries: str, model: str | None) -> list[Findin
         received = [run.summary("received_original", name, queries, model)[:, 0].mean(-1) for name in (other, main)]
         drop, low, high = (float(x) for x in ratio_interval(received[0], received[1]))
         gap, below, above = (float(x) for x in sample_interval(masses[0] - masses[1]))
-        level = f"{np.mean(masses[0]):.3f} against {np.mean(masses[1]):.3f}, difference {_with(gap, below, above)}"
+        level = (
+            f"{np.mean(masses[0]):.3f} against {np.mean(masses[1]):.3f}, difference {with_interval(gap, below, above)}"
+        )
         text = (
             f"{other} against {main}: {_takes(below, above, main)} over all layers ({level}); in layer 1 original "
-            f"tokens receive {_with(drop, low, high)} times what they receive under {main}."
+            f"tokens receive {with_interval(drop, low, high)} times what they receive under {main}."
         )
         numbers = _numbers(drop, low, high) | {"mass_gap": gap, "mass_gap_low": below, "mass_gap_high": above}
         found.append(Finding(f"{other}_against_{main}", text, numbers, "summaries"))
@@ -106,7 +108,10 @@ def _alike(run: Run, main: str) -> list[str]:
 
     def kind(name: str) -> tuple[object, ...]:
         condition = run.condition(name)
-        return condition.count, condition.position
+        return condition.has_filler, condition.count, condition.position
+
+    if not run.condition(main).has_filler:
+        return []
 
     return [name for name in run.fillers if name != main and kind(name) == kind(main)]
 
@@ -141,10 +146,10 @@ def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
     back = _decided(to_after, 1, "is higher again after it", "is not higher after it")
     text = (
         f"Layer 1, {condition}, all queries: attention {verdict or 'may or may not collapse on the filler'} and "
-        f"{back or 'cannot be told apart from that after it'}: a filler token receives {_with(*to_before)} times what "
-        f"an original token before it receives (below {COLLAPSE:g} is called a collapse) and {_with(*to_after)} times "
-        f"what one after it receives; without filler, tokens after the place receive {_with(*control)} times those "
-        "before."
+        f"{back or 'cannot be told apart from that after it'}: a filler token receives {with_interval(*to_before)} "
+        f"times what an original token before it receives (below {COLLAPSE:g} is called a collapse) and "
+        f"{with_interval(*to_after)} times what one after it receives; without filler, tokens after the place receive "
+        f"{with_interval(*control)} times those before."
     )
     numbers = {
         f"{name}{part}": value
@@ -179,7 +184,7 @@ def _spread(run: Run, condition: str, queries: str, model: str | None) -> Findin
     verdict = _verdict(low, high, "shrinks", "grows")
     text = (
         f"Variability in layer 1, {condition}: the standard deviation over original tokens {verdict}: "
-        f"{_with(ratio, low, high)} of its value without filler."
+        f"{with_interval(ratio, low, high)} of its value {_baseline(run, condition)}."
     )
     return Finding("spread", text, _numbers(ratio, low, high), "summaries")
 
@@ -193,6 +198,10 @@ def _reliability(table: HeadTable) -> Finding | None:
     return Finding("reliability", text, {"split_half": value}, "summaries")
 
 
+def _baseline(run: Run, condition: str) -> str:
+    return "without filler" if run.condition(condition).has_filler else "under none"
+
+
 def _verdict(low: float, high: float, falls: str, rises: str) -> str:
     """On a ratio, from its interval alone."""
     if not np.isfinite([low, high]).all():
@@ -200,7 +209,7 @@ def _verdict(low: float, high: float, falls: str, rises: str) -> str:
     return falls if high < 1 else rises if low > 1 else "does not change beyond noise"
 
 
-def _with(value: float, low: float, high: float) -> str:
+def with_interval(value: float, low: float, high: float) -> str:
     return f"{value:.3f} [{low:.3f}, {high:.3f}]" if np.isfinite([low, high]).all() else f"{value:.3f}"
 
 

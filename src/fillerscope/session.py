@@ -10,12 +10,15 @@ from fillerscope import show
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.mechanism import mechanism_rows
 from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.runs import ANSWER, Run, open_run
 from fillerscope.answerfindings import answer_findings
+from fillerscope.controlfindings import control_findings
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
 from fillerscope.findings import Finding, findings
+from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
 from fillerscope.study import QUERIES, Study
 
@@ -42,7 +45,7 @@ def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence:
         return
     for model in run.models:
         if run.fillers and run.has_attention:
-            show.heads(head_table(run, run.fillers[0], model=model), "drop", TOP)
+            show.heads(head_table(run, run.main, model=model), "drop", TOP)
     if compared is not None:
         show.comparison(compared)
     for model in run.models:
@@ -59,8 +62,9 @@ def measure_and_draw(
     study: Study, out: Path | None, queries: str, strict: bool, json: bool, accept_licence: bool
 ) -> None:
     """Run a ready study and draw the figure that it is for."""
-    if queries and queries not in QUERIES:
-        raise FigureError(f"--queries takes {', '.join(QUERIES)}, not {queries!r}")
+    known = (*QUERIES, ANSWER) if study.probes.answering else QUERIES
+    if queries and queries not in known:
+        raise FigureError(f"--queries takes {', '.join(known)}, not {queries!r}")
     run = measure(study, out, json, accept_licence)
     changes: dict[str, Any] = {"queries": queries, "strict": strict or None}
     spec = study.figures[0]
@@ -89,7 +93,25 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
 def _told(run: Run, model: str, compared: Sequence[Accuracy] | None) -> list[Finding]:
     """All findings on one model."""
     attention = findings(run, model=model) if run.has_attention else []
-    return attention + ([] if compared is None else answer_findings(run, model, compared))
+    inside = mechanism_findings(run, model=model) + control_findings(run, model=model)
+    return attention + inside + ([] if compared is None else answer_findings(run, model, compared))
+
+
+def show_mechanism(path: Path, condition: str | None, model: str | None, json: bool) -> None:
+    """What a run says of the mechanism, and by layer."""
+    run = open_run(path)
+    name = run.condition(condition).name if condition else run.main
+    rows = mechanism_rows(run, name, model)
+    told = mechanism_findings(run, name, model) + control_findings(run, name, model)
+    if json:
+        show.print_json({
+            "run": str(path), "model": run.model(model), "condition": name,
+            "findings": [finding.record() for finding in told], "layers": rows,
+        })  # fmt: skip
+        return
+    if rows:
+        show.layers(f"{run.label(model)}, {name} against none, by layer", rows)
+    show.findings(told)
 
 
 def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -> None:
@@ -133,7 +155,7 @@ def show_flips(
     path: Path, condition: str | None, against: str, model: str | None, temperature: float | None, top: int, json: bool
 ) -> None:
     run = open_run(path)
-    name = condition or run.needed_fillers()[0]
+    name = condition or run.main
     if name == against:
         raise FigureError(f"{name!r} does not differ from itself; name two conditions, by --condition and --against")
     found = flips(run, name, against, model, temperature)
@@ -147,7 +169,7 @@ def show_heads(
     path: Path, condition: str | None, by: str, top: int, queries: str, model: str | None, json: bool
 ) -> None:
     run = open_run(path)
-    table = head_table(run, condition or run.needed_fillers()[0], queries, model)
+    table = head_table(run, condition or run.main, queries, model)
     if json:
         show.print_json(show.head_records(table, by, top))
     else:
@@ -288,7 +310,7 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
                 "selfcheck": run.facts(model).get("selfcheck"),
                 "recheck": run.facts(model).get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
-                "heads": show.head_records(head_table(run, run.fillers[0], model=model), "drop", TOP)
+                "heads": show.head_records(head_table(run, run.main, model=model), "drop", TOP)
                 if run.fillers and run.has_attention
                 else None,
             }

@@ -6,6 +6,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable, Sequence
+from functools import partial
 from textwrap import wrap
 from typing import Any
 
@@ -69,7 +70,7 @@ def heads(found: HeadTable, by: str, top: int) -> None:
     reliability = found.reliability(by)
     if math.isfinite(reliability):
         lines([f"Split-half rank correlation of this ranking: {reliability:.2f}."])
-    lines(["Drop and peak: with / without filler; entropy: the difference, in nats; brackets: 95% interval."])
+    lines(["Drop and peak: ratios to none; entropy: the difference, in nats; brackets: 95% interval."])
 
 
 def head_records(found: HeadTable, by: str, top: int | None) -> dict[str, Any]:
@@ -82,6 +83,28 @@ def head_records(found: HeadTable, by: str, top: int | None) -> dict[str, Any]:
         "split_half": found.reliability(by),
         "heads": [found.row(layer, head) for layer, head in found.ranked(by)[:top]],
     }
+
+
+LAYERED = {
+    "lambda_fit": "lambda", "lambda_mass": "1 - mass", "explained": "explained", "direction": "direction",
+    "near_zero_difference": "near zero, points", "near_zero_adjusted": "p Holm", "variance_ratio": "variance ratio",
+    "variance_adjusted": "p Holm, variance",
+}  # fmt: skip
+
+
+def layers(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """The mechanism, a row for each layer; columns that nothing was measured for are left out."""
+    keys = [key for key in LAYERED if any(math.isfinite(row.get(key, math.nan)) for row in rows)]
+    body = [[str(row["layer"]), *(_layered(row, key) for key in keys)] for row in rows]
+    table(title, ("layer", *(LAYERED[key] for key in keys)), body)
+    lines(["Brackets: 95% interval over problems; p: signs flipped at random, adjusted over the layers."])
+
+
+def _layered(row: dict[str, Any], key: str) -> str:
+    if key.endswith("adjusted"):
+        return _known(row[key], ".3g")
+    form = partial(points, digits=2) if key.endswith("difference") else "{:z.3f}".format
+    return _bounded(row[key], row.get(f"{key}_low", math.nan), row.get(f"{key}_high", math.nan), form)
 
 
 def findings(found: Sequence[Finding]) -> None:
@@ -103,7 +126,7 @@ def comparison(rows: Sequence[Accuracy]) -> None:
 
 
 LEGEND = (
-    "Brackets: 95% interval, not adjusted. + and -: problems answered better and worse than without filler.",
+    "Brackets: 95% interval, not adjusted. + and -: problems answered better and worse than under none.",
     "p Holm: adjusted over all comparisons shown. Detectable: points that one such comparison shows with 80% power.",
 )
 COMPARED = (

@@ -1,0 +1,316 @@
+"""Each published claim is decided by the numbers, in whichever direction that is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.runs import Run
+from fillerscope.answerfindings import answer_findings
+from fillerscope.cli import app
+from fillerscope.conditions import PRESETS, Condition
+from fillerscope.controlfindings import control_findings
+from fillerscope.findings import Finding, findings
+from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN, mechanism_findings
+from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
+
+
+def told(run: Run, condition: str | None = None) -> dict[str, Finding]:
+    return {one.name: one for one in mechanism_findings(run, condition) + control_findings(run, condition)}
+
+
+def run_with(folder: Path, mless: Mechanism | None = None, **options: object) -> Run:
+    settings = {"affine": True, "activations": True, "mechanisms": {"mless": mless or Mechanism()}}
+    return Synthetic(**(settings | options)).build(folder / "run")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lam", "verdict"),
+    [
+        ((0.6, 0.98), HOLDS),
+        ((0.96, 0.98), HOLDS),  # by little, but surely
+        ((0.96, 0.93), FAILS),  # farther from 1 behind layer 1
+        ((1.2, 0.98), FAILS),
+        ((0.6, 0.7), FAILS),  # below 1 everywhere
+        ((0.6, 1.2), FAILS),
+        ((0.985, 0.98), UNKNOWN),  # 1 lies inside the interval
+    ],
+)
+def test_scaling(tmp_path: Path, lam: tuple[float, float], verdict: str) -> None:
+    run = run_with(tmp_path, Mechanism(lam=lam))
+    finding = told(run)["scaling"]
+    assert f"near 1 later {verdict}: it is " in finding.text
+    value, low, high = (float(bound[0]) for bound in affine_table(run, "mless").values["lambda_fit"])
+    assert f"it is {value:.3f} [{low:.3f}, {high:.3f}] in layer 1" in finding.text
+    assert "1 less the share of attention on the filler is 0.630 and 0.741" in finding.text
+    assert "(n = 12)" in finding.text
+    far = {0.7: (2, 0), 1.2: (0, 2)}.get(lam[1], (0, 0))
+    assert (finding.numbers["layers_below"], finding.numbers["layers_above"]) == far
+    assert f"in {far[0]} and above 1.05 in {far[1]} of these 2" in finding.text
+    assert finding.numbers["later"] == pytest.approx(lam[1] + 0.015, rel=1e-6)
+
+
+def test_a_picture_that_explains_little_is_said_to(tmp_path: Path) -> None:
+    little = told(run_with(tmp_path / "a", Mechanism(explained=(0.2, 0.1))))["scaling"].text
+    assert (
+        "explain 22% of the variation of outputs in layer 1 and 12% in deeper layers, so little that lambda says"
+        in little
+    )
+    assert "so little" not in told(run_with(tmp_path / "b"))["scaling"].text
+
+
+@pytest.mark.parametrize(
+    ("direction", "together", "verdict"),
+    [
+        (0.8, 0.9, HOLDS),
+        (0.2, 0.9, FAILS),  # tokens of one problem disagree
+        (0.8, 0.1, FAILS),  # problems disagree
+        (0.485, 0.9, UNKNOWN),  # 0.5 lies inside the interval
+    ],
+)
+def test_one_direction(tmp_path: Path, direction: float, together: float, verdict: str) -> None:
+    run = run_with(tmp_path, Mechanism(direction=(direction, 0.1), together=together))
+    finding = told(run)["direction"]
+    assert f"adds a bias in one direction {verdict}: " in finding.text
+    assert f"the biases of different problems {together:.3f} of theirs" in finding.text
+    assert "unrelated ones would have about 0.29" in finding.text
+    assert finding.numbers["within"] == pytest.approx(direction + 0.015, rel=1e-6)
+    assert finding.numbers["median_layer"] == pytest.approx(0.115, rel=1e-5)
+
+
+def test_with_four_problems_chance_is_as_high_as_the_threshold(tmp_path: Path) -> None:
+    text = told(run_with(tmp_path, Mechanism(together=1.0, direction=(0.9, 0.9)), problems=4))["direction"].text
+    assert UNKNOWN in text
+    assert "about 0.50" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "problems", "verdict"),
+    [
+        (-0.03, 12, HOLDS),
+        (0.03, 12, f"{FAILS} (more are)"),
+        (0.0, 12, f"{FAILS} (no change as large as 0.5 points)"),
+        (-0.03, 4, UNKNOWN),  # so few problems cannot show it
+    ],
+)
+def test_near_zero(tmp_path: Path, change: float, problems: int, verdict: str) -> None:
+    run = run_with(tmp_path, Mechanism(near_zero=(change, 0.0)), problems=problems)
+    finding = told(run)["near_zero"]
+    assert f"that fewer of layer 1's are near zero {verdict}: " in finding.text
+    assert finding.numbers["change"] == pytest.approx(change, abs=1e-6)
+    table = activation_table(run, "mless")
+    assert f"{table.without['near_zero'][0]:.2%} without and {table.under['near_zero'][0]:.2%} with" in finding.text
+    assert f"p = {table.adjusted['near_zero'][0]:.3g} after Holm over 3 layers" in finding.text
+    assert f"(n = {problems})" in finding.text
+    assert "the variance of layer 1 is 1.300 [" in finding.text
+
+
+def test_a_wide_interval_around_nothing_decides_nothing(tmp_path: Path) -> None:
+    run = run_with(tmp_path, Mechanism(near_zero=(0.0, 0.0)), noise=0.5)
+    assert f"near zero {UNKNOWN}: " in told(run)["near_zero"].text
+
+
+def test_layers_that_fall_and_rise_are_counted(tmp_path: Path) -> None:
+    finding = told(run_with(tmp_path, Mechanism(near_zero=(-0.03, 0.04)), layers=5))["near_zero"]
+    assert "the share falls in 1, rises in 4 and does not change beyond noise in 0 of them" in finding.text
+    assert (finding.numbers["falls"], finding.numbers["rises"]) == (1, 4)
+
+
+def test_classes_of_tokens(tmp_path: Path) -> None:
+    run = run_with(tmp_path, missing={"digits": (1, 2), "words": tuple(range(12))})
+    finding = told(run)["near_zero_classes"]
+    assert re.search(r"digits -5\.96 \[-6\.09, -5\.82\] points \(n = 10\); operators -9\.00 ", finding.text)
+    assert "words none in any problem (n = 0); other -15.0" in finding.text
+    assert finding.numbers["operators"] == pytest.approx(-0.09, abs=1e-6)
+    assert "all " not in finding.text.split(":")[1]
+
+
+def test_against_a_sentence_of_equal_length(tmp_path: Path) -> None:
+    other = Mechanism(lam=(0.9, 1.0), near_zero=(0.01, 0.0), variance=(1.1, 1.0))
+    longer = Condition(name="longer", kind="sentence", count=31)
+    elsewhere = Condition(name="elsewhere", kind="sentence", count=30, position="end")
+    words = Condition(name="words", kind="repeat", text=" he", count=30)
+    run = run_with(tmp_path, mechanisms={"random": other}, conditions=(NONE, MLESS, RANDOM, longer, elsewhere, words))
+    found = told(run)
+    assert [name for name in found if "against" in name] == [
+        "affine_mless_against_random",
+        "activations_mless_against_random",
+    ]
+    affine, activity = found["affine_mless_against_random"], found["activations_mless_against_random"]
+    assert "lambda 0.715 against 0.915, difference -0.200 [-0.200, -0.200]" in affine.text
+    assert "one direction cannot be told to be special to mless" in affine.text
+    assert affine.numbers["lambda"] == pytest.approx(-0.2, abs=1e-6)
+    assert "the share near zero is lower under mless: it moves by -3.00 [" in activity.text
+    assert "against +1.00 [" in activity.text
+    assert activity.numbers["near_zero"] == pytest.approx(-0.04, abs=1e-6)
+    assert activity.numbers["variance"] == pytest.approx(1.3 / 1.1, rel=1e-6)
+
+
+@pytest.mark.parametrize(("own", "word"), [(0.9, "is more marked under mless"), (0.6, "is less marked under mless")])
+def test_a_direction_that_differs_from_the_sentences(tmp_path: Path, own: float, word: str) -> None:
+    """The jitter of both is the same and cancels: the interval is a point."""
+    run = run_with(tmp_path, Mechanism(direction=(own, 0.3)))
+    assert f"one direction {word} (n = 12)" in told(run)["affine_mless_against_random"].text
+
+
+def test_controls_stand_beside_the_filler(tmp_path: Path) -> None:
+    names = ("knockout", "positions", "arm", "gaussian")
+    run = run_with(
+        tmp_path, conditions=(NONE, MLESS, *(PRESETS[name] for name in names)),
+        mechanisms={
+            "knockout": Mechanism(lam=(0.985, 1.0), near_zero=(0.0, 0.0), variance=(1.0, 1.0)),
+            "positions": Mechanism(near_zero=(0.015, 0.0)), "arm": Mechanism(near_zero=(-0.06, 0.0)),
+        },
+    )  # fmt: skip
+    found = told(run)
+    assert [name for name in found if name.startswith("control")] == [f"control_{name}" for name in names]
+    knockout, positions, arm = (found[f"control_{name}"] for name in names[:3])
+    assert knockout.text.startswith("Control, knockout (Filler knocked out), layer 1: lambda 1.000 [")
+    assert "The scaling of mless is not there. The change near zero of mless is not there." in knockout.text
+    assert "under mless: lambda 0.715 [" in knockout.text
+    assert "The change near zero is -0.50 times that of mless, the other way." in positions.text
+    assert "The change near zero is 2.00 times that of mless. The change of variance is 1.00 times" in arm.text
+    assert "lambda" not in arm.text, "ARM comes after the attention of its layer"
+    assert arm.numbers["near_zero"] == pytest.approx(-0.06, abs=1e-6)
+    assert "(n = 12)" in arm.text
+
+
+def test_a_control_moves_what_the_filler_does_not(tmp_path: Path) -> None:
+    run = run_with(
+        tmp_path, conditions=(NONE, MLESS, PRESETS["arm"], PRESETS["scatter"]),
+        mechanisms={"mless": Mechanism(near_zero=(0.0, 0.0)), "scatter": Mechanism(near_zero=(0.0, 0.0))},
+    )  # fmt: skip
+    found = told(run)
+    assert "The change near zero does not move beyond noise under mless, and does here." in found["control_arm"].text
+    assert "The change near zero does not move beyond noise under mless. " in found["control_scatter"].text
+
+
+def test_arm_is_looked_at_in_its_own_layer_and_sweeps_are_left_out(tmp_path: Path) -> None:
+    deep = Condition(name="deep", intervention={"kind": "arm", "layers": [3]})
+    cells = swept({"name": "many", "intervention": {"kind": "arm", "c": [0.1, 0.2]}})[1:]
+    run = run_with(
+        tmp_path, conditions=(NONE, MLESS, deep, *cells), mechanisms={"deep": Mechanism(near_zero=(0, -0.02))}
+    )
+    found = told(run)
+    assert [name for name in found if name.startswith("control")] == ["control_deep"]
+    assert found["control_deep"].text.startswith("Control, deep, layer 3: near-zero share -2.00 [")
+
+
+@pytest.mark.parametrize(
+    ("filler", "words"),
+    [
+        (0.3, "looks at a filler token less than at an original one"),
+        (9.0, "looks at a filler token more than at an original one"),
+    ],
+)
+def test_looking_back(tmp_path: Path, filler: float, words: str) -> None:
+    run = run_with(
+        tmp_path, Mechanism(lookback=0.25), answering=True, right={"none": 0.5}, unanswered=(4,),
+        effects={"mless": Effect(filler=filler)},
+    )  # fmt: skip
+    finding = told(run)["lookback"]
+    assert f"the answer {words}: a filler token receives {finding.numbers['factor']:.3f} [" in finding.text
+    assert finding.numbers["answer"] == pytest.approx(finding.numbers["question"] / 4, rel=1e-4)
+    assert finding.numbers["difference"] == pytest.approx(-0.75 * finding.numbers["question"], rel=1e-4)
+    assert "most in layer 1 (" in finding.text
+    assert "(n = 11)" in finding.text
+
+
+def test_one_problem_decides_nothing_and_says_so(tmp_path: Path) -> None:
+    run = run_with(
+        tmp_path, problems=1, answering=True, right={"none": 1.0}, conditions=(NONE, MLESS, RANDOM, PRESETS["arm"])
+    )
+    found = told(run)
+    for name in ("scaling", "direction", "near_zero"):
+        assert UNKNOWN in found[name].text
+    assert "cannot be compared" in found["control_arm"].text
+    assert "cannot be told to look" in found["lookback"].text
+    assert not re.search(r"\bnan\b", " ".join(one.text for one in found.values()))
+
+
+def test_a_model_of_one_layer_has_no_later_ones(tmp_path: Path) -> None:
+    text = told(run_with(tmp_path, layers=1))["scaling"].text
+    assert UNKNOWN in text
+    assert "there is no deeper layer" in text
+
+
+def test_what_was_not_measured_is_not_spoken_of(tmp_path: Path) -> None:
+    assert told(Synthetic(problems=2).build(tmp_path / "a")) == {}
+    assert set(told(Synthetic(problems=4, affine=True, conditions=(NONE, MLESS)).build(tmp_path / "b"))) == {
+        "scaling", "direction",
+    }  # fmt: skip
+    assert told(Synthetic(problems=2, affine=True, conditions=(NONE,)).build(tmp_path / "c")) == {}
+
+
+def test_a_condition_may_be_named(tmp_path: Path) -> None:
+    found = told(run_with(tmp_path, conditions=(NONE, MLESS, PRESETS["arm"])), "arm")
+    assert found["scaling"].text.startswith("Scaling, arm: ")
+    assert "there is no filler whose share of attention could be set against it" in found["scaling"].text
+    assert "lookback" not in found
+
+
+def test_every_finding_is_a_record_of_a_table_that_is_exported(tmp_path: Path) -> None:
+    run = run_with(tmp_path, answering=True, right={"none": 0.5}, conditions=(NONE, MLESS, RANDOM, PRESETS["knockout"]))
+    for finding in told(run).values():
+        record = json.loads(json.dumps(finding.record()))
+        assert record["table"] in ("affine", "activations", "lookback")
+        assert record["text"].endswith(".")
+        assert "\n" not in record["text"]
+        assert record["numbers"]
+
+
+def test_sentences_on_attention_speak_of_interventions_correctly(tmp_path: Path) -> None:
+    arm = findings(Synthetic(conditions=(NONE, PRESETS["arm"]), problems=4).build(tmp_path / "a"))
+    assert arm[0].text.startswith("Layer 1, arm, original queries: ")
+    assert "of its value under none;" in arm[0].text
+    assert not [one for one in arm if one.name == "collapse"]
+    assert not re.search(r"\bnan\b", " ".join(one.text for one in arm))
+    both = findings(Synthetic(conditions=(NONE, PRESETS["arm"], MLESS), problems=4).build(tmp_path / "b"))
+    assert both[0].text.startswith("Layer 1, mless, ")
+    text = Condition(name="text", kind="text", text="as it stands")  # without a count, like ARM
+    third = findings(Synthetic(conditions=(NONE, text, PRESETS["arm"]), problems=4).build(tmp_path / "c"))
+    assert not [one for one in (*both, *third) if "against" in one.name], "ARM has no filler to compare by mass"
+
+
+def test_accuracies_under_interventions_are_set_against_none(tmp_path: Path) -> None:
+    run = Synthetic(conditions=(NONE, MLESS, PRESETS["arm"]), right={"none": 0.5}, attention=False).build(
+        tmp_path / "a"
+    )
+    said = {one.name: one.text for one in answer_findings(run)}
+    assert " 50.0% against 50.0% without filler, " in said["accuracy_mless"]
+    assert " 50.0% against 50.0% under none, " in said["accuracy_arm"]
+
+
+def test_the_command_prints_sentences_and_layers(tmp_path: Path) -> None:
+    run = run_with(tmp_path)
+    shown = CliRunner().invoke(app, ["mechanism", str(run.path)])
+    assert shown.exit_code == 0, shown.output
+    assert "Tiny-A, mless against none, by layer" in shown.output
+    assert "0.715 [0.702, 0.728]" in shown.output
+    assert "0.00146" in shown.output
+    assert "1. Scaling, mless: " in shown.output
+    printed = json.loads(CliRunner().invoke(app, ["mechanism", str(run.path), "-c", "random", "--json"]).output)
+    assert printed["condition"] == "random"
+    assert [row["layer"] for row in printed["layers"]] == [1, 2, 3]
+    assert printed["layers"][0]["variance_ratio"] == pytest.approx(1.3)
+    assert [one["name"] for one in printed["findings"]][:2] == ["scaling", "direction"]
+
+
+def test_the_command_leaves_out_columns_without_numbers(tmp_path: Path) -> None:
+    run = Synthetic(affine=True, conditions=(NONE, PRESETS["arm"]), problems=3).build(tmp_path / "run")
+    shown = CliRunner().invoke(app, ["mechanism", str(run.path)]).output
+    assert "lambda" in shown
+    assert "1 - mass" not in shown
+    assert "variance" not in shown.split("Brackets")[0]
+
+
+def test_a_run_says_all_of_it_after_a_study(tmp_path: Path) -> None:
+    from fillerscope.session import _told
+
+    names = [one.name for one in _told(run_with(tmp_path), "tiny-a", None)]
+    assert names.index("first_layer") < names.index("scaling") < names.index("near_zero")
