@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from fillerscope.analysis.runs import Run
-from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
+from fillerscope.conditions import PRESETS
+from synthetic import MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")
+MECHANISM = ("affine", "activations", "tokenclasses", "layermap", "lookback", "arm")
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +38,18 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def run_for(run: Run, full: Run) -> Callable[[str], Run]:
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """All that is measured inside a model, interventions, and a sweep of one."""
+    arms = swept({"name": "arms", "intervention": {"kind": "arm", "c": [0.05, 0.13], "p1": [90, 95, 99.5]}})[1:]
+    recipe = Synthetic(
+        conditions=(NONE, MLESS, RANDOM, PRESETS["arm"], PRESETS["knockout"], PRESETS["positions"], *arms),
+        right={"none": 0.5, "arms-c0.13-p195": 1.0}, affine=True, activations=True, answering=True,
+        mechanisms={"random": Mechanism(lam=(0.8, 1.05), near_zero=(0.01, 0.0), together=0.3, variance=(1.1, 0.9))},
+    )  # fmt: skip
+    return recipe.build(tmp_path_factory.mktemp("figures") / "inside")
+
+
+@pytest.fixture(scope="session")
+def run_for(run: Run, full: Run, inside: Run) -> Callable[[str], Run]:
     """The smallest run that a figure can be drawn from."""
-    return lambda name: run if name in ATTENTION else full
+    return lambda name: run if name in ATTENTION else inside if name in MECHANISM else full

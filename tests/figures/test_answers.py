@@ -14,14 +14,15 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import FILLS, PUBLISHED, stars, wrapped
-from fillerscope.figures.gallery import FIGURES, check, draw, names_for
+from fillerscope.figures.gallery import check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
 from fillerscope.published import accuracy, accuracy_at
 from fillerscope.stats import sample_interval
-from fillerscope.study import Condition, FigureSpec
+from fillerscope.study import FigureSpec
 from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
 
 SLASHES = MLESS.model_copy(update={"count": 55})
@@ -384,9 +385,10 @@ def test_what_a_run_does_not_have_is_said_with_what_to_do(run: Run, full: Run, t
 
 
 def test_a_run_shows_by_default_what_it_has(run: Run, full: Run, math: Run, tmp_path: Path) -> None:
-    assert names_for(full) == list(FIGURES)
-    assert names_for(run) == ["layers", "heads", "fillers", "headmap", "depth"]
-    assert names_for(math) == ["layers", "heads", "fillers", "headmap", "depth", "composite"]
+    usual = ["layers", "heads", "fillers", "headmap", "depth"]
+    assert names_for(full) == [*usual, "composite", "length", "position"]
+    assert names_for(run) == usual
+    assert names_for(math) == [*usual, "composite"]
     assert names_for(only_answers(tmp_path / "answers")) == ["composite"]
     assert names_for(only_answers(tmp_path / "none", conditions=(NONE,))) == []
 

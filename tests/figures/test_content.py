@@ -14,11 +14,12 @@ from matplotlib.colors import to_hex
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, asked, check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
-from fillerscope.study import Condition, FigureSpec
+from fillerscope.study import FigureSpec
 from synthetic import MLESS, NONE, Effect, Synthetic
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")
@@ -382,10 +383,11 @@ def test_what_a_run_cannot_show_is_refused(run: Run, run_for: Callable[[str], Ru
     for name in FIGURES:
         with pytest.raises(FigureError, match=r"^this run has no condition 'mful'; it has none, mless, random$"):
             draw(run, name, Request(conditions=("mful",)))
-        with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'some'$"):
-            draw(run_for(name), name, Request(queries="some"))
         with pytest.raises(FigureError, match=r"^this run has no model 'b'; it has tiny-a$"):
             draw(run, name, Request(models=("b",)))
+    for name in ("layers", "heads", "fillers", "headmap", "depth", "composite", "length", "position"):
+        with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'some'$"):
+            draw(run_for(name), name, Request(queries="some"))
     one = Synthetic(conditions=(NONE, MLESS), problems=4).build(tmp_path / "one")
     with pytest.raises(
         FigureError, match=r"^`fillers` compares a repeated token with a sentence, and this run has mless"

@@ -15,9 +15,9 @@ from pyarrow import csv
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
-from fillerscope.study import Condition
 from synthetic import NONE, Synthetic
 
 KINDS = ("pdf", "svg", "png", "csv", "txt")
@@ -85,9 +85,12 @@ def test_the_csv_of_depth_holds_the_table_of_layers(folder: Path, run: Run) -> N
             np.testing.assert_array_equal(found[key][start : start + 3], column)
 
 
-@pytest.mark.parametrize("name", ["composite", "length", "position"])
-def test_the_csv_of_a_figure_of_answers_holds_its_table(folder: Path, full: Run, name: str) -> None:
-    found, table = csv.read_csv(folder / f"{name}.csv").to_pydict(), draw(full, name).table
+TABLED = ["composite", "length", "position", "affine", "activations", "tokenclasses", "layermap", "lookback", "arm"]
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_the_csv_of_a_figure_holds_its_table(folder: Path, run_for: Callable[[str], Run], name: str) -> None:
+    found, table = csv.read_csv(folder / f"{name}.csv").to_pydict(), draw(run_for(name), name).table
     assert list(found) == list(table)
     for key, column in table.items():
         assert len(found[key]) == len(column)

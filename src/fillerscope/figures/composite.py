@@ -22,6 +22,7 @@ from fillerscope.figures.bars import (
     table_of_rows,
     wrapped,
 )
+from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import (
     Answered,
     Choice,
@@ -35,7 +36,6 @@ from fillerscope.figures.request import (
     line_of,
     opening,
     reach_note,
-    recipe,
     region_note,
     sentences,
 )

@@ -6,13 +6,14 @@ import numpy as np
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
+from fillerscope.figures.recipes import quotient
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
 
 PANELS = {
     "mass": ("Filler mass", "Share of attention"),
     "lambda": ("Lambda", "1 - filler mass"),
-    "drop": ("Paired drop", "With / without filler"),
+    "drop": ("Paired drop", ""),  # the name of the ratio
 }
 
 
@@ -22,9 +23,12 @@ def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
     tables = [depth_table(run, name, queries, model) for name in conditions]
+    ratio = quotient([run.condition(name) for name in conditions])
+    filled = any(run.condition(name).has_filler for name in conditions)
+    panels = PANELS if filled else {"drop": PANELS["drop"]}  # mass is of filler
     with styled():
-        figure, axes = grid(1, len(PANELS), 2.5)
-        for column, (measure, (title, label)) in enumerate(PANELS.items()):
+        figure, axes = grid(1, len(panels), 2.5)
+        for column, (measure, (title, label)) in enumerate(panels.items()):
             panel = axes[0, column]
             for index, table in enumerate(tables):
                 mean, low, high = table.values[measure]
@@ -38,7 +42,7 @@ def draw(run: Run, request: Request) -> Drawn:
             else:
                 panel.set_ylim(0, 1.02 if measure == "lambda" else None)
             panel.set_title(title)
-            panel.set_ylabel(label)
+            panel.set_ylabel(label or ratio.capitalize())
             panel.set_xlabel("Layer")
             panel.set_xlim(0.5, tables[0].layers + 0.5)
             panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
@@ -48,7 +52,7 @@ def draw(run: Run, request: Request) -> Drawn:
     names = np.concatenate([np.full(table.layers, table.condition) for table in tables])
     notes = (
         "filler mass: share of attention that original tokens after the filler give to it",
-        "paired drop: attention received by original tokens, with / without filler",
+        f"paired drop: attention received by original tokens, {ratio}",
         "each problem's mean over the heads of a layer",
         "bands: 95% interval over problems",
     )

@@ -78,7 +78,8 @@ def _conditions(run: Run, request: Request) -> list[str]:
     """Those asked for; else the first repeated token and the first sentence."""
     if request.conditions:
         return request.fillers(run)
-    kinds = {run.condition(name).kind: name for name in reversed(run.fillers)}
+    plain = [name for name in run.fillers if not run.condition(name).intervention]
+    kinds = {run.condition(name).kind: name for name in reversed(plain)}
     chosen = [kinds[kind] for kind in ("repeat", "sentence") if kind in kinds]
     if len(chosen) < 2:
         there = ", ".join(run.fillers) or "no filler"

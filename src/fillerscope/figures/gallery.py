@@ -7,7 +7,22 @@ from pathlib import Path
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures import composite, depth, fillers, headmap, heads, layers, length, position
+from fillerscope.figures import (
+    activations,
+    affine,
+    arm,
+    composite,
+    depth,
+    fillers,
+    headmap,
+    heads,
+    layermap,
+    layers,
+    length,
+    lookback,
+    position,
+    tokenclasses,
+)
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, save
 from fillerscope.study import Study
@@ -21,12 +36,24 @@ FIGURES: dict[str, Callable[[Run, Request], Drawn]] = {
     "composite": composite.draw,
     "length": length.draw,
     "position": position.draw,
+    "affine": affine.draw,
+    "activations": activations.draw,
+    "tokenclasses": tokenclasses.draw,
+    "layermap": layermap.draw,
+    "lookback": lookback.draw,
+    "arm": arm.draw,
 }
 # What a study lacks for a figure, in words, "" where it lacks nothing. All others need attention.
 LACKS: dict[str, Callable[[Study], str]] = {
     "composite": composite.lacks,
     "length": length.lacks,
     "position": position.lacks,
+    "affine": affine.lacks,
+    "activations": activations.lacks,
+    "tokenclasses": tokenclasses.lacks,
+    "layermap": layermap.lacks,
+    "lookback": lookback.lacks,
+    "arm": arm.lacks,
 }
 
 

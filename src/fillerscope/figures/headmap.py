@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.runs import Run
+from fillerscope.figures.recipes import quotient
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import Drawn, fit_titles, grid, styled
 
@@ -23,6 +24,7 @@ def draw(run: Run, request: Request) -> Drawn:
 
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
+    ratio = quotient([run.condition(name) for name in conditions])
     tables = [head_table(run, name, queries, model) for name in conditions]
     with styled():
         rows, layers = ceil(len(tables) / PANELS), tables[0].shape[0]
@@ -41,10 +43,10 @@ def draw(run: Run, request: Request) -> Drawn:
             image, ax=list(axes.flat[: len(tables)]), shrink=1.0 if layers <= 8 else 0.6, aspect=30, pad=0.015
         )
         _ratio_ticks(bar, reach)
-        bar.set_label("with / without filler")
+        bar.set_label(ratio)
         figure.suptitle(run.label(model), fontsize=8.5)
     notes = (
-        "colour: paired drop of each head, attention received by original tokens with / without filler, the geometric "
+        f"colour: paired drop of each head, attention received by original tokens, {ratio}, the geometric "
         "mean over problems; blue is a fall, red a rise",
         "dots: heads whose 95% interval reaches 1",
     )

@@ -12,6 +12,7 @@ from fillerscope import published
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import (
     ACCURACY_LABEL,
@@ -28,18 +29,18 @@ from fillerscope.figures.bars import (
     whiskers,
     write_above,
 )
+from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import (
     Answered,
     Request,
     accuracy_record,
     attention_words,
     opening,
-    recipe,
     sentences,
     swept,
 )
 from fillerscope.figures.style import SERIES, WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
-from fillerscope.study import Condition, Study
+from fillerscope.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

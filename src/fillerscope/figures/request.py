@@ -11,18 +11,13 @@ import numpy as np
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import Region, Run
+from fillerscope.analysis.runs import ANSWER, Region, Run
+from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
+from fillerscope.figures.recipes import PLACES, recipe
 from fillerscope.figures.style import Line
 from fillerscope.published import benchmark
-from fillerscope.study import Condition, FigureSpec, Study
-
-PLACES = {
-    "start": "at the start",
-    "before_question": "before the question",
-    "end": "at the end",
-    "random": "at random places",
-}
+from fillerscope.study import FigureSpec, Study
 
 
 @dataclass(frozen=True)
@@ -52,8 +47,8 @@ class Request:
         return replace(self, **{key: value for key, value in changes.items() if value not in ((), "", None)})
 
     def filler(self, run: Run) -> str:
-        """The one filler condition of a figure that compares it with none."""
-        return self.fillers(run)[0]
+        """The one condition of a figure that compares it with none."""
+        return self.fillers(run)[0] if self.conditions else run.main
 
     def fillers(self, run: Run) -> list[str]:
         if self.conditions and set(self.conditions) == {"none"}:
@@ -179,7 +174,7 @@ def _word(key: str, value: Any) -> str:
 
 def caption(run: Run, conditions: list[str], queries: str, *more: str, models: list[str]) -> str:
     """What a reader must know to read the picture, in full sentences."""
-    counts = [str(len(run.measured(model))) for model in models]
+    counts = [str(len(run.measured(model, queries))) for model in models]
     recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != "none"]
     return " ".join([opening(run, models, counts), *recipes, attention_words(run, queries), *sentences(more)])
 
@@ -190,18 +185,9 @@ def opening(run: Run, models: Sequence[str], counts: Sequence[str]) -> str:
     return f"{labels}; {data_name(run.study)}, n = {', '.join(counts)} problems."
 
 
-def recipe(name: str, cells: Sequence[Condition]) -> str:
-    """What a filler is made of, how long it is and where it goes: one condition, or the cells of a sweep."""
-    text = cells[0].text if len(cells[0].text) <= 40 else cells[0].text[:37] + "..."
-    what = {"repeat": f"{text!r} repeated", "sentence": "random sentences", "characters": "random characters"}
-    counts = _either([str(cell.count) for cell in cells if cell.count])
-    places = _either([PLACES[cell.position] for cell in cells])
-    count = f"{counts} tokens" if counts else "as it stands"
-    return f"{name}: {what.get(cells[0].kind, repr(text))}, {count}, {places}."
-
-
 def attention_words(run: Run, queries: str) -> str:
-    return f"Attention received, mean over queries: {queries}; diagonal {_yes(run.attention.diagonal)}."
+    whose = "the tokens of the model's own answer" if queries == ANSWER else queries
+    return f"Attention received, mean over queries: {whose}; diagonal {_yes(run.attention.diagonal)}."
 
 
 def sentences(notes: Sequence[str]) -> list[str]:
@@ -241,11 +227,6 @@ def data_name(study: Study) -> str:
 
 def _yes(included: bool) -> str:
     return "included" if included else "left out"
-
-
-def _either(texts: Sequence[str]) -> str:
-    *most, last = dict.fromkeys(texts) or [""]
-    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,0 +1,152 @@
+"""`activations`: how MLP activations of a layer are spread, and what changes in every layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.mechanism import ActivationTable, activation_table
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.bars import table_of_rows
+from fillerscope.figures.bylayer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled
+from fillerscope.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+MIDDLE = 1.0  # octaves on either side of zero that the bin in the middle is drawn as wide as
+ZOOM = 3.0  # times eps: how far the inset goes
+# Panels: title, what is drawn, and where nothing has changed. Shares and Gini as differences, sizes as ratios.
+PANELS = {
+    "near_zero": ("Near zero, points", 0.0),
+    "variance": ("Variance, ratio", 1.0),
+    "l1": ("L1, ratio", 1.0),
+    "gini": ("Gini, difference", 0.0),
+}
+
+
+def lacks(study: Study) -> str:
+    return "" if study.probes.activations else "shows activations: give `probes: {activations: true}` in the study"
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    from matplotlib.figure import Figure
+
+    model = run.model(request.models[0] if request.models else None)
+    conditions, layer = shown(run, request, "activations"), one_layer(run, request, model)
+    tables = [activation_table(run, name, model=model) for name in conditions]
+    with styled():
+        figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+        spec = figure.add_gridspec(2, 4)
+        left = figure.add_subplot(spec[:, :2])
+        _draw_histograms(left, run, conditions, layer, model)
+        panels = [figure.add_subplot(spec[row, column]) for row in (0, 1) for column in (2, 3)]
+        for panel, (metric, (title, none)) in zip(panels, PANELS.items(), strict=True):
+            for index, table in enumerate(tables):
+                scale = 100 if metric == "near_zero" else 1
+                curve(panel, _change(table, metric), index, dash=DASHES[(index + 1) % len(DASHES)], scale=scale)
+            by_layer(panel, tables[0].layers, title, none)
+        for panel in panels[2:]:
+            panel.set_xlabel("Layer")
+        fit_titles(panels)
+        legend(figure, [left], run.label(model))
+    return Drawn("activations", figure, _table(run, tables, layer, model), _caption(run, model, conditions, layer))
+
+
+def _change(table: ActivationTable, metric: str) -> tuple[Floats, Floats, Floats]:
+    return table.ratio[metric] if metric in table.ratio else table.difference[metric]
+
+
+def _draw_histograms(axes: Axes, run: Run, conditions: list[str], layer: int, model: str) -> None:
+    edges = np.array(run.calibration(model)["edges"])
+    places = octaves(edges)
+    inset = axes.inset_axes((0.3, 0.58, 0.68, 0.36))
+    top = 0.0
+    for index, name in enumerate(["none", *conditions]):
+        share = _shares(run, name, layer, model)
+        colour, dash = (GREY, "solid") if name == "none" else (SERIES[index - 1], DASHES[index % len(DASHES)])
+        style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.0}
+        axes.stairs(share / np.diff(places), places, label=label(run, name), **style)
+        inset.stairs(share / np.diff(edges), edges, **style)
+        top = max(top, float((share / np.diff(places)).max()))
+    axes.set_ylim(0, 2.3 * max(top, 1e-12))  # the inset stands above the lines
+    axes.set_xlim(places[0], places[-1])
+    axes.set_xticks(*_ticks(edges))
+    axes.set_title(f"Layer {layer}")
+    axes.set_xlabel("Activation")
+    axes.set_ylabel("Share per octave")
+    _zoom(inset, run.calibration(model)["eps"][layer - 1])
+
+
+def octaves(edges: Floats) -> Floats:
+    """Places on an axis where each octave is as wide as the next, on both sides of zero."""
+    smallest = edges[edges > 0].min()
+    sizes = np.where(edges == 0, smallest, np.abs(edges))
+    out: Floats = np.sign(edges) * (MIDDLE + np.log2(sizes / smallest))
+    return out
+
+
+def _ticks(edges: Floats) -> tuple[list[float], list[str]]:
+    """Zero and a few powers of ten on either side."""
+    positive = edges[edges > 0]
+    powers = np.arange(np.ceil(np.log10(positive.min() * 1.5)), np.floor(np.log10(positive.max())) + 1)
+    chosen = powers[:: max(1, -(-len(powers) // 3))]
+    values = np.concatenate([-(10.0 ** chosen[::-1]), 10.0**chosen])
+    out = np.sign(values) * (MIDDLE + np.log2(np.abs(values) / positive.min()))
+    return [*out.tolist(), 0.0], [*(f"{value:g}" for value in values), "0"]
+
+
+def _shares(run: Run, condition: str, layer: int, model: str) -> Floats:
+    counts = run.histogram(condition, model=model)[layer - 1]
+    return np.asarray(counts / max(int(counts.sum()), 1))
+
+
+def _zoom(inset: Axes, eps: float) -> None:
+    for edge in (-eps, eps):
+        inset.axvline(edge, color=GREY, linewidth=0.7, linestyle=(0, (3, 2)))
+    inset.set_xlim(-ZOOM * eps, ZOOM * eps)
+    inset.set_xticks([-2 * eps, -eps, 0, eps, 2 * eps], [f"{n * eps:.2g}" for n in (-2, -1, 0, 1, 2)])
+    inset.set_yticks([])
+    inset.set_ylim(0, None)
+    inset.tick_params(labelsize=6)
+    inset.set_title("around zero; dashed lines: eps", fontsize=6.5, pad=2)
+    inset.grid(False)
+
+
+def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> dict[str, NDArray[Any]]:
+    rows: list[dict[str, Any]] = []
+    for table in tables:
+        columns = table.columns()
+        for place in range(table.layers):
+            own = {key: column[place].item() for key, column in columns.items()}
+            rows.append({"view": "layers", "condition": table.condition} | own)
+    edges = run.calibration(model)["edges"]
+    for name in ["none", *(table.condition for table in tables)]:
+        counts = run.histogram(name, model=model)[layer - 1].tolist()
+        bins = zip(edges[:-1], edges[1:], counts, strict=True)
+        keys = {"view": "histogram", "condition": name, "layer": layer}
+        rows += [keys | {"low": low, "high": high, "count": count} for low, high, count in bins]
+    return table_of_rows(rows)
+
+
+def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
+    eps = run.calibration(model)["eps"][layer - 1]
+    notes = (
+        "activations: output of the MLP's nonlinearity on original tokens, the same tokens under every condition",
+        f"left: layer {layer}, all problems together, on a grid that was frozen without filler, a quarter of an octave "
+        "to a bin; the outermost bins take all that is beyond, the one in the middle both sides of zero",
+        f"near zero: smaller than eps, {eps:.3g} in this layer, 1.4826 * MAD * {_c(run):g} of sizes without filler",
+        "right: paired change by layer; L1 is per token, Gini of sizes",
+        f"{BANDS}; of ratios, from resampled problems",
+    )
+    return words(run, model, conditions, str(len(run.measured(model))), *notes)
+
+
+def _c(run: Run) -> float:
+    probe = run.study.probes.activations
+    return probe.c if probe else float("nan")

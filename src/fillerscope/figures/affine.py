@@ -1,0 +1,64 @@
+"""`affine`: attention outputs under a condition as lambda times those without, plus a bias, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fillerscope.analysis.mechanism import AffineTable, affine_table
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.bylayer import BANDS, DASHED, GREY, by_layer, curve, every, label, look, shown, stacked, words
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
+from fillerscope.study import Study
+
+NOTES = (
+    "outputs o' of a head under a condition, before the output projection, are fitted by lambda * o + b of those "
+    "without, over the original tokens after the filler of one problem; each problem's mean over the heads of a layer",
+    "explained: share of the variation of o' that the fit has",
+    "direction: |b| over the mean of |o' - lambda * o|, 1 where the shift points one way for every token",
+    "across problems: |mean of b| over mean of |b|, without interval",
+    "relative bias: |b| over the mean of |o|",
+    BANDS,
+)
+
+
+def lacks(study: Study) -> str:
+    return "" if study.probes.affine else "shows the affine picture: give `probes: {affine: true}` in the study"
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    model = run.model(request.models[0] if request.models else None)
+    conditions = shown(run, request, "affine")
+    tables = [affine_table(run, name, model) for name in conditions]
+    with styled():
+        figure, axes = grid(2, 2, 4.2)
+        for index, table in enumerate(tables):
+            _draw(axes, table, index, label(run, table.condition))
+        layers, chance = tables[0].layers, tables[0].chance
+        by_layer(axes[0, 0], layers, "Lambda: fitted (solid), 1 - filler mass (dashed)", 1.0)
+        by_layer(axes[0, 1], layers, "Variation explained by lambda and bias", 1.0)
+        by_layer(axes[1, 0], layers, "One direction: within (solid), across problems (dashed)")
+        axes[1, 0].axhline(chance, color=GREY, linewidth=0.7, linestyle=(0, (1, 1.5)), zorder=1)
+        axes[1, 0].set_ylim(0, None)
+        by_layer(axes[1, 1], layers, "Relative bias")
+        axes[1, 1].set_ylim(0, None)
+        for panel in axes[1]:
+            panel.set_xlabel("Layer")
+        fit_titles(axes.flat)
+        legend(figure, [axes[0, 0]], run.label(model))
+    chances = f"dotted line: {chance:.2f}, what biases without a common direction would have across problems"
+    text = words(run, model, conditions, str(len(run.measured(model))), *NOTES, chances)
+    return Drawn("affine", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
+
+
+def _draw(panels: NDArray[Any], table: AffineTable, index: int, text: str) -> None:
+    curve(panels[0, 0], table.values["lambda_fit"], index, text)
+    curve(panels[0, 0], table.values["lambda_mass"], index, dash=DASHED)
+    curve(panels[0, 1], table.values["explained"], index)
+    curve(panels[1, 0], table.values["direction"], index)
+    layers = range(1, table.layers + 1)
+    marks = every(table.layers, index)
+    panels[1, 0].plot(layers, table.consistency, linestyle=DASHED, markevery=marks, **look(index))
+    curve(panels[1, 1], table.values["relative_bias"], index)

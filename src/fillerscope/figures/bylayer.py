@@ -1,0 +1,104 @@
+"""What figures of the mechanism share: the conditions they show, their colours, and curves by layer with bands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fillerscope.analysis.mechanism import Columns, Estimate
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.figures.bars import MARKERS, refuse_many
+from fillerscope.figures.recipes import recipe
+from fillerscope.figures.request import Request, opening, sentences
+from fillerscope.figures.style import SERIES
+from fillerscope.interventions import Redistribution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST = len(SERIES)
+GREY = "#555555"
+DASHED = (0, (3, 1.2))
+BANDS = "bands: 95% interval over problems"
+
+
+def shown(run: Run, request: Request, figure: str, filler: bool = False, moved: bool = False) -> list[str]:
+    """The conditions asked for; else the first few that are no cells of a sweep, where there are such. Those that
+    redistribute activations, whose changes make all others look like nothing, are shown where `moved` says so."""
+    names = [name for name in request.fillers(run) if not filler or run.condition(name).has_filler]
+    if not names:
+        raise FigureError(
+            f"`{figure}` looks at filler, and none of these conditions has any; name one with --condition"
+        )
+    if request.conditions:
+        refuse_many(figure, len(names), MOST)
+        return names
+    alone = [name for name in names if not run.condition(name).sweep] or names
+    still = [name for name in alone if moved or not isinstance(run.condition(name).intervention, Redistribution)]
+    return (still or alone)[:MOST]
+
+
+def label(run: Run, name: str) -> str:
+    return run.condition(name).label or name
+
+
+def look(index: int) -> dict[str, Any]:
+    """One colour and one marker a condition; dashes are free to tell measures apart."""
+    return {"color": SERIES[index % MOST], "marker": MARKERS[index % len(MARKERS)], "markersize": 2.6}
+
+
+def curve(
+    axes: Axes, found: Estimate, index: int, text: str | None = None, dash: Any = "solid", scale: float = 1
+) -> None:
+    """A measure by layer with its band."""
+    value, low, high = (scale * bound for bound in found)
+    layers = np.arange(1, len(value) + 1)
+    axes.plot(layers, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
+    axes.fill_between(layers, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
+
+
+def every(layers: int, index: int = 0) -> list[int]:
+    """Which layers have a marker: all of a few; of many the first and some, others for the next curve."""
+    step = max(1, layers // 9)
+    return sorted({0, *range(index % step, layers, step)})
+
+
+def by_layer(axes: Axes, layers: int, title: str, none: float | None = None) -> None:
+    """Title, the axis of layers, and a line where nothing has changed."""
+    from matplotlib.ticker import MaxNLocator
+
+    if none is not None:
+        axes.axhline(none, color=GREY, linewidth=0.7, zorder=1)
+    axes.set_title(title)
+    axes.set_xlim(0.5, layers + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+
+
+def words(run: Run, model: str, conditions: Sequence[str], count: str, *notes: str) -> str:
+    """A caption."""
+    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != "none"]
+    return " ".join([opening(run, [model], [count]), *recipes, *sentences(notes)])
+
+
+def stacked(parts: Sequence[tuple[str, Columns]]) -> Columns:
+    """The tables of several conditions under one another."""
+    names = np.concatenate([np.full(len(next(iter(part.values()))), name) for name, part in parts])
+    keys = list(parts[0][1])
+    return {"condition": names} | {key: np.concatenate([part[key] for _, part in parts]) for key in keys}
+
+
+def one_layer(run: Run, request: Request, model: str) -> int:
+    """The layer asked for, the first by default."""
+    layer = request.layers[0] if request.layers else 1
+    return checked_layer(run, layer, model)
+
+
+def checked_layer(run: Run, layer: int, model: str) -> int:
+    count = run.summary("entropy", "none", model=model).shape[1]
+    if layer > count:
+        raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {count}")
+    return layer

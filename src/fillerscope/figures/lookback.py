@@ -1,0 +1,48 @@
+"""`lookback`: whether the model's own answer attends to the filler, layer by layer."""
+
+from __future__ import annotations
+
+from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, label, shown, stacked, words
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
+from fillerscope.study import Study
+
+
+def lacks(study: Study) -> str:
+    if not any(condition.has_filler for condition in study.conditions):
+        return "looks at filler: give the study a condition that has some, such as mless"
+    return "" if study.probes.answering else "shows where answers attend: give `probes: {answering: true}` in the study"
+
+
+def draw(run: Run, request: Request) -> Drawn:
+    model = run.model(request.models[0] if request.models else None)
+    conditions = shown(run, request, "lookback", filler=True)
+    tables = [lookback_table(run, name, model) for name in conditions]
+    with styled():
+        figure, axes = grid(1, 2, 2.7)
+        mass, tokens = axes[0]
+        for index, table in enumerate(tables):
+            curve(mass, table.values["answer"], index, label(run, table.condition))
+            curve(mass, table.values["question"], index, dash=DASHED)
+            curve(tokens, table.values["per_filler"], index)
+            curve(tokens, table.values["per_original"], index, dash=DASHED)
+        by_layer(mass, tables[0].layers, "Mass on the filler: answer (solid), question (dashed)")
+        by_layer(tokens, tables[0].layers, "Received: filler token (solid), original (dashed)")
+        mass.set_ylabel("Share of attention")
+        tokens.set_ylabel("From the answer, per token")
+        for panel in axes.flat:
+            panel.set_xlabel("Layer")
+            panel.set_ylim(0, None)
+        fit_titles(axes.flat)
+        legend(figure, [mass], run.label(model))
+    notes = (
+        "answer: the rows of the model's own greedy answer; question: those of original tokens of the prompt after the "
+        "filler",
+        "left: share of their attention on the filler; right: what one token receives from the answer",
+        "each problem's mean over the heads of a layer",
+        BANDS,
+    )
+    text = words(run, model, conditions, str(tables[0].problems), *notes)
+    return Drawn("lookback", figure, stacked([(table.condition, table.columns()) for table in tables]), text)

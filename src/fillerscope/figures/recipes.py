@@ -1,0 +1,81 @@
+"""What a condition is made of, in the words of a caption: the filler, its place, and what is done inside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fillerscope.conditions import Condition
+from fillerscope.interventions import Knockout, Redistribution, Shift
+
+PLACES = {
+    "start": "at the start",
+    "before_question": "before the question",
+    "end": "at the end",
+    "random": "at random places",
+}
+RULES = {
+    "arm": "ARM",
+    "scatter": "as many random elements as ARM moves",
+    "gaussian": "noise as large as what ARM adds",
+}
+
+
+def recipe(name: str, cells: Sequence[Condition]) -> str:
+    """One condition, or the cells of a sweep."""
+    parts = [_filler(cells) if cells[0].has_filler else "", _inside(cells)]
+    return f"{name}: {', '.join(filter(None, parts))}."
+
+
+def quotient(conditions: Sequence[Condition]) -> str:
+    """What a ratio to none is called: not every condition has filler."""
+    return "with / without filler" if all(one.has_filler for one in conditions) else "condition / none"
+
+
+def _filler(cells: Sequence[Condition]) -> str:
+    """What a filler is made of, how long it is and where it goes."""
+    text = cells[0].text if len(cells[0].text) <= 40 else cells[0].text[:37] + "..."
+    what = {"repeat": f"{text!r} repeated", "sentence": "random sentences", "characters": "random characters"}
+    counts = _either([str(cell.count) for cell in cells if cell.count])
+    places = _either([PLACES[cell.position] for cell in cells])
+    return f"{what.get(cells[0].kind, repr(text))}, {f'{counts} tokens' if counts else 'as it stands'}, {places}"
+
+
+def _inside(cells: Sequence[Condition]) -> str:
+    """What is done inside the model."""
+    found = [cell.intervention for cell in cells]
+    moved = [item for item in found if isinstance(item, Redistribution)]
+    hidden = [item for item in found if isinstance(item, Knockout)]
+    shifts = [item for item in found if isinstance(item, Shift)]
+    if moved:
+        return _redistribution(moved)
+    if hidden:
+        where = _either([_layers(item.layers) if item.layers else "" for item in hidden])
+        return "hidden from all later tokens" + (f" in {where}" if where else "")
+    if shifts:
+        return f"no filler, positions of the question moved by {_either([str(item.by) for item in shifts])}"
+    return ""
+
+
+def _redistribution(found: Sequence[Redistribution]) -> str:
+    fixed = [f"{item.fraction:g}" for item in found if item.fraction is not None]
+    amount = f"fraction {_either(fixed)}" if fixed else f"c {_either([f'{item.c:g}' for item in found])}"
+    limits = _either([f"{item.p_min:g} to {item.p_max:g}" for item in found])
+    usual = {(item.p_min, item.p_max) for item in found} == {USUAL_LIMITS} or fixed
+    parts = [
+        f"{RULES[found[0].kind]} in {_either([_layers(item.layers) for item in found])}", amount,
+        "" if usual else f"at least and at most {limits} of the elements",
+        f"p1 {_either([f'{item.p1:g}' for item in found])}", _either([item.mode for item in found]),
+    ]  # fmt: skip
+    return ", ".join(filter(None, parts))
+
+
+USUAL_LIMITS = tuple(Redistribution.model_fields[key].default for key in ("p_min", "p_max"))
+
+
+def _layers(layers: Sequence[int]) -> str:
+    return f"{'layer' if len(layers) == 1 else 'layers'} {', '.join(map(str, layers))}"
+
+
+def _either(texts: Sequence[str]) -> str:
+    *most, last = dict.fromkeys(texts) or [""]
+    return f"{', '.join(most)} or {last}" if most else last
