@@ -19,7 +19,9 @@ import pytest
 # as long as there is no cycle.
 ORDER = (
     ("version", "errors"),
-    ("yamllines", "sweeps", "asking"),
+    ("yamllines", "sweeps", "asking", "tokenclasses"),
+    ("interventions",),
+    ("conditions",),
     ("study",),
     ("published",),
     ("problem",),
@@ -32,18 +34,21 @@ ORDER = (
     ("stats", "power"),
     ("store",),
     ("models",),
+    ("mechanism", "redistribution"),
     ("capture",),
     ("headsummary",),
-    ("reduction",),
+    ("reduction", "tallying"),
     ("generation", "grading"),
     ("runner",),
-    ("answering",),
+    ("answering", "lookback"),
     ("engines",),
     ("carryout",),
     ("analysis",),
     ("library", "profiling"),
     ("findings",),
     ("answerfindings",),
+    ("mechanismfindings",),
+    ("controlfindings",),
     ("figures",),
     ("reproduce", "progress", "show"),
     ("session", "doctor"),
@@ -53,11 +58,22 @@ ORDER = (
 )
 
 # Opening a finished run needs none of these.
-UNDERSTAND = ("store", "analysis", "findings", "figures", "cli")
+UNDERSTAND = ("store", "analysis", "findings", "mechanismfindings", "controlfindings", "figures", "cli")
 NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
 
 # These belong to the measuring half, but what they compute needs no tensors.
-WITHOUT_TORCH = ("study", "problems", "fillers", "prompts", "reducers", "stats", "store")
+WITHOUT_TORCH = (
+    "tokenclasses",
+    "interventions",
+    "conditions",
+    "study",
+    "problems",
+    "fillers",
+    "prompts",
+    "reducers",
+    "stats",
+    "store",
+)
 
 LONGEST_MODULE = 400  # lines
 
