@@ -200,3 +200,30 @@ def test_texts_of_several_problems_are_compared_with_their_own() -> None:
             np.testing.assert_allclose(numbers[place, :, head], [wanted[name] for name in AFFINE], rtol=1e-9)
             np.testing.assert_allclose(biases[place, head], bias, rtol=1e-9)
     assert math.isfinite(float(numbers[2].sum()))
+
+
+def pairs_of(tokens: int) -> Pairs:
+    """One text of so many tokens beside another."""
+    rows = torch.arange(tokens)
+    return Pairs(torch.tensor([1]), rows, rows + tokens, rows * 0, torch.ones(1, tokens, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("spread", "told"), [(0.1, True), (0.003, False), (0.0, False)])
+def test_outputs_that_hardly_vary_leave_nothing_to_explain(spread: float, told: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    plain = torch.ones(20, 1, 4, dtype=torch.float64)
+    plain = plain + spread * torch.randn(plain.shape, generator=random, dtype=torch.float64)
+    output = torch.cat([plain, 0.9 * plain + 0.1])
+    numbers = dict(zip(AFFINE, affine(output, pairs_of(20), 2)[0][1, :, 0].tolist(), strict=True))
+    assert np.isfinite(numbers["explained"]) == told
+    assert np.isfinite(numbers["lambda_fit"])
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-7)])
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_a_shift_as_small_as_rounding_points_nowhere(dtype: torch.dtype, least: float, factor: float) -> None:
+    """Outputs are orthogonal to the shift, so that its length is known."""
+    plain = torch.tensor([1.0, 0.0]).expand(10, 1, 2)
+    shifted = plain + torch.tensor([0.0, factor * least])
+    numbers = affine(torch.cat([plain, shifted]).to(dtype), pairs_of(10), 2)[0]
+    assert np.isfinite(float(numbers[1, AFFINE.index("direction"), 0])) == (factor > 1)

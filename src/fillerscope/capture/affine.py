@@ -15,7 +15,8 @@ from torch import Tensor
 from fillerscope.capture.packing import Packing
 from fillerscope.capture.transfer import to_device
 
-NO_SHIFT = 1e-5  # of the size of the outputs: what is smaller is rounding, and points nowhere
+NO_SHIFT = 1e-5  # of the size of the outputs, or what the model's dtype rounds by: what is smaller points nowhere
+NO_SPREAD = 1e-2  # of the size of the outputs: a head whose outputs vary less has nothing to explain
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,11 @@ def affine(output: Tensor, pairs: Pairs, texts: int) -> tuple[Tensor, Tensor]:
     size, reach, length = total(lengths) / count, total(shift) / count, torch.linalg.vector_norm(bias, dim=-1)
     # In float64 nothing is lost by taking what the mean accounts for from sums of squares.
     rest = total(shift.square()) - count * length.square()
-    explained = 1.0 - rest / (products[2] - count * _squares(centre))
-    explained = torch.where(count > 1, explained, torch.nan)  # one token does not vary
-    direction = torch.where(reach > NO_SHIFT * size, length / reach, torch.nan)
+    variation = products[2] - count * _squares(centre)
+    varies = (count > 1) & (variation > count * (NO_SPREAD * size).square())  # one token does not
+    explained = torch.where(varies, 1.0 - rest / variation, torch.nan)
+    least = max(NO_SHIFT, torch.finfo(output.dtype).eps)
+    direction = torch.where(reach > least * size, length / reach, torch.nan)
     numbers = torch.stack([slope, explained, direction, length, size], dim=1)
     return _spread(numbers, pairs.texts, texts), _spread(bias, pairs.texts, texts)
 
