@@ -173,6 +173,9 @@ def affine_of(after: np.ndarray, before: np.ndarray) -> tuple[dict[str, float], 
     centre = sum(after) / count
     rest = math.fsum(float((one - bias) @ (one - bias)) for one in moved)
     variation = math.fsum(float((a - centre) @ (a - centre)) for a in after)
+    origin = sum(before) / count
+    together = math.fsum(float((a - centre) @ (b - origin)) for a, b in zip(after, before, strict=True))
+    alone = math.fsum(float((b - origin) @ (b - origin)) for b in before)
     length = float(np.linalg.norm(bias))
     reach = math.fsum(float(np.linalg.norm(one)) for one in moved) / count
     return {
@@ -181,6 +184,7 @@ def affine_of(after: np.ndarray, before: np.ndarray) -> tuple[dict[str, float], 
         "direction": length / reach if reach else math.nan,
         "bias": length,
         "output": math.fsum(float(np.linalg.norm(b)) for b in before) / count,
+        "lambda_centred": together / alone if alone else math.nan,
     }, bias
 
 

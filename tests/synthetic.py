@@ -69,6 +69,7 @@ class Mechanism:
     lookback: float = 0.5  # mass of the answer's rows, as a share of that of the question's
 
 
+CENTRED = 0.125  # what an intercept adds to lambda
 HEAD_STEP = 0.01
 
 
@@ -357,6 +358,7 @@ class Synthetic:
         shape = (len(self.measured), self.layers, self.heads)
         return np.stack([
             *(level + jitter for level in levels), np.full(shape, found.bias), np.full(shape, 2.0),
+            levels[0] + CENTRED + jitter,
         ], axis=1)  # fmt: skip
 
     def bias_samples(self, condition: str) -> Floats:

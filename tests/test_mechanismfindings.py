@@ -16,6 +16,7 @@ from fillerscope.cli import app
 from fillerscope.conditions import PRESETS, Condition
 from fillerscope.controlfindings import control_findings
 from fillerscope.findings import Finding, findings
+from fillerscope.interventions import Shift
 from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN, mechanism_findings
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 
@@ -48,6 +49,7 @@ def test_scaling(tmp_path: Path, lam: tuple[float, float], verdict: str) -> None
     value, low, high = (float(bound[0]) for bound in affine_table(run, "mless").values["lambda_fit"])
     assert f"it is {value:.3f} [{low:.3f}, {high:.3f}] in layer 1" in finding.text
     assert "1 less the share of attention on the filler is 0.630 and 0.741" in finding.text
+    assert f"fitted with an intercept it is {lam[0] + 0.14:.3f} and {lam[1] + 0.14:.3f}; " in finding.text
     assert "(n = 12)" in finding.text
     far = {0.7: (2, 0), 1.2: (0, 2)}.get(lam[1], (0, 0))
     assert (finding.numbers["layers_below"], finding.numbers["layers_above"]) == far
@@ -76,7 +78,7 @@ def test_a_picture_that_explains_little_is_said_to(tmp_path: Path) -> None:
 def test_one_direction(tmp_path: Path, direction: float, together: float, verdict: str) -> None:
     run = run_with(tmp_path, Mechanism(direction=(direction, 0.1), together=together))
     finding = told(run)["direction"]
-    assert f"adds a bias in one direction {verdict}: " in finding.text
+    assert f"that a bias in one direction is added {verdict}: " in finding.text
     assert f"the biases of different problems {together:.3f} of theirs" in finding.text
     assert "unrelated ones would have about 0.29" in finding.text
     assert finding.numbers["within"] == pytest.approx(direction + 0.015, rel=1e-6)
@@ -173,7 +175,7 @@ def test_controls_stand_beside_the_filler(tmp_path: Path) -> None:
     assert knockout.text.startswith("Control, knockout (Filler knocked out), layer 1: lambda 1.000 [")
     assert "The scaling of mless is not there. The change near zero of mless is not there." in knockout.text
     assert "under mless: lambda 0.715 [" in knockout.text
-    assert "The change near zero is -0.50 times that of mless, the other way." in positions.text
+    assert "The change near zero is 0.50 times that of mless, the other way." in positions.text
     assert "The change near zero is 2.00 times that of mless. The change of variance is 1.00 times" in arm.text
     assert "lambda" not in arm.text, "ARM comes after the attention of its layer"
     assert arm.numbers["near_zero"] == pytest.approx(-0.06, abs=1e-6)
@@ -314,3 +316,28 @@ def test_a_run_says_all_of_it_after_a_study(tmp_path: Path) -> None:
 
     names = [one.name for one in _told(run_with(tmp_path), "tiny-a", None)]
     assert names.index("first_layer") < names.index("scaling") < names.index("near_zero")
+
+
+@pytest.mark.parametrize(
+    ("direction", "together", "verdict"),
+    [(0.7, 0.8, HOLDS), (0.9, 0.8, f"{FAILS} (no more than by moved positions)"),
+     (0.7, 0.95, f"{FAILS} (no more than by moved positions)")],
+)  # fmt: skip
+def test_a_direction_must_be_more_than_that_of_moved_positions(
+    tmp_path: Path, direction: float, together: float, verdict: str
+) -> None:
+    moved = Condition(name="moved", intervention=Shift(kind="shift", by=MLESS.count or 0))
+    mechanisms = {
+        "mless": Mechanism(direction=(0.8, 0.6), together=0.9),
+        "moved": Mechanism(direction=(direction, 0.6), together=together),
+    }
+    run = run_with(tmp_path, conditions=(NONE, MLESS, moved), mechanisms=mechanisms)
+    text = told(run)["direction"].text
+    assert f"is added {verdict}: " in text
+    assert f"where positions alone are moved these are {direction + 0.015:.3f}, {together:.3f} and " in text
+
+
+def test_positions_moved_by_another_length_are_no_measure_of_it(tmp_path: Path) -> None:
+    moved = Condition(name="moved", intervention=Shift(kind="shift", by=1))
+    text = told(run_with(tmp_path, conditions=(NONE, MLESS, moved)))["direction"].text
+    assert "what positions alone would do was not measured" in text

@@ -118,7 +118,7 @@ def _beside(key: str, found: list[float], main: list[float], name: str) -> str:
     if ours == 0:
         return f"{what} of {name} is not there."
     size = (found[0] - none) / (main[0] - none)
-    return f"{what} is {size:.2f} times that of {name}" + (", the other way." if size < 0 else ".")
+    return f"{what} is {abs(size):.2f} times that of {name}" + (", the other way." if size < 0 else ".")
 
 
 def _side(found: list[float], none: float) -> int | None:

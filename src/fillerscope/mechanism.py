@@ -12,6 +12,7 @@ AFFINE = (
     "direction",  # |b| over the mean of |o' - lambda * o|: 1 where the shift points one way for every token
     "bias",  # |b|
     "output",  # mean of |o|
+    "lambda_centred",  # the slope where an intercept is fitted with it
 )
 # Of every problem, class of tokens and layer: the output of the MLP's nonlinearity.
 ACTIVATION = (

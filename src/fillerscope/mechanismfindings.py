@@ -22,7 +22,8 @@ from fillerscope.analysis.mechanism import (
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, points
 from fillerscope.findings import Finding, with_interval
-from fillerscope.stats import sample_interval
+from fillerscope.interventions import Shift
+from fillerscope.stats import PATTERNS, sample_interval
 from fillerscope.tokenclasses import ALL
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,7 @@ def mechanism_findings(run: Run, condition: str | None = None, model: str | None
     found: list[Finding] = []
     if run.study.probes.affine:
         table = affine_table(run, main, model)
-        found += [_scaling(table), _direction(table)]
+        found += [_scaling(table), _direction(table, _moved(run, main, model))]
         found += [_affine_against(table, affine_table(run, name, model)) for name in others]
     if run.study.probes.activations:
         activity = activation_table(run, main, model=model)
@@ -71,6 +72,7 @@ def _scaling(table: AffineTable) -> Finding:
     below, above = int((high < 1 - NEAR).sum()), int((low > 1 + NEAR).sum())
     mass = [at(table.values["lambda_mass"], 0), _over(table.samples["lambda_mass"][:, 1:])]
     explained = [at(table.values["explained"], 0), _over(table.samples["explained"][:, 1:])]
+    centred = at(table.values["lambda_centred"], 0)[0], _over(table.samples["lambda_centred"][:, 1:])[0]
     fitted = table.samples["lambda_fit"]
     gap = _over(fitted[:, 1:] - fitted[:, :1])
     verdict = _scaling_verdict(first, gap, below + above, len(low))
@@ -81,11 +83,12 @@ def _scaling(table: AffineTable) -> Finding:
     )  # fmt: skip
     text = (
         f"Scaling, {table.condition}: that lambda is below 1 in layer 1 and near 1 later {verdict}: it is "
-        f"{with_interval(*first)} in layer 1 and {deeper}; {_from_mass(mass)}; {_explained(explained)} "
+        f"{with_interval(*first)} in layer 1 and {deeper}; fitted with an intercept it is {centred[0]:.3f} and "
+        f"{centred[1]:.3f}; {_from_mass(mass)}; {_explained(explained)} "
         f"(n = {table.problems})."
     )
     numbers = three("first", first) | three("later", later) | {"layers_below": below, "layers_above": above}
-    numbers |= {"mass_first": mass[0][0], "mass_later": mass[1][0]}
+    numbers |= {"mass_first": mass[0][0], "mass_later": mass[1][0], "centred_first": centred[0]}
     return Finding("scaling", text, numbers | {"explained_first": explained[0][0]}, "affine")
 
 
@@ -116,29 +119,50 @@ def _explained(explained: Sequence[Sequence[float]]) -> str:
     )
 
 
-def _direction(table: AffineTable) -> Finding:
+def _moved(run: Run, main: str, model: str | None) -> AffineTable | None:
+    """What positions alone do, where that was measured for filler of this length."""
+    wanted = run.condition(main)
+    found = [run.condition(name) for name in run.fillers if name != main]
+    like = [one.name for one in found if isinstance(one.intervention, Shift) and one.intervention.by == wanted.count]
+    return affine_table(run, like[0], model) if like else None
+
+
+def _direction(table: AffineTable, moved: AffineTable | None) -> Finding:
     if not np.isfinite(table.values["direction"][0][0]):
         return _untold("direction", table.condition)
     within, across = at(table.values["direction"], 0), float(table.consistency[0])
     middle = float(np.nanmedian(table.values["direction"][0]))
     size = at(table.values["relative_bias"], 0)
     text = (
-        f"Direction, {table.condition}: that filler adds a bias in one direction "
-        f"{_direction_verdict(within, across, table.chance)}: in layer 1 the shift of a problem's tokens has "
+        f"Direction, {table.condition}: that a bias in one direction is added "
+        f"{_direction_verdict(table, moved)}: in layer 1 the shift of a problem's tokens has "
         f"{with_interval(*within)} of its length in common (1: all point one way; median layer {middle:.3f}), and "
         f"the biases of different problems {across:.3f} of theirs, where unrelated ones would have about "
-        f"{table.chance:.2f}; the bias is {with_interval(*size)} times as long as an output (n = {table.problems}; "
-        f"above {HALF:g} counts as one direction)."
+        f"{table.chance:.2f}; the bias is {with_interval(*size)} times as long as an output; {_beside_moved(moved)} "
+        f"(n = {table.problems}; above {HALF:g} counts as one direction)."
     )
     numbers = three("within", within) | {"median_layer": middle, "across": across, "chance": table.chance}
     return Finding("direction", text, numbers | {"relative_bias": size[0]}, "affine")
 
 
-def _direction_verdict(within: Sequence[float], across: float, chance: float) -> str:
-    if not np.isfinite([*within, across]).all() or chance >= HALF:
+def _beside_moved(moved: AffineTable | None) -> str:
+    if moved is None:
+        return "what positions alone would do was not measured (condition `positions`)"
+    within, size = at(moved.values["direction"], 0)[0], at(moved.values["relative_bias"], 0)[0]
+    return f"where positions alone are moved these are {within:.3f}, {float(moved.consistency[0]):.3f} and {size:.3f}"
+
+
+def _direction_verdict(table: AffineTable, moved: AffineTable | None) -> str:
+    """Prompts have much in common, so that a bias must also be more of one direction than positions alone make it."""
+    within, across = at(table.values["direction"], 0), float(table.consistency[0])
+    if not np.isfinite([*within, across]).all() or table.chance >= HALF:
         return UNKNOWN
     if within[2] < HALF or across < HALF:
         return FAILS
+    if moved is not None:
+        more = interval(table.samples["direction"][:, 0] - moved.samples["direction"][:, 0])
+        if not more[1] > 0 or across <= moved.consistency[0]:
+            return f"{FAILS} (no more than by moved positions)"
     return HOLDS if within[1] > HALF else UNKNOWN
 
 
@@ -173,7 +197,7 @@ def _near_zero(table: ActivationTable) -> Finding:
     without, under = (float(values["near_zero"][0]) for values in (table.without, table.under))
     text = (
         f"Activations, {table.condition}: that fewer of layer 1's are near zero {_near_zero_verdict(change, p)}: "
-        f"{without:.2%} without and {under:.2%} with, {signed(change)} points, p {_p(p)} after Holm over "
+        f"{without:.2%} without and {under:.2%} with, {signed(change)} points, p {_p(p, table.layers)} after Holm over "
         f"{table.layers} layers; the share falls in {falls}, rises in {rises} and does not change beyond noise in "
         f"{table.layers - falls - rises} of them; the variance of layer 1 is {with_interval(*ratio)} times that "
         f"without (n = {table.n[0]})."
@@ -250,5 +274,8 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if np.isfinite(share) else "an unknown share"
 
 
-def _p(p: float) -> str:
-    return f"= {p:.3g}" if np.isfinite(p) else "unknown"
+def _p(p: float, family: int) -> str:
+    """No p is smaller than one in all patterns that were drawn, times the family's size."""
+    if not np.isfinite(p):
+        return "unknown"
+    return f"{'at most' if p <= 1.01 * family / PATTERNS else '='} {p:.3g}"

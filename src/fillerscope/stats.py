@@ -11,6 +11,7 @@ from scipy.special import betainc, ndtr, ndtri, stdtrit
 Floats = NDArray[np.float64]
 
 BLOCK = 1_000_000  # random numbers held at once
+PATTERNS = 10_000  # of signs that a permutation test tries, where there are more
 FINEST = 1024  # the largest common denominator that a lattice of differences is looked for with
 TOLERANCE = 1e-9  # differences of shares that only rounding tells apart are equal
 
@@ -90,7 +91,7 @@ def mcnemar_exact(gained: ArrayLike, lost: ArrayLike) -> Floats:
     return np.minimum(1.0, 2 * tail)
 
 
-def permutation_test(differences: ArrayLike, generator: np.random.Generator, draws: int = 10_000) -> float:
+def permutation_test(differences: ArrayLike, generator: np.random.Generator, draws: int = PATTERNS) -> float:
     """Two-sided p of a mean difference of zero, from flipping the signs of paired differences.
 
     Exact where the differences are multiples of a common step, as those between means of samples are, and
@@ -145,7 +146,7 @@ def _flipped_signs(differences: Floats, generator: np.random.Generator, draws: i
     return extreme / total if exact else (extreme + 1) / (total + 1)
 
 
-def permutation_tests(differences: ArrayLike, generator: np.random.Generator, draws: int = 10_000) -> Floats:
+def permutation_tests(differences: ArrayLike, generator: np.random.Generator, draws: int = PATTERNS) -> Floats:
     """The same of many rows [row, problem] at once, which share their patterns of signs; NaN as above, row by row.
 
     Over every pattern where there are no more than `draws`, over that many random ones otherwise."""

@@ -62,7 +62,8 @@ class AffineTable:
 
 def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTable:
     """`lambda_mass` is what the share of attention on the filler says lambda should be; NaN without filler."""
-    found = {name: run.affine(name, condition, model) for name in ("lambda_fit", "explained", "direction")}
+    names = ("lambda_fit", "lambda_centred", "explained", "direction")
+    found = {name: run.affine(name, condition, model) for name in names}
     bias, output = (run.affine(name, condition, model) for name in ("bias", "output"))
     with np.errstate(divide="ignore", invalid="ignore"):
         found["relative_bias"] = np.where(output > 0, bias / output, np.nan)

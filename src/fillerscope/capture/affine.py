@@ -76,9 +76,12 @@ def affine(output: Tensor, pairs: Pairs, texts: int) -> tuple[Tensor, Tensor]:
     variation = products[2] - count * _squares(centre)
     varies = (count > 1) & (variation > count * (NO_SPREAD * size).square())  # one token does not
     explained = torch.where(varies, 1.0 - rest / variation, torch.nan)
+    alone = products[1] - count * _squares(origin)
+    varied = (count > 1) & (alone > count * (NO_SPREAD * size).square())
+    centred = torch.where(varied, (products[0] - count * (centre * origin).sum(-1)) / alone, torch.nan)
     least = max(NO_SHIFT, torch.finfo(output.dtype).eps)
     direction = torch.where(reach > least * size, length / reach, torch.nan)
-    numbers = torch.stack([slope, explained, direction, length, size], dim=1)
+    numbers = torch.stack([slope, explained, direction, length, size, centred], dim=1)
     return _spread(numbers, pairs.texts, texts), _spread(bias, pairs.texts, texts)
 
 
