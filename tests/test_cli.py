@@ -585,7 +585,7 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
         ("run RUN", 2, "cannot read the study file RUN"),
         ("run BINARY", 2, "not UTF-8 text"),
         ("run FILE", 2, "a study is a mapping of keys to values"),
-        ("reproduce pie", 2, "there is no ready study 'pie'; there are composite, depth, fillers, headmap"),
+        ("reproduce pie", 2, "there is no ready study 'pie'; there are arm, composite, depth, fillers, headmap"),
         ("reproduce heads --device gpu", 2, "device: String should match"),
         ("reproduce heads -m a -m a", 2, "models: model 'a' is given 2 times; names must differ"),
         ("reproduce heads --model smollm2-135 --problems builtin", 1, "model 'smollm2-135' is not known; did you"),

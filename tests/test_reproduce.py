@@ -11,6 +11,7 @@ from fillerscope.figures.gallery import FIGURES, check
 from fillerscope.reproduce import Changes, data_path, names, ready_study
 
 READY = [
+    "arm",
     "composite",
     "depth",
     "fillers",
@@ -19,6 +20,7 @@ READY = [
     "heads-llama",
     "layers",
     "length",
+    "mechanism",
     "passes",
     "position",
 ]
@@ -26,13 +28,13 @@ READY = [
 
 def test_there_is_a_ready_study_for_each_figure() -> None:
     assert names() == READY
-    assert {ready_study(name).figures[0].name for name in names()} == set(FIGURES)
+    assert {figure.name for name in names() for figure in ready_study(name).figures} == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", READY)
 def test_ready_studies_ask_for_what_they_hold(name: str) -> None:
     study = ready_study(name)
-    assert len(study.figures) == 1
+    assert study.figures
     check(study)
 
 

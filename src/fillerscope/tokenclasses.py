@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 ALL, OTHER = "all", "other"
 CLASSES = {
@@ -34,6 +36,8 @@ def class_names(classes: Mapping[str, str]) -> tuple[str, ...]:
 
 def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int64]:
     """[token]: the place of its class, and one more than there are for `other`."""
+    import numpy as np  # here, because a study needs the names alone
+
     patterns = [re.compile(pattern) for pattern in classes.values()]
 
     def place(text: str) -> int:
