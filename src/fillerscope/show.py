@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import unicodedata
 from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import wrap
@@ -15,6 +14,7 @@ from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.answerfindings import drawing, points
 from fillerscope.findings import Finding
+from fillerscope.visible import printable
 
 
 def print_json(value: Any) -> None:
@@ -41,7 +41,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 def lines(texts: Sequence[str], style: str = "") -> None:
     """Broken at spaces to fit a terminal, never inside a word: a path stays a path. Elsewhere one line each."""
     out = console()
-    for text in map(_printable, texts):
+    for text in map(printable, texts):
         parts = wrap(text, out.width, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
         out.print("\n".join(parts), style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -219,13 +219,7 @@ def _interval(row: dict[str, Any], name: str) -> str:
 def _plain(text: str) -> Any:
     from rich.text import Text
 
-    return Text(_printable(text))
-
-
-def _printable(text: str) -> str:
-    """What a model or a data set wrote must not move the cursor, turn the line round or ring the bell."""
-    hidden = ("Cc", "Cf", "Cs")
-    return "".join("\ufffd" if unicodedata.category(c) in hidden and c not in "\n\t" else c for c in text)
+    return Text(printable(text))
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
+from fillerscope.inlinesvg import Scale, cells
 from fillerscope.stats import ratio_interval, sample_interval, split_half
+from fillerscope.visible import block, bounded, note
+from fillerscope.visible import table as columned
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +45,8 @@ RANKINGS: dict[str, Callable[[dict[str, Estimate]], Floats]] = {
     "mass": lambda columns: columns["mass"].value,
     "peak": lambda columns: np.abs(np.log(columns["peak"].value)),
 }
+
+SHOWN = {"drop": "drop", "mass": "filler mass", "peak": "peak", "entropy": "entropy, nats"}  # to people, and as what
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,38 @@ class HeadTable:
             row |= {name: float(column.value[cell]), f"{name}_low": float(column.low[cell])}
             row |= {f"{name}_high": float(column.high[cell])}
         return row
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the map of `drop`, and the heads that are changed most."""
+        title = f"{self.label}: {self.condition} against none, queries {self.queries}, n = {self.problems}"
+        return block(title, head_map(self), note(MAP_NOTE), _strongest(self))
+
+
+MAP_NOTE = (
+    "Attention received by original tokens as a ratio to none: blue is a fall, red a rise. Dots: the 95% interval "
+    "reaches 1. Point at a cell for its numbers."
+)
+
+
+def head_map(table: HeadTable) -> str:
+    """`drop` of every head as SVG."""
+    drop = table.columns["drop"]
+
+    def tip(layer: int, head: int) -> str:
+        at = (layer - 1, head - 1)
+        return f"layer {layer}, head {head}: {bounded(drop.value[at], drop.low[at], drop.high[at])}"
+
+    dots = (drop.low <= 1) & (drop.high >= 1)
+    return cells(drop.value, Scale.ratios(drop.value), tip, "Layer", "Head", f"{table.condition} / none", dots)
+
+
+def _strongest(table: HeadTable, top: int = 5) -> str:
+    rows = []
+    for layer, head in table.ranked("drop")[:top]:
+        row = table.row(layer, head)
+        numbers = [bounded(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in SHOWN]
+        rows.append([f"layer {layer}, head {head}", *numbers])
+    return columned(("strongest", *SHOWN.values()), rows)
 
 
 def head_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> HeadTable:

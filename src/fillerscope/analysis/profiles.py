@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import FigureError, FillerscopeError
+from fillerscope.inlinesvg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
 from fillerscope.reducers import Moments
 from fillerscope.stats import mean_interval
+from fillerscope.visible import block, bounded, note, number, token
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
 Floats = NDArray[np.float64]
+LABELS = {"difference": "Change in attention", "logratio": "Log ratio of attention"}  # of views; others: as it is
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,84 @@ class Profile:
             "position": np.arange(self.positions),
         }
         return xarray.Dataset({key: (self.dims, array) for key, array in arrays.items()}, coordinates)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the curve of one head, else a map of layers, or of the heads of one layer."""
+        shown = self.reach()
+        if not shown:
+            return block(f"{self.name}, n = {self.problems}", note("No position was measured."))
+        is_one = self.layers == self.heads == 1
+        picture, words = _curve(self, shown) if is_one else _map(self, shown)
+        rest = f" {self.positions - shown} positions that fewer than half of the problems have are left out."
+        words += rest * (shown < self.positions)
+        return block(f"{self.name}, n = {self.problems}", picture, note(words))
+
+
+def _curve(profile: Profile, stop: int) -> tuple[str, str]:
+    """One head. What the first token receives is cut where all else would lie flat below it."""
+    mean, (low, high) = profile.mean[0, 0, :stop], (bound[0, 0, :stop] for bound in profile.interval())
+    places, step = strongest(mean[None])
+    kept = places[0]
+    condition, view = _reading(profile.name)
+    curve = Curve(condition, BLUE if condition == "none" else ORANGE, kept, mean[kept], low[kept], high[kept])
+    tips = [f"{_named(profile, at)}: {bounded(mean[at], low[at], high[at], '.3g')}" for at in kept]
+    others = np.concatenate([mean[1:], high[1:]])
+    top = float(np.max(others, where=np.isfinite(others), initial=0.0))
+    is_cut = top > 0 and mean[0] > 3 * top
+    words = "Band: 95% interval of the mean over problems." if np.isfinite(low).any() else "One problem: no interval."
+    words += f" Position 0 receives {mean[0]:.3g}, beyond the frame." * bool(is_cut)
+    words += f" Each point is the largest of {step} positions." * (step > 1)
+    picture = lines(
+        [curve], "Position", LABELS.get(view, "Attention received"), _filler(profile), tips, top if is_cut else None
+    )
+    return picture, words
+
+
+def _map(profile: Profile, stop: int) -> tuple[str, str]:
+    """Layer by position on average over heads, or head by position where there is one layer."""
+    mean = profile.mean[..., :stop]
+    rows, noun = (_mean(mean), "layer") if profile.layers > 1 else (mean[0], "head")
+    kept, step = strongest(rows)
+    values = np.take_along_axis(rows, kept, axis=1)
+    view = _reading(profile.name)[1]
+    is_change = view in LABELS or bool((values < 0).any())
+    scale = Scale.differences(values) if is_change else Scale.amounts(values)
+    best = np.nan_to_num(np.abs(values), nan=-1.0).argmax(axis=0)
+    tips = [
+        f"{_named(profile, at)}: strongest in {noun} {row + 1}, {number(rows[row, at], '.3g')}"
+        for row, at in zip(best.tolist(), kept[best, range(len(best))].tolist(), strict=True)
+    ]
+    label = LABELS.get(view, "Attention received")
+    words = f"Mean over problems{' and heads' * (noun == 'layer')}."
+    words += f" Each column is the strongest of {step} positions." * (step > 1)
+    return raster(values, scale, step, tips, noun.capitalize(), "Position", label), words
+
+
+def _named(profile: Profile, position: int) -> str:
+    """A position with the token that stands there, where all problems share it."""
+    text = profile.tokens[position] if position < len(profile.tokens) else ""
+    return f"position {position}, {token(text)}" if text else f"position {position}"
+
+
+def _mean(values: Floats) -> Floats:
+    """Over heads, leaving out what was not measured."""
+    kept = np.isfinite(values)
+    total, count = np.where(kept, values, 0.0).sum(axis=1), kept.sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _reading(name: str) -> tuple[str, str]:
+    """Condition and view, where a profile is one of a run: `Run.profile` ends its name with them."""
+    found = re.search(r" (\S+) (whole|aligned|difference|logratio) \S+( L\d+H\d+)?$", name)
+    return (found[1], found[2]) if found else ("none", "")
+
+
+def _filler(profile: Profile) -> Shaded | None:
+    """Where the filler stands in a whole prompt, whose filler tokens are shown as dots: the longest row of them."""
+    marks = "".join("x" if text == "\u00b7" else "-" for text in profile.tokens)
+    rows = [found.span() for found in re.finditer("x+", marks)] if _reading(profile.name)[1] == "whole" else []
+    longest = max(rows, key=lambda span: span[1] - span[0], default=None)
+    return Shaded(*longest, "filler") if longest else None
 
 
 def _optional(name: str) -> Any:

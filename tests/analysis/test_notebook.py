@@ -1,0 +1,333 @@
+"""What notebooks show of runs, profiles and head tables, and that it never raises."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import fillerscope
+from answered import build, drawn_at_random
+from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.heads import Estimate, HeadTable, head_table
+from fillerscope.analysis.profiles import Profile
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.conditions import Condition
+from fillerscope.inlinesvg import BLUE, ORANGE
+from fillerscope.reducers import Moments
+from fillerscope.store import PROBLEMS, RunStore, answers_name, merged_name
+from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
+
+HOSTILE = "<script>alert('x')</script>\"\u202e\x07"
+SAFE = "<script>alert('x')</script>\"\ufffd\ufffd"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(html: str) -> ElementTree.Element:
+    """Well-formed, and nothing in it is run or fetched."""
+    assert "http" not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert not re.search(r"<script|<style|<link|<iframe|\sid=|\son\w+=|url\(|@import", html)
+    return ElementTree.fromstring(html)
+
+
+def words(html: str) -> str:
+    return "\n".join(parsed(html).itertext())
+
+
+def rows(html: str) -> list[list[str]]:
+    return [["".join(cell.itertext()) for cell in row] for row in parsed(html).iter("tr")]
+
+
+def tips(html: str) -> list[str]:
+    return [title.text or "" for title in parsed(html).iter(f"{SVG}title")]
+
+
+def shown(thing: object) -> str:
+    """As IPython asks for it; through its own formatter where it is installed."""
+    try:
+        from IPython.core.formatters import HTMLFormatter  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return str(thing._repr_html_())  # type: ignore[attr-defined]
+    return str(HTMLFormatter()(thing))
+
+
+def interval(row: dict[str, float], name: str) -> str:
+    return f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+
+
+def test_a_head_table_shows_every_head_and_the_strongest(tmp_path: Path) -> None:
+    drops = np.array([[0.8, 1.001, 0.9, 1.2], [0.7, 0.95, 1.0, 0.6], [1.3, 0.85, 0.99, 0.5]])
+    found = head_table(Synthetic(effects={"mless": Effect(drop=drops)}).build(tmp_path / "run"), "mless")
+    html = shown(found)
+    assert words(html).startswith("Tiny-A: mless against none, queries original, n = 12")
+    places = [(layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4)]
+    assert tips(html) == [f"layer {la}, head {he}: {interval(found.row(la, he), 'drop')}" for la, he in places]
+    dots = len(list(parsed(html).iter(f"{SVG}circle")))
+    assert dots == ((found.columns["drop"].low <= 1) & (found.columns["drop"].high >= 1)).sum() == 3
+    assert rows(html)[1:] == [
+        [f"layer {layer}, head {head}", *(interval(found.row(layer, head), name) for name in found.columns)]
+        for layer, head in found.ranked("drop")[:5]
+    ]
+
+
+def table_of(layers: int, heads: int) -> HeadTable:
+    value = np.full((layers, heads), 0.9)
+    column = Estimate(value, value - 0.05, value + 0.05, value[None])
+    columns = dict.fromkeys(("drop", "mass", "peak", "entropy"), column)
+    return HeadTable("m", "M", "mless", "original", 5, columns)
+
+
+def test_head_maps_stay_small_and_take_any_number() -> None:
+    assert len(shown(table_of(32, 32)).encode()) < 200_000
+    odd = np.array([[np.nan, np.inf, 0.0]])
+    column = Estimate(odd, odd * np.nan, odd * np.nan, odd[None])
+    html = shown(replace(table_of(1, 3), columns=dict.fromkeys(("drop", "mass", "peak", "entropy"), column)))
+    assert tips(html) == ["layer 1, head 1: -", "layer 1, head 2: inf", "layer 1, head 3: 0.000"]
+
+
+def test_one_head_is_a_curve_with_its_numbers(run: Run) -> None:
+    one = run.profile("mless", view="whole").head(1, 2)
+    html = shown(one)
+    low, high = one.interval()
+    mean, stop = one.mean[0, 0], one.reach()
+    assert tips(html)[0] == f'position 0, "s0": {mean[0]:.3g} [{low[0, 0, 0]:.3g}, {high[0, 0, 0]:.3g}]'
+    assert tips(html)[25].startswith('position 25, "\u00b7": ')
+    assert tips(html)[60].startswith("position 60: "), "problems differ there"
+    assert len(tips(html)) == stop < one.positions
+    assert f"{one.positions - stop} positions that fewer than half of the problems have are left out" in words(html)
+    assert "filler" in words(html)
+    assert ORANGE in html
+    assert BLUE not in html
+    assert BLUE in shown(run.profile("none").head(1, 1))
+
+
+def test_a_first_token_that_dwarfs_the_others_is_cut_and_told() -> None:
+    mean = np.array([[[0.9, 0.1, 0.05, 0.1]]])
+    html = shown(Profile("M all", Moments(np.array([[[4] * 4]]), mean, mean / 1e6), 4))
+    assert "Position 0 receives 0.9, beyond the frame." in words(html)
+    assert "beyond the frame" not in shown(
+        Profile("M all", Moments(np.array([[[4]]]), mean[..., 1:], mean[..., 1:]), 4)
+    )
+
+
+def test_several_layers_are_a_map_of_means_over_heads(run: Run) -> None:
+    profile = run.profile("mless", view="whole")
+    by_layer = profile.mean.mean(axis=1)
+    strongest = int(by_layer[:, 5].argmax())
+    tip = f'position 5, "s5": strongest in layer {strongest + 1}, {by_layer[strongest, 5]:.3g}'
+    assert tips(shown(profile))[5] == tip
+    assert "Mean over problems and heads." in words(shown(profile))
+    assert "Change in attention" in words(shown(run.profile("mless", view="difference")))
+    assert "Log ratio of attention" in words(shown(run.profile("mless", view="logratio")))
+
+
+def test_one_layer_is_a_map_of_its_heads() -> None:
+    mean = np.array([[[0.1, 0.2, 0.3], [0.3, 0.1, 0.4]]])
+    html = shown(Profile("M all", Moments(np.full((1, 1, 3), 2), mean, mean), 2, ("a", "", "\n")))
+    assert tips(html) == [
+        'position 0, "a": strongest in head 2, 0.3', "position 1: strongest in head 1, 0.2",
+        'position 2, "\u21b5": strongest in head 2, 0.4',
+    ]  # fmt: skip
+
+
+def test_profiles_stay_small() -> None:
+    mean = np.random.default_rng(0).lognormal(-7, 1, (32, 32, 2048))
+    tokens = tuple(f" <token & {index}>" + "&" * 30 for index in range(2048))
+    large = Profile("Large all", Moments(np.full((1, 1, 2048), 9), mean, mean**2), 9, tokens)
+    for profile in (
+        large,
+        large.head(3, 4),
+        replace(large, moments=Moments(*(m[:1] for m in large.moments.state().values()))),
+    ):
+        html = shown(profile)
+        parsed(html)
+        assert len(html.encode()) < 200_000
+        assert "of 4 positions" in words(html)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 0), (2, 2, 0), (1, 1, 1), (2, 1, 1)])
+@pytest.mark.parametrize("count", [0, 1])
+def test_profiles_of_little_or_nothing(shape: tuple[int, int, int], count: int) -> None:
+    profile = Profile("M all", Moments(np.full((1, 1, shape[2]), count), np.zeros(shape), np.zeros(shape)), count)
+    parsed(shown(profile))
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    recipe = Synthetic(right={"none": 0.8, "mless": 0.3, "random": 0.5}, problems=40, shard=16, failed=(3,))
+    return recipe.build(tmp_path_factory.mktemp("notebook") / "a run")
+
+
+def test_a_run_says_what_it_is(answered: Run) -> None:
+    said = words(shown(answered))
+    assert "Run synthetic" in said
+    assert "finished" in said
+    assert "not finished" not in said
+    assert "Tiny-A (tiny-a)" in said
+    assert "builtin, n = 39, 1 failed" in said
+    assert "none, mless (Meaningless tokens), random (Random sentence)" in said
+    assert "attention, answers of at most 512 tokens" in said
+    assert f"fillerscope view '{answered.path}'" in said
+
+
+def test_a_run_compares_its_answers(answered: Run) -> None:
+    found = compare(answered)
+    table = rows(shown(answered))
+    assert [row[0] for row in table] == ["condition", "none", "mless", "random"]
+    assert table[1][1:] == ["40", f"80.0 [{100 * found[0].low:.1f}, {100 * found[0].high:.1f}]", "", ""]
+    change = found[1].against
+    assert change is not None
+    assert table[2][3:] == [
+        f"-50.0 [{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]", f"{change.adjusted:.3g}",
+    ]  # fmt: skip
+
+
+def test_a_run_shows_the_heads_of_its_main_condition(answered: Run) -> None:
+    assert tips(shown(answered)) == tips(shown(head_table(answered, "mless")))
+
+
+def test_both_ways_to_open_a_run_show_it(answered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    html = shown(answered)
+    assert shown(fillerscope.open_run(answered.path)) == shown(open_run(answered.path)) == html
+    monkeypatch.setattr("fillerscope.library.carry_out", lambda *_: RunStore.open(answered.path))
+    assert shown(fillerscope.run(answered.study)) == html
+
+
+def test_a_run_of_this_size_is_shown_at_once(tmp_path: Path) -> None:
+    right = {"none": 0.27, "mless": 0.12, "random": 0.04}
+    recipe = Synthetic(layers=30, heads=9, problems=48, shard=16, right=right, affine=True, activations=True)
+    recipe.build(tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    began = time.process_time()  # other work on the machine does not count
+    html = shown(run)
+    assert time.process_time() - began < 1.0
+    assert len(html.encode()) < 200_000
+    read = {key for call in _keys_read(tmp_path / "run") for key in call}
+    assert read
+    assert not any("activations" in key or "histogram" in key or "bias" in key for key in read)
+
+
+def _keys_read(path: Path) -> list[list[str]]:
+    """Which arrays are read to show a run."""
+    run = open_run(path)
+    asked: list[list[str]] = []
+    get = run.store.get
+
+    def noted(name: str, keys: list[str] | None = None) -> object:
+        asked.append(list(keys or ["everything"]))
+        return get(name, keys)
+
+    run.store.get = noted  # type: ignore[method-assign, assignment]
+    shown(run)
+    return asked
+
+
+def test_answers_alone_and_attention_alone(tmp_path: Path) -> None:
+    alone = shown(build(tmp_path / "answers", drawn_at_random(3), models=("a", "b")))
+    assert not tips(alone)
+    assert [row[0] for row in rows(alone)][1:5] == [
+        "A, greedy: none",
+        "A, greedy: mless",
+        "A, greedy: mful",
+        "B, greedy: none",
+    ]
+    attention = shown(Synthetic().build(tmp_path / "attention"))
+    assert not rows(attention)
+    assert tips(attention)
+    bare = words(shown(Synthetic(conditions=(NONE,)).build(tmp_path / "bare")))
+    assert "finished" in bare
+    assert "mless" not in bare
+
+
+def test_many_conditions_are_left_to_the_command(tmp_path: Path) -> None:
+    many = tuple(replace_name(RANDOM, f"c{index}") for index in range(30))
+    html = shown(Synthetic(conditions=(NONE, *many), right={"none": 0.5}, problems=4).build(tmp_path / "run"))
+    assert "Accuracy: 31 rows; fillerscope compare" in words(html)
+    assert "and 19 more" in words(html)
+
+
+def replace_name(condition: Condition, name: str) -> Condition:
+    return condition.model_copy(update={"name": name, "label": ""})
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    noisy = MLESS.model_copy(update={"label": HOSTILE})
+    recipe = Synthetic(labels={HOSTILE: HOSTILE}, conditions=(NONE, noisy), right={"none": 0.5}, source=HOSTILE)
+    run = recipe.build(tmp_path / "<b>&'run")
+    said = words(shown(run))
+    assert said.count(SAFE) >= 4
+    assert "<b>&" in said
+    for thing in (run.profile("none"), run.profile("none").head(1, 1), head_table(run, "mless")):
+        assert SAFE in words(shown(thing))
+    tokens = Profile(
+        "M", Moments(np.ones((1, 1, 2), np.int64), np.ones((1, 1, 2)), np.ones((1, 1, 2))), 1, ("<i>\u202e", '"')
+    )
+    assert tips(shown(tokens))[0].startswith('position 0, "<i>\ufffd"')
+
+
+@pytest.mark.parametrize("lost", ["merged", "answers", "problems", "study", "not a study", "changed", "everything"])
+def test_a_run_in_any_state_is_shown(tmp_path: Path, lost: str) -> None:
+    Synthetic(right={"none": 0.5}).build(tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    files = {
+        "merged": merged_name("tiny-a"),
+        "answers": answers_name("tiny-a", 1),
+        "problems": PROBLEMS,
+        "study": "study.json",
+    }
+    told = {
+        "merged": "not finished (Tiny-A: attention)", "answers": "not finished (Tiny-A: answers)",
+        "problems": "problems.parquet is missing", "study": "study.json cannot be read",
+        "not a study": "study.json does not hold a study", "changed": "the file is damaged",
+        "everything": "study.json cannot be read",
+    }  # fmt: skip
+    if lost in files:
+        (run.path / files[lost]).unlink()
+    elif lost == "not a study":
+        (run.path / "study.json").write_text(json.dumps({"name": "<b>"}))
+    elif lost == "changed":
+        data = bytearray((run.path / merged_name("tiny-a")).read_bytes())
+        data[-1] ^= 1
+        (run.path / merged_name("tiny-a")).write_bytes(data)
+    else:
+        for path in sorted(run.path.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+    said = words(shown(run))
+    assert told[lost] in said
+    assert "fillerscope view" in said
+
+
+def test_an_error_that_is_not_ours_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Synthetic().build(tmp_path / "run")
+    monkeypatch.setattr(Run, "summary", lambda *_: 1 / 0)
+    assert "ZeroDivisionError: division by zero" in words(shown(run))
+
+
+def test_two_outputs_in_one_notebook_do_not_clash(answered: Run) -> None:
+    both = f"<div>{shown(answered)}{shown(answered)}</div>"
+    for part in parsed(both).iter():
+        assert not {"id", "class", "name"} & part.attrib.keys()
+
+
+@pytest.mark.parametrize("first", ["runs", "notebook", "heads", "profiles"])
+def test_the_page_is_loaded_when_it_is_asked_for_and_in_any_order(tmp_path: Path, first: str) -> None:
+    """`Run` finds the page by name, which the test of import cycles cannot see: so it is tried."""
+    Synthetic().build(tmp_path / "run")
+    code = f"""
+import sys, fillerscope.analysis.{first}
+from fillerscope.analysis.runs import open_run
+lazy = "fillerscope.analysis.notebook" not in sys.modules
+page = open_run(sys.argv[1])._repr_html_()
+print(lazy, "matplotlib" in sys.modules, "torch" in sys.modules, "Tiny-A" in page)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == [str(first != "notebook"), "False", "False", "True"]
