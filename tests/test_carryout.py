@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 import fillerscope
 from fillerscope import carryout
 from fillerscope.capture import measuring
-from fillerscope.carryout import MEASURING, carry_out, code_version, identify
+from fillerscope.carryout import MEASURING, carry_out, code_version, environment, hardware, identify
 from fillerscope.engines import local
 from fillerscope.errors import ModelError, ProblemError, StoreError
 from fillerscope.models.resolve import resolve
@@ -318,6 +320,23 @@ def test_the_manifest_says_how_it_was_made(saved: Path, finished: Path) -> None:
     assert 0 <= facts["selfcheck"]["difference"] <= facts["selfcheck"]["tolerance"] == 1e-5
     names = [shard_name(str(saved), index) for index in range(3)]
     assert sorted(manifest["files"]) == sorted([*names, merged_name(str(saved))])
+
+
+def test_the_environment_tells_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = environment("cpu")
+    assert (found["torch"], found["cores"]) == (torch.__version__, os.cpu_count())
+    assert 0 < found["memory_gib"] < 2**20
+    assert found["processor"]
+    assert "device" not in found
+    described = tmp_path / "cpuinfo"
+    described.write_text("processor\t: 0\nmodel name\t: \nmodel name\t: Fast: 9000\n")
+    assert hardware("cpu", described)["processor"] == "Fast: 9000"
+    described.write_text("processor\t: 0\nCPU implementer\t: 0x41\n")
+    assert hardware("cpu", described)["processor"] == platform.machine()
+    assert hardware("cpu", tmp_path / "nothing")["processor"]
+    monkeypatch.setattr("fillerscope.models.loading.choose_device", lambda _: "cuda:1")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda place: f"a card at {place}")
+    assert environment("auto")["device"] == "a card at cuda:1"
 
 
 def test_the_stored_study_can_be_run_again(saved: Path, finished: Path) -> None:

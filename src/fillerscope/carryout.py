@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -75,7 +77,8 @@ def carry_out(
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     with store.writing():
-        store.note("environment", environment())
+        store.note("environment", environment(study.device))
+        store.note("problems", len(problems))  # how many there will be, for whoever watches
         if outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
         for spec in todo:
@@ -156,12 +159,37 @@ def code_version() -> str:
     return f"{__version__}+{digest.hexdigest()[:12]}"
 
 
-def environment() -> dict[str, Any]:
+def environment(device: str = "auto") -> dict[str, Any]:
     """What the numbers were made with, for the record; it is not part of the identity."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+    found |= hardware(device)
     for name in RECORDED:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
     return found
+
+
+def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """The machine as far as it tells; `described` is where Linux describes its processors."""
+    from fillerscope.models.loading import choose_device
+
+    found: dict[str, Any] = {"processor": _processor(described), "cores": os.cpu_count()}
+    with suppress(AttributeError, ValueError, OSError):  # not every system counts its pages
+        found["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    if (place := choose_device(device)).startswith("cuda"):
+        import torch
+
+        found["device"] = torch.cuda.get_device_name(place)
+    return found
+
+
+def _processor(described: Path) -> str:
+    """Not every Linux names its processor: elsewhere than on x86 often the architecture is all there is."""
+    try:
+        lines = described.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(filter(None, names), platform.machine())

@@ -23,7 +23,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -174,6 +174,18 @@ class RunStore:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
         return Part(arrays, records)
 
+    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[NDArray[Any]]:
+        """A piece of some arrays of a file; the rest is not read. An axis of one place stands for all places."""
+        from safetensors import SafetensorError, safe_open
+
+        self._trust(name)
+        try:
+            with safe_open(self.path / name, framework="numpy") as file:
+                pieces = [file.get_slice(key) for key in keys]
+                return [np.asarray(piece[fitted(index, piece.get_shape())]) for piece in pieces]
+        except (SafetensorError, OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+
     def get_table(self, name: str) -> Columns:
         from pyarrow import ArrowException, parquet
 
@@ -231,6 +243,14 @@ def slug(name: str) -> str:
     """A file name for a model: readable, and another one for every other name."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._")[-80:]
     return safe if safe == name else f"{safe or 'model'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
+    """An index for an array in which an axis of one place stands for all places."""
+    return tuple(
+        slice(None) if size == 1 and isinstance(one, slice) else one
+        for one, size in zip(index, shape, strict=False)
+    )
 
 
 def file_sha256(path: Path) -> str:

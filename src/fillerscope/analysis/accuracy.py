@@ -79,16 +79,23 @@ class Difference:
 
 
 def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list[Accuracy]:
-    """Every cell of the study, the baseline first in each; `by` splits the problems by a field of their data."""
+    """Every cell of the study, the baseline first in each; `by` splits the problems by a field of their data.
+
+    Of a run in progress, over the problems that each model has answered so far. Models that have answered none are
+    left out unless they are named, which is a StoreError: the table may be empty."""
     if run.study.generation is None:
         raise FigureError("this run has no answers; give `generation` in its study and run it again")
+    chosen = models or [model for model in run.models if not run.partial or run.answered(model)]
+    if not chosen:
+        return []
     groups = {"": list(range(len(run.problems())))} if by is None else groups_of(run, by)
     rows: list[Accuracy] = []
-    for model in dict.fromkeys(models or run.models):
+    for model in dict.fromkeys(chosen):
         for temperature, samples in run.study.generation.cells():
             found = answers(run, model, temperature)
             for name, problems in groups.items():
-                rows += _cell(run, run.model(model), found, temperature, samples, name, problems)
+                if answered := [number for number in problems if number < found.problems]:
+                    rows += _cell(run, run.model(model), found, temperature, samples, name, answered)
     return _adjusted(rows)
 
 

@@ -26,6 +26,11 @@ class Answers:
     conditions: tuple[str, ...]
     fields: dict[str, NDArray[Any]]
 
+    @property
+    def problems(self) -> int:
+        """Of a run in progress, those answered so far: the first ones."""
+        return len(self.fields["id"])
+
     def of(self, condition: str, samples: int | None = None, problems: Sequence[int] | None = None) -> Sheet:
         """One condition: of all samples or the first so many, of all problems or some."""
         place = self.conditions.index(condition)
@@ -73,7 +78,8 @@ class Sheet:
 
 
 def answers(run: Run, model: str | None = None, temperature: float | None = None) -> Answers:
-    """What a model answered at a temperature, the study's first unless one is named."""
+    """What a model answered at a temperature, the study's first unless one is named. A StoreError where it has
+    answered nothing, or where the run is not finished and was not opened as one in progress."""
     spec = run.study.generation
     if spec is None:
         raise FigureError("this run has no answers; give `generation` in its study and run it again")
@@ -85,7 +91,7 @@ def answers(run: Run, model: str | None = None, temperature: float | None = None
     columns = run.answer_columns(run.model(model))
     kept = np.array(columns["temperature"]) == wanted
     shape = (-1, len(run.conditions), spec.drawn(wanted))
-    wanted_rows = len(run.problems()) * shape[1] * shape[2]
+    wanted_rows = run.answered(model) * shape[1] * shape[2]
     if kept.sum() != wanted_rows:
         raise StoreError(f"{run.path} holds {kept.sum()} answers, not {wanted_rows}; run the study again")
     fields = {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}

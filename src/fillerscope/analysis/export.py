@@ -6,7 +6,7 @@ The same run gives the same bytes, whatever happened while it was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,28 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
-    probes = run.study.probes
-    makers = (ATTENTION if run.has_attention else {}) | (AFFINE if probes.affine else {})
-    makers |= (ACTIVATIONS if probes.activations else {}) | (LOOKBACK if probes.answering else {})
-    makers |= ANSWERS if run.has_answers else {}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = [_write(make(run), folder / f"{name}.{kind}", kind) for name, make in makers.items()]
+        written = [write_table(run, name, folder, kind) for name in tables_of(run)]
     except OSError as error:
         for left in folder.glob(".*.tmp"):
             left.unlink(missing_ok=True)
         reason = error.strerror or error
         raise StoreError(f"cannot write tables to {folder}: {reason}; choose another folder with --out") from None
     return [path for path in written if path is not None]
+
+
+def tables_of(run: Run) -> dict[str, Callable[[Run], Iterator[Columns]]]:
+    """The tables that a run has, by name."""
+    probes = run.study.probes
+    makers = (ATTENTION if run.has_attention else {}) | (AFFINE if probes.affine else {})
+    makers |= (ACTIVATIONS if probes.activations else {}) | (LOOKBACK if probes.answering else {})
+    return makers | (ANSWERS if run.has_answers else {})
+
+
+def write_table(run: Run, name: str, folder: Path, kind: str) -> Path | None:
+    """One table; nothing where it has no rows."""
+    return _write(tables_of(run)[name](run), folder / f"{name}.{kind}", kind)
 
 
 def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
@@ -177,14 +186,15 @@ def _keyed(columns: Columns, **keys: str) -> Columns:
     return {key: np.full(length, value) for key, value in keys.items()} | columns
 
 
-ATTENTION = {
+Makers = dict[str, Callable[[Run], Iterator[Columns]]]
+ATTENTION: Makers = {
     "profiles": _profiles,
     "summaries": _summaries,
     "heads": _heads,
     "depth": _depth,
     "problems": _problems,
 }
-AFFINE = {"affine": _affine, "affine_heads": _affine_heads}
-ACTIVATIONS = {"activations": _activations, "histograms": _histograms}
-LOOKBACK = {"lookback": _lookback}
-ANSWERS = {"accuracy": _accuracy, "answers": _answers}
+AFFINE: Makers = {"affine": _affine, "affine_heads": _affine_heads}
+ACTIVATIONS: Makers = {"activations": _activations, "histograms": _histograms}
+LOOKBACK: Makers = {"lookback": _lookback}
+ANSWERS: Makers = {"accuracy": _accuracy, "answers": _answers}

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +40,16 @@ class Region:
 
 
 class Run:
-    """A finished run. `open_run` gives one."""
+    """A finished run, or, where `partial`, as much of one as is there. `open_run` and `open_growing` give one."""
 
-    def __init__(self, store: RunStore) -> None:
-        self.store = store
+    def __init__(self, store: RunStore, partial: bool = False) -> None:
+        self.store, self.partial = store, partial
         self._part = cache(self._read)
         self._answers = cache(self._read_answers)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows. Found by name when it is asked for: the page is made of tables of runs."""
+        return str(import_module("fillerscope.analysis.notebook").page(self))
 
     @property
     def path(self) -> Path:
@@ -123,6 +129,15 @@ class Run:
         """Whose attention was counted."""
         return (*QUERIES, ANSWER) if self.study.probes.answering else QUERIES
 
+    def has_measured(self, model: str | None = None, queries: str = "original") -> bool:
+        """Whether there is attention of these queries to look at."""
+        named = lookback_name if queries == ANSWER else merged_name
+        return self.has_attention and self.store.has(named(self.model(model)))
+
+    def has_begun(self, model: str | None = None) -> bool:
+        """Whether anything of a model is there to look at: its attention or its answers."""
+        return self.has_measured(model) or self.answered(model) > 0
+
     def records(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
         """A record for each problem whose attention was to be measured, failed ones included."""
         return list(self._part(self.model(model), (), self._row(queries)[0])[1])
@@ -147,12 +162,20 @@ class Run:
         """Every answer of a model, in the order of problems."""
         return self._answers(self.model(model))
 
-    def _read_answers(self, model: str) -> Columns:
+    def answered(self, model: str | None = None) -> int:
+        """How many problems a model has answered, from the first on."""
+        if not self.has_answers or (self.partial and not self.store.has(PROBLEMS)):
+            return 0
+        return min(len(self._answer_shards(self.model(model))) * self.study.batch.shard, len(self._problems))
+
+    def _answer_shards(self, model: str) -> list[str]:
         count = -(-len(self._problems) // self.study.batch.shard)
-        names = [answers_name(model, index) for index in range(count)]
-        if not all(self.store.has(name) for name in names):
-            raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
-        tables = [self.store.get_table(name) for name in names]
+        return list(takewhile(self.store.has, (answers_name(model, index) for index in range(count))))
+
+    def _read_answers(self, model: str) -> Columns:
+        if self.answered(model) < (1 if self.partial else len(self._problems)):
+            raise self._unfinished(model, "answers")
+        tables = [self.store.get_table(name) for name in self._answer_shards(model)]
         return {key: [item for table in tables for item in table[key]] for key in tables[0]}
 
     def measured(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
@@ -173,6 +196,23 @@ class Run:
         keys = tuple(f"{condition}/{view}/{part}" for part in ("count", "mean", "m2"))
         arrays, _ = self._part(name, keys, source)
         moments = Moments(*(arrays[key][row] for key in keys))
+        tokens = self.tokens(condition if view == "whole" else "none", name)
+        title = f"{self.label(name)} {condition} {view} {queries}"
+        return Profile(title, moments, len(self.measured(name, queries)), tokens)
+
+    def head_profile(
+        self, condition: str, layer: int, head: int | None, queries: str = "original", view: str = "aligned",
+        model: str | None = None,
+    ) -> Profile:  # fmt: skip
+        """One head of `profile`, or all of a layer, as a profile of its own. Of the others nothing is read."""
+        self.condition(condition)
+        source, row = self._row(queries)
+        _place(view, VIEWS, "views")
+        name = self.model(model)
+        heads = slice(None) if head is None else slice(head - 1, head)
+        cut = (row, slice(layer - 1, layer), heads)
+        keys = [f"{condition}/{view}/{part}" for part in ("count", "mean", "m2")]
+        moments = Moments(*self.store.cut(self._file(name, source), keys, cut))
         tokens = self.tokens(condition if view == "whole" else "none", name)
         title = f"{self.label(name)} {condition} {view} {queries}"
         return Profile(title, moments, len(self.measured(name, queries)), tokens)
@@ -327,11 +367,19 @@ class Run:
 
     def _read(self, model: str, keys: tuple[str, ...], source: str = "") -> tuple[Any, list[dict[str, Any]]]:
         assert self.attention
+        part = self.store.get(self._file(model, source), list(keys))
+        return part.arrays, part.records
+
+    def _file(self, model: str, source: str) -> str:
         name = lookback_name(model) if source == ANSWER else merged_name(model)
         if not self.store.has(name):
-            raise StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
-        part = self.store.get(name, list(keys))
-        return part.arrays, part.records
+            raise self._unfinished(model, "attention of answers" if source else "attention")
+        return name
+
+    def _unfinished(self, model: str, what: str) -> StoreError:
+        if self.partial:
+            return StoreError(f"{self.path} holds no {what} of {model} yet; wait for its first shard, or run it again")
+        return StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
 
 
 def open_run(path: str | Path) -> Run:
