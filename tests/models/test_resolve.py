@@ -14,8 +14,9 @@ from huggingface_hub import errors
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.digests import folder_digest
-from fillerscope.models.resolve import resolve
+from fillerscope.models.convert import converted_folder
+from fillerscope.models.digests import file_sha256, folder_digest
+from fillerscope.models.resolve import find, resolve, resolve_here
 
 HUB_ID = "someone/some-model"
 
@@ -223,3 +224,88 @@ def test_what_the_hub_says_is_put_into_one_line(
     with pytest.raises(ModelError, match=reason) as caught:
         resolve(HUB_ID)
     assert "\n" not in str(caught.value)
+
+
+# What is here already
+
+
+@pytest.fixture
+def nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    for what in ("fetch", "convert"):
+        monkeypatch.setattr(f"fillerscope.models.resolve.{what}", lambda *_: pytest.fail("done"))
+    monkeypatch.setattr(hub, "snapshot", lambda _: pytest.fail("asked the hub"))
+
+
+def converted(folder: Path, stem: str, sha256: str) -> Path:
+    """As a conversion leaves it."""
+    made = converted_folder(stem, sha256)
+    shutil.copytree(folder, made)
+    (made / "fillerscope.json").write_text(json.dumps({"source": stem, "gguf_sha256": sha256, "digest": "abc"}))
+    return made
+
+
+@pytest.mark.usefixtures("nothing_is_done")
+def test_a_folder_is_found_without_reading_its_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("fillerscope.models.digests._hash_file", lambda *_: pytest.fail("read"))
+        found = find(str(folder))
+    assert (found.path, found.name, found.label, found.digest) == (folder, str(folder), "tiny-llama", "")
+    assert resolve_here(str(folder)) == resolve(str(folder))
+    assert find(str(folder)).digest == folder_digest(folder)  # it has been read by now
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    assert find(str(folder)).digest == ""
+
+
+@pytest.mark.usefixtures("nothing_is_done")
+def test_a_catalogue_model_is_found_where_it_is_in_the_cache(folder: Path) -> None:
+    entry = CATALOGUE["smollm2-135m"]
+    reason = "^smollm2-135m is not on this machine, or not converted yet: fillerscope models get smollm2-135m$"
+    with pytest.raises(ModelError, match=reason):
+        find(entry.name)
+    made = converted(folder, entry.name, entry.sha256)
+    assert find(entry.name) == resolve_here(entry.name) == resolve(entry.name)
+    (made / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match=reason):
+        resolve_here(entry.name)
+
+
+@pytest.mark.usefixtures("nothing_is_done")
+def test_a_gguf_is_found_where_it_was_converted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf = tmp_path / "mine.gguf"
+    gguf.write_bytes(b"GGUF and more")
+    reason = r"mine\.gguf is not on this machine, or not converted yet: fillerscope models get"
+    with monkeypatch.context() as patch, pytest.raises(ModelError, match=reason):
+        patch.setattr("fillerscope.models.digests._hash_file", lambda *_: pytest.fail("read"))
+        find(str(gguf))
+    made = converted(folder, "mine", file_sha256(gguf))
+    assert find(str(gguf)) == resolve_here(str(gguf)) == resolve(str(gguf))
+    assert find(str(gguf)).path == made
+    gguf.write_bytes(b"GGUF and something else")
+    with pytest.raises(ModelError, match="not converted yet"):
+        find(str(gguf))
+
+
+@pytest.mark.usefixtures("nothing_is_done")
+@pytest.mark.parametrize("name", ["./missing", "/missing/model", "x.gguf", "not-a-name"])
+def test_what_is_nowhere_is_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "cached", lambda _: pytest.fail("asked the hub"))
+    with pytest.raises(ModelError, match=f"there is no folder or GGUF file {name} on this machine: put it there"):
+        find(name)
+
+
+def test_a_hub_id_is_found_in_the_hubs_cache_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = stand_in_for_the_hub(monkeypatch, folder)
+    found = resolve_here(HUB_ID)
+    assert asked["local_files_only"] is True
+    assert found == resolve(HUB_ID)
+    stand_in_for_the_hub(monkeypatch, hub_error(errors.LocalEntryNotFoundError))
+    with pytest.raises(ModelError, match=f"^{HUB_ID} is not on this machine: fillerscope models get {HUB_ID}$"):
+        find(HUB_ID)
+
+
+def test_the_hubs_cache_is_asked_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    asked: list[str] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda host, *_, **__: asked.append(str(host)) or [])
+    assert hub.cached(HUB_ID) is None
+    assert asked == []

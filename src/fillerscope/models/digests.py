@@ -33,23 +33,49 @@ _COUNTED = (
 
 def folder_digest(folder: Path, progress: Progress = silent) -> str:
     """Of every file that can change a number; a README or a picture cannot."""
-    files = {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
+    files = _counted(folder)
     return _digest_of((name, file_sha256(files[name], progress)) for name in sorted(files))
+
+
+def remembered_digest(folder: Path) -> str:
+    """The same without reading: empty where some file was never read, or has changed since."""
+    files = _counted(folder)
+    known = [(name, remembered_sha256(files[name])) for name in sorted(files)]
+    return _digest_of(known) if all(sha256 for _, sha256 in known) else ""
+
+
+def _counted(folder: Path) -> dict[str, Path]:
+    return {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
 
 
 def file_sha256(path: Path, progress: Progress = silent) -> str:
     """Remembered by the real file's path, size and times, so that the second time is instant."""
+    note = _note(path)  # before the reading: what changes meanwhile is another file
+    if known := _recalled(note):
+        return known
+    found = _hash_file(path.resolve(), path.stat().st_size, progress)
+    with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
+        _remember(note, found)
+    return found
+
+
+def remembered_sha256(path: Path) -> str:
+    """Of a file that was read before and is the same still; else empty."""
+    return _recalled(_note(path))
+
+
+def _note(path: Path) -> Path:
     real = path.resolve()
     stat = real.stat()
     # Copying tools may set the time of change back; nobody sets the time of status change (ctime).
     key = json.dumps([str(real), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
-    note = cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _recalled(note: Path) -> str:
     with contextlib.suppress(OSError, ValueError, KeyError):
         return str(json.loads(note.read_text(encoding="utf-8"))["sha256"])
-    found = _hash_file(real, stat.st_size, progress)
-    with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
-        _remember(note, found)
-    return found
+    return ""
 
 
 def model_digest(model: Any, tokenizer: Any) -> str:

@@ -27,6 +27,17 @@ def snapshot(repo: str) -> Path:
     return folder
 
 
+def cached(repo: str) -> Path | None:
+    """The version in the hub's own cache, where all of one is there. Asks nobody."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        found = snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED, local_files_only=True)
+    except Exception:  # whatever the reason: it is not here
+        return None
+    return Path(found)
+
+
 def _files(repo: str) -> list[str]:
     """Only asked for to give a better reason, so a hub out of reach is no error here."""
     from huggingface_hub import HfApi

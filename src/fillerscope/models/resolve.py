@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fillerscope.errors import ModelError
@@ -16,7 +16,7 @@ from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE, Entry
 from fillerscope.models.checks import check_folder, check_gguf
 from fillerscope.models.convert import convert, converted_folder, read_record
-from fillerscope.models.digests import file_sha256, folder_digest
+from fillerscope.models.digests import file_sha256, folder_digest, remembered_digest, remembered_sha256
 from fillerscope.models.fetch import fetch
 from fillerscope.models.storage import Progress, locked, silent
 
@@ -46,6 +46,42 @@ def resolve(name: str, progress: Progress = silent, accept_licence: bool = False
     if not _HUB_ID.fullmatch(name) or _LOOKS_LIKE_A_PATH.search(name):
         raise ModelError(_unknown(name))
     return _from_folder(hub.snapshot(name), name, name.partition("/")[2], progress)
+
+
+def find(name: str) -> ModelFolder:
+    """A model that is on this machine already, in no time: nothing is fetched, converted or read, and what would
+    have to be is the error. The digest is empty where it takes a reading; `resolve_here` does that."""
+    if name in CATALOGUE:
+        entry = CATALOGUE[name]
+        return _made_before(converted_folder(name, entry.sha256), name, entry.label)
+    path = Path(name).expanduser()
+    if path.is_file():
+        sha256 = remembered_sha256(path)  # a file that was converted was read before
+        return _made_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
+    folder = path if path.is_dir() else _from_hub_cache(name)
+    check_folder(folder, name)
+    label = path.resolve().name if path.is_dir() else name.partition("/")[2]
+    return ModelFolder(folder, name, label, remembered_digest(folder))
+
+
+def resolve_here(name: str, progress: Progress = silent) -> ModelFolder:
+    """The same as `resolve` gives, for a model that `find` finds."""
+    folder = find(name)
+    return folder if folder.digest else replace(folder, digest=folder_digest(folder.path, progress))
+
+
+def _made_before(folder: Path, name: str, label: str) -> ModelFolder:
+    if (digest := _digest_if_whole(folder)) is None:
+        raise ModelError(f"{name} is not on this machine, or not converted yet: fillerscope models get {name}")
+    return ModelFolder(folder, name, label, digest)
+
+
+def _from_hub_cache(name: str) -> Path:
+    if not _HUB_ID.fullmatch(name) or _LOOKS_LIKE_A_PATH.search(name):
+        raise ModelError(f"there is no folder or GGUF file {name} on this machine: put it there")
+    if (folder := hub.cached(name)) is None:
+        raise ModelError(f"{name} is not on this machine: fillerscope models get {name}")
+    return folder
 
 
 def _from_catalogue(entry: Entry, progress: Progress, accept_licence: bool) -> ModelFolder:

@@ -1,0 +1,285 @@
+"""One problem of a finished run measured again: a run keeps sums over problems, and somebody wants to see one alone.
+
+The prompts are those that the run recorded, token for token, so neither the file of problems nor the way prompts are
+made can have changed since; the weights are compared by their digest, and what comes out with what the run kept of
+the problem. Nothing is downloaded, converted or written, and torch is loaded only to measure: a server may import this.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
+from fillerscope.headsummary import METRICS
+from fillerscope.models.resolve import ModelFolder, find, resolve_here
+from fillerscope.problem import Problem
+from fillerscope.prompts import QUESTION, Prompt
+from fillerscope.store import Part, merged_name
+from fillerscope.study import QUERIES, Study, digest_of
+
+if TYPE_CHECKING:
+    from fillerscope.carryout import Progress
+    from fillerscope.models.loading import LoadedModel
+    from fillerscope.runner import Prepared
+
+PACKAGES = ("torch", "transformers")
+KEPT = 16  # problems that are remembered
+EXACT = 1e-4  # of the largest value of its kind: what neighbours in a pass change by rounding is far below
+COMPARED = tuple(metric for metric in METRICS if metric != "kurtosis")  # which magnifies rounding in even heads
+NOTHING = 1e-6  # of a row's attention: below this a difference says nothing
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """`part` is a shard of one problem, as the runner makes them, with its attention alone."""
+
+    part: Part
+    agreement: float  # the largest difference from the run's head summaries, as a share of the largest of its kind
+    note: str  # what was not as it was when the run was made; empty where all was
+
+
+class Remeasurer:
+    """Measures problems one at a time, whoever asks. Keeps the last model in memory, and the last few problems."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self._model: tuple[tuple[str, str, str], LoadedModel] | None = None
+        self._kept: OrderedDict[tuple[str, str, int], Remeasured] = OrderedDict()
+        self._keeping, self._measuring = Lock(), Lock()
+
+    def at_hand(self, run: Run, model: str) -> str:
+        """Why a problem cannot be measured here and what to do, in a sentence; empty where it can. Quick: what takes
+        a reading of the weights is left to `measure`."""
+        try:
+            _refuse_unready(run, model)
+        except (FillerscopeError, OSError) as error:
+            return str(error)
+        return ""
+
+    def differs(self, run: Run) -> str:
+        """What is not as it was when the run was made; empty where nothing is. Loads torch."""
+        return _not_installed() or "; ".join(_differences(run.store.manifest["identity"]))
+
+    def measure(self, run: Run, model: str, number: int) -> Remeasured:
+        """The problem with this number in the study, under all conditions. Waits for whoever is measuring."""
+        key = (digest_of(run.store.manifest["identity"]), run.model(model), number)
+        if (found := self._recall(key)) is not None:
+            return found
+        with self._measuring:
+            found = self._recall(key)  # it may be what was waited for
+            return found if found is not None else self._keep(key, self._measure(run, model, number))
+
+    def _recall(self, key: tuple[str, str, int]) -> Remeasured | None:
+        with self._keeping:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: tuple[str, str, int], found: Remeasured) -> Remeasured:
+        with self._keeping:
+            self._kept[key] = found
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def _measure(self, run: Run, model: str, number: int) -> Remeasured:
+        from fillerscope.carryout import Quiet
+
+        _refuse_unready(run, model)
+        record = _record(run, model, number)
+        progress = self._progress or Quiet()
+        folder = resolve_here(model, progress.stage)
+        _refuse_other_weights(run, folder)
+        loaded = self._loaded(folder, *_setting(run, model), progress)
+        part = _measured(run, model, record, loaded, progress)
+        return _compared(run, model, number, part, self.differs(run), loaded.dtype)
+
+    def _loaded(self, folder: ModelFolder, device: str, dtype: str, progress: Progress) -> LoadedModel:
+        from fillerscope.capture.selfcheck import selfcheck
+        from fillerscope.models.loading import load_folder
+
+        key = (folder.digest, device, dtype)
+        if self._model is None or self._model[0] != key:
+            self._model = None  # two of them may not fit into memory
+            progress.stage(f"loading {folder.label}", 0, None)
+            loaded = load_folder(folder, dtype, device)
+            selfcheck(loaded)
+            self._model = key, loaded
+        return self._model[1]
+
+
+def _refuse_unready(run: Run, model: str) -> None:
+    """Cheap questions only, the cheapest first."""
+    run.model(model)  # says so where there is no such model
+    if not run.has_attention:
+        raise FigureError("this run did not measure attention: its study has `probes.attention` off")
+    told = run.study.measured()
+    if any(told.get(key) != value for key, value in run.store.manifest["identity"].get("study", {}).items()):
+        raise StoreError(f"study.json in {run.path} is not the study that was measured: run the study again")
+    if not run.store.has(merged_name(model)):
+        raise StoreError(f"{run.path} is not finished for {model}: run the study again, it goes on from there")
+    if missing := _not_installed():
+        raise ModelError(missing)
+    _refuse_other_weights(run, find(model))
+
+
+def _not_installed() -> str:
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    return f"measuring needs {missing[0]}, which is not installed here: pip install {missing[0]}" if missing else ""
+
+
+def _identified(run: Run, model: str) -> dict[str, Any]:
+    """What the run says of the model that it measured."""
+    found = [entry for entry in run.store.manifest["identity"].get("models", []) if entry.get("name") == model]
+    if not found or not {"digest", "dtype"} <= found[0].keys():
+        raise StoreError(f"{run.path} does not say which weights of {model} it measured: run the study again")
+    return dict(found[0])
+
+
+def _refuse_other_weights(run: Run, folder: ModelFolder) -> None:
+    """The digest is not known yet where it is empty."""
+    wanted = _identified(run, folder.name)["digest"]
+    if folder.digest and folder.digest != wanted:
+        raise ModelError(
+            f"{folder.name} is not the model that the run measured (digest {folder.digest[:12]}, expected "
+            f"{wanted[:12]}): put that version in {folder.path}, or run the study again"
+        )
+
+
+def _record(run: Run, model: str, number: int) -> dict[str, Any]:
+    """What the run recorded of a problem that it measured."""
+    records = run.records(model)
+    found = next((record for record in records if record["number"] == number), None)
+    if found is None:
+        raise FigureError(f"this run has problems 0 to {len(records) - 1}, not {number}")
+    if found["status"] != "ok":
+        raise CaptureError(f"problem {found['id']} was not measured: {found.get('error', 'no reason is recorded')}")
+    return found
+
+
+def _setting(run: Run, model: str) -> tuple[str, str]:
+    """Device and dtype as in the run; where there is no such device, the CPU in float32."""
+    from fillerscope.models.loading import choose_device
+
+    try:
+        return choose_device(run.store.manifest["identity"].get("device", "cpu")), _identified(run, model)["dtype"]
+    except ModelError:
+        return "cpu", "float32"
+
+
+def _differences(identity: dict[str, Any]) -> list[str]:
+    from fillerscope.carryout import code_version
+    from fillerscope.models.loading import choose_device
+
+    there = {**identity.get("libraries", {}), "fillerscope": identity.get("code")}
+    here = {package: _version(package) for package in PACKAGES} | {"fillerscope": code_version()}
+    found = [
+        f"the run was made with {name} {there.get(name)}, and this with {here[name]}"
+        for name in here
+        if there.get(name) != here[name]
+    ]
+    try:
+        choose_device(identity.get("device", "cpu"))
+    except ModelError:
+        found.append(f"the run was made on {identity['device']}, and this on the CPU in float32")
+    return found
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # it is there, and was not put there by a packager
+        return "of an unknown version"
+
+
+def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel, progress: Progress) -> Part:
+    """The road of a shard, with the problem as its only one."""
+    from fillerscope.capture.attention import capturing
+    from fillerscope.capture.measuring import Gauge
+    from fillerscope.prompts import PromptMaker
+    from fillerscope.runner import launch
+
+    study = _attention_alone(run.study)
+    spec = next(spec for spec in study.models if spec.name == model)
+    maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.template_of(spec), study.seed)
+    done = 0
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
+
+    gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded))
+    with capturing(loaded.model):
+        part = launch(study, [_prepared(record)], gauge, tick).reduced(study, maker).part()
+    if part.records[0]["status"] != "ok":
+        raise CaptureError(f"problem {record['id']} could not be measured: {part.records[0]['error']}")
+    return part
+
+
+def _attention_alone(study: Study) -> Study:
+    """Other probes look on and change nothing in what is attended to."""
+    off = {"affine": False, "activations": None, "answering": False}
+    return study.model_copy(update={"probes": study.probes.model_copy(update=off)})
+
+
+def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
+    """As in the run, where this machine's memory holds that many."""
+    from fillerscope.capture.budget import pass_tokens
+
+    most = pass_tokens(loaded.model)
+    return min(int(run.study.batch.tokens or run.facts(model).get("batch_tokens") or most), most)
+
+
+def _prepared(record: dict[str, Any]) -> Prepared:
+    """A problem as it was prepared then. Its question is what its tokens read, and its answer is not asked for."""
+    from fillerscope.runner import Prepared
+
+    prompts = {
+        name: Prompt(tuple(kept["ids"]), tuple(kept["spans"]), kept.get("gap", 0))
+        for name, kept in record["prompts"].items()
+    }
+    texts = zip(record["tokens"], prompts["none"].spans, strict=True)
+    question = "".join(text for text, span in texts if span == QUESTION)
+    return Prepared(record["number"], Problem(record["id"], question, ""), prompts)
+
+
+def _compared(run: Run, model: str, number: int, part: Part, differs: str, dtype: str) -> Remeasured:
+    agreement = _agreement(run, model, number, part)
+    if agreement <= EXACT or differs:
+        return Remeasured(part, agreement, differs)
+    if dtype == "float32":
+        raise CaptureError(
+            f"problem {part.records[0]['id']} measured again differs from the run by {agreement:.0e} of the largest "
+            f"value ({EXACT:.0e} is allowed): see whether the run is sound with `fillerscope verify {run.path}`"
+        )
+    return Remeasured(part, agreement, f"in {dtype}, what is measured beside a problem changes how it is rounded")
+
+
+def _agreement(run: Run, model: str, number: int, part: Part) -> float:
+    """The largest difference of any head summary; those of one kind are held against the largest of them."""
+    place = [record["number"] for record in run.measured(model)].index(number)
+    gaps = [0.0]
+    for condition in run.conditions:
+        mine = np.asarray(part.arrays[f"{condition}/heads"], dtype=np.float64)[0]
+        for metric in COMPARED:
+            for row, queries in enumerate(QUERIES):
+                kept = run.summary(metric, condition, queries, model)[place]
+                gaps.append(_gap(mine[METRICS.index(metric), row], kept))
+    return max(gaps)
+
+
+def _gap(mine: Any, kept: Any) -> float:
+    """Of two arrays of one kind; what is a number in only one of them differs without bound."""
+    if (np.isnan(mine) != np.isnan(kept)).any():
+        return float("inf")
+    largest = float(np.abs(np.nan_to_num(kept)).max())
+    return float(np.abs(np.nan_to_num(mine - kept)).max()) / max(largest, NOTHING)
