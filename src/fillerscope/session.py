@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fillerscope import show
-from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import mechanism_rows
@@ -17,9 +17,9 @@ from fillerscope.answerfindings import answer_findings
 from fillerscope.controlfindings import control_findings
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
-from fillerscope.findings import Finding, findings
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
+from fillerscope.report.told import findings_of
 from fillerscope.study import QUERIES, Study
 
 TOP = 10
@@ -38,7 +38,7 @@ def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence:
     run = measure(study, out, json, accept_licence)
     drawn, missed = _draw(run, names_for(run), {}, None, json)
     compared = compare(run) if run.has_answers else None
-    told = {model: _told(run, model, compared) for model in run.models}
+    told = {model: findings_of(run, model, compared) for model in run.models}
     if json:
         rows = None if compared is None else [row.record() for row in compared]
         show.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed})
@@ -88,13 +88,6 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
     if missed and not drawn:
         raise FigureError(f"no figure was drawn; {next(iter(missed.values()))}")
     _report_figures(run, drawn, missed, json)
-
-
-def _told(run: Run, model: str, compared: Sequence[Accuracy] | None) -> list[Finding]:
-    """All findings on one model."""
-    attention = findings(run, model=model) if run.has_attention else []
-    inside = mechanism_findings(run, model=model) + control_findings(run, model=model)
-    return attention + inside + ([] if compared is None else answer_findings(run, model, compared))
 
 
 def show_mechanism(path: Path, condition: str | None, model: str | None, json: bool) -> None:
@@ -257,6 +250,25 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
         show.print_json({"files": [str(file) for file in files]})
     else:
         show.lines([f"Wrote {file}" for file in files])
+
+
+def write_report(path: Path, out: Path | None, json: bool) -> None:
+    from fillerscope.report.document import write_report as write
+
+    run = open_run(path)
+    with Reporter(json) as reporter:
+        file = write(run, out or run.path / "report.html", reporter.stage)
+    size = file.stat().st_size
+    if json:
+        show.print_json({"run": str(path), "report": str(file), "bytes": size})
+    else:
+        show.lines([f"Wrote {file} ({size / 1e6:.1f} MB): open it in any browser, or send it to somebody"])
+
+
+def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
+    from fillerscope.web.serving import serve
+
+    serve(paths, port, browse, lambda text: show.lines([text]))
 
 
 def verify_run(path: Path, json: bool) -> bool:

@@ -1,0 +1,285 @@
+"""What a reader should remember of one model: a verdict in one or two sentences, and a few numbers beside it.
+
+Every sentence can come out either way. A change is claimed where it is beyond noise, and no change where the whole
+interval is small; whatever lies between cannot be told. Takes its numbers from findings and computes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal, NamedTuple
+
+from fillerscope.analysis.accuracy import Accuracy
+from fillerscope.analysis.runs import Run
+from fillerscope.answerfindings import ALPHA, drawing, points, verdict
+from fillerscope.figures.recipes import recipe
+from fillerscope.findings import NEAR, Finding, with_interval
+from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN
+from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from, records_there
+
+Tone = Literal["change", "no change", "cannot be told"]
+SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
+MOST_ACCURACIES = 4
+MOST_OTHERS = 3  # conditions that the verdict names beside the main one
+CLAIMS = {"scaling": "scaling", "direction": "one direction", "near_zero": "fewer near zero"}
+VERDICTS = {HOLDS: "holds", FAILS: "does not hold", UNKNOWN: "cannot be told"}
+
+
+class Fact(NamedTuple):
+    """A tile: what it is about, the number, and a word on it."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """`tone` is that of the main condition: of its accuracy where there are answers, else of attention in layer 1."""
+
+    model: str
+    label: str
+    verdict: str
+    tone: Tone
+    facts: list[Fact]
+    left_out: list[str]  # why parts of the run are not in it
+
+
+@dataclass(frozen=True)
+class _Part:
+    sentence: str
+    tone: Tone
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What there is to speak of: one model, its main condition, its findings by name and its accuracies."""
+
+    run: Run
+    model: str
+    found: dict[str, Finding]
+    rows: list[Accuracy]  # of this model
+    family: int  # comparisons that p is adjusted over, of all models
+
+    @property
+    def main(self) -> str:
+        return self.run.main
+
+    @property
+    def plain(self) -> str:
+        return "without filler" if self.run.condition(self.main).has_filler else "under none"
+
+    @property
+    def first(self) -> list[Accuracy]:
+        """The rows of the study's first way of drawing answers."""
+        assert self.run.study.generation is not None
+        cell = self.run.study.generation.cells()[0]
+        return [row for row in self.rows if (row.temperature, row.samples) == cell]
+
+    def row(self, condition: str) -> Accuracy | None:
+        return next((row for row in self.first if row.condition == condition), None) if self.rows else None
+
+
+def headline(
+    run: Run,
+    model: str | None = None,
+    compared: Sequence[Accuracy] | None = None,
+    told: Sequence[Finding] | None = None,
+) -> Headline:
+    """Of one model, the first unless one is named. `compared` and `told` may be at hand already."""
+    name = run.model(model)
+    table = compared_so_far(run) if compared is None else compared
+    found = {one.name: one for one in (findings_of(run, name, table) if told is None else told)}
+    family = sum(row.against is not None and isfinite(row.against.p) for row in table)
+    known = _Known(run, name, found, [row for row in table if row.model == name], family)
+    left_out = missing_from(run, name)
+    parts = [part for part in (_attention(known), _accuracy(known)) if part] if run.fillers else []
+    said = _joined(known, parts) or _nothing(run, left_out)
+    under = f" under {run.main} ({_made_of(run)})" if parts else ""
+    tone: Tone = parts[-1].tone if parts else "cannot be told"
+    return Headline(name, run.label(name), f"{run.label(name)}{under}: {said}", tone, _facts(known), left_out)
+
+
+def _nothing(run: Run, left_out: Sequence[str]) -> str:
+    if not run.fillers:
+        return "nothing to compare, because the study has no condition beside none."
+    return f"nothing can be told yet; {'; '.join(left_out) or 'nothing was measured that can be compared'}."
+
+
+def _joined(known: _Known, parts: Sequence[_Part]) -> str:
+    """The main condition in one sentence, and in a second one whether others have more to say."""
+    said = "; ".join(part.sentence for part in parts)
+    return f"{said}. {_others(known)}".strip() if said else ""
+
+
+def _made_of(run: Run) -> str:
+    """The main condition in words."""
+    return recipe(run.main, [run.condition(run.main)]).removeprefix(f"{run.main}: ").removesuffix(".")
+
+
+def _attention(known: _Known) -> _Part | None:
+    finding = known.found.get("first_layer")
+    if finding is None:
+        return None
+    value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
+    ratio = f"{with_interval(value, low, high)} of what they receive {known.plain}"
+    if not (isfinite(low) and isfinite(high)):
+        return _Part(f"original tokens receive {ratio} in layer 1; too few problems to tell", "cannot be told")
+    little = f", a change of less than {NEAR:.0%}" if low > 1 - NEAR and high < 1 + NEAR else ""
+    if high < 1 or low > 1:
+        word = "less" if high < 1 else "more"
+        return _Part(f"original tokens receive {word} attention in layer 1, {ratio}{little}", "change")
+    if little:
+        return _Part(f"what original tokens receive in layer 1 does not change by {NEAR:.0%}, {ratio}", "no change")
+    return _Part(f"whether original tokens receive less in layer 1 cannot be told, {ratio}", "cannot be told")
+
+
+def _accuracy(known: _Known) -> _Part | None:
+    row, baseline = known.row(known.main), known.row("none")
+    if row is None or baseline is None or row.against is None:
+        return None
+    change, tone = row.against, _tone(row)
+    if not change.pairs:
+        return _Part(f"whether accuracy changes {verdict(row)}", tone)
+    drawn = "" if row.temperature == 0 else f" ({drawing(row)})"
+    text = (
+        f"accuracy{drawn} is {row.accuracy:.1%} against {baseline.accuracy:.1%} {known.plain}, {_points(row)}, "
+        f"{_judged(row, tone)} (p = {change.adjusted:.2g} after Holm over "
+        f"{known.family} comparison{'s' * (known.family != 1)}; {change.pairs} problems answered under both)"
+    )
+    return _Part(text, tone)
+
+
+def _tone(row: Accuracy) -> Tone:
+    """No evidence of a change is not evidence of none: for that, the whole interval must be small."""
+    change = row.against
+    if change is None or not isfinite(change.adjusted):
+        return "cannot be told"
+    if change.adjusted < ALPHA:
+        return "change"
+    within = max(abs(change.difference_low), abs(change.difference_high)) <= SMALL  # false for NaN
+    return "no change" if within else "cannot be told"
+
+
+def _judged(row: Accuracy, tone: Tone) -> str:
+    small = f", and no change of more than {100 * SMALL:g} points" if tone == "no change" else ""
+    return f"{verdict(row)}{small}"
+
+
+def _others(known: _Known) -> str:
+    """What all other comparisons of this model came to."""
+    others = [row for row in known.rows if row.against is not None and row is not known.row(known.main)]
+    sure = [row for row in others if _tone(row) == "change"]
+    if not others:
+        return ""
+    if not sure and len(others) == 1:
+        return f"The other comparison, {_named(known, others[0])}, is not beyond noise."
+    if not sure:
+        return f"Of {len(others)} other comparisons none is beyond noise."
+    named = "; ".join(_named(known, row) for row in sure[:MOST_OTHERS])
+    more = f"; and {len(sure) - MOST_OTHERS} more" if len(sure) > MOST_OTHERS else ""
+    return f"Beyond noise {'is' if len(sure) == 1 else 'are'} {named}{more}."
+
+
+def _named(known: _Known, row: Accuracy) -> str:
+    drawn = "" if row in known.first else f", {drawing(row)}"
+    return f"{row.condition}{drawn}, {_points(row)}"
+
+
+def _points(row: Accuracy) -> str:
+    change = row.against
+    if change is None or not isfinite(change.difference):
+        return "no difference known"
+    bounds = f" [{points(change.difference_low)}, {points(change.difference_high)}]"
+    return f"{points(change.difference)} points{bounds if isfinite(change.difference_low) else ''}"
+
+
+def _facts(known: _Known) -> list[Fact]:
+    found = [_problems(known)]
+    if known.run.fillers:
+        found += _accuracies(known)
+        found += [_form(known), _layer(known), _claims(known), _lookback(known)]
+    return [fact for fact in found if fact is not None]
+
+
+def _problems(known: _Known) -> Fact | None:
+    run, notes, total = known.run, [], 0
+    records = records_there(run, known.model)
+    if records:
+        total, measured = len(records), len(run.measured(known.model))
+        notes.append(f"{measured} measured" + (f", {total - measured} failed" if total > measured else ""))
+    if known.rows:
+        total = max(total, known.rows[0].n + known.rows[0].failed)
+        failed = answers_there(run, known.model)["verdict"].count("failed")
+        notes.append(f"{failed} answers failed" if failed else "all answers judged")
+    return Fact("Problems", f"{total:,}", "; ".join(notes)) if notes else None
+
+
+def _accuracies(known: _Known) -> list[Fact]:
+    """The main condition first; cells of sweeps are left to figures."""
+    if not known.rows:
+        return []
+    rows = [row for row in known.first if row.against is not None]
+    shown = [row for row in rows if row.condition == known.main or not known.run.condition(row.condition).sweep]
+    shown.sort(key=lambda row: row.condition != known.main)
+    return [Fact(f"Accuracy, {row.condition}", _points(row), _noted(row)) for row in shown[:MOST_ACCURACIES]]
+
+
+def _noted(row: Accuracy) -> str:
+    change = row.against
+    assert change is not None
+    if not isfinite(change.adjusted):
+        return verdict(row)
+    note = f"{verdict(row)}, p Holm {change.adjusted:.2g}"
+    if _tone(row) == "cannot be told" and isfinite(change.detectable):
+        note += f"; {change.pairs} problems show {100 * change.detectable:.1f} points with 80% power"
+    return note
+
+
+def _form(known: _Known) -> Fact | None:
+    """A condition that only cuts answers short must be seen to."""
+    row, baseline = known.row(known.main), known.row("none")
+    if row is None or baseline is None or not (row.n and baseline.n):
+        return None
+    note = f"{row.tokens:.0f} against {baseline.tokens:.0f} tokens; no answer in {row.unanswered:.0%} against "
+    value = f"{row.cut_off:.0%} against {baseline.cut_off:.0%}"
+    return Fact(f"Cut off by the limit, {known.main}", value, f"{note}{baseline.unanswered:.0%}")
+
+
+def _layer(known: _Known) -> Fact | None:
+    finding = known.found.get("first_layer")
+    if finding is None:
+        return None
+    value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
+    heads = known.run.summary("received_original", "none", model=known.model).shape[-1]
+    falls, rises = (int(finding.numbers[key]) for key in ("falls", "rises"))
+    told = f"falls in {falls} and rises in {rises} of {heads} heads" if isfinite(low) else "too few problems to tell"
+    return Fact(f"Attention in layer 1, {known.main}", with_interval(value, low, high), told)
+
+
+def _claims(known: _Known) -> Fact | None:
+    """The published claims are about filler: an intervention alone cannot decide them."""
+    if not known.run.condition(known.main).has_filler:
+        return None
+    said = {name: _decided(known.found[name].text) for name in CLAIMS if name in known.found}
+    holding = sum(word == VERDICTS[HOLDS] for word in said.values())
+    note = "; ".join(f"{CLAIMS[name]} {word}" for name, word in said.items())
+    return Fact("Published claims", f"{holding} of {len(said)} hold", note) if said else None
+
+
+def _decided(text: str) -> str:
+    return next(word for phrase, word in VERDICTS.items() if phrase in text)
+
+
+def _lookback(known: _Known) -> Fact | None:
+    finding = known.found.get("lookback")
+    if finding is None:
+        return None
+    share, factor = (
+        with_interval(*(finding.numbers[f"{name}{part}"] for part in ("", "_low", "_high")))
+        for name in ("answer", "factor")
+    )
+    note = f"of the answer's attention; a filler token receives {factor} times what an original one does"
+    return Fact(f"Answer on the filler, {known.main}", share, note)

@@ -1,0 +1,145 @@
+"""How a run was checked, what it was made with, what is missing from it, and how to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fillerscope.analysis.runs import ANSWER, Run
+from fillerscope.report.sections import Facts, Section, counted, grouped
+from fillerscope.report.told import answers_there, missing_from, records_there
+from fillerscope.version import __version__
+
+WORDS = {
+    "python": "Python", "machine": "Architecture", "system": "System", "processor": "Processor",
+    "cores": "Logical cores", "memory_gib": "Memory, GiB", "device": "Device",
+}  # fmt: skip
+
+
+def checks(run: Run) -> Section:
+    files = len(run.store.manifest["files"])
+    paragraphs = [
+        f"The manifest keeps size and SHA-256 of {counted(files, 'file')}; a file is compared with both before "
+        "anything in it is read, and `fillerscope verify` compares them all."
+    ]
+    facts = _of_each(run, "Against eager attention", _self)
+    if facts:
+        paragraphs.append(
+            "Before anything was measured, attention received was compared with the model's own eager attention in "
+            "every layer, on the same queries, keys and values; a difference above the tolerance stops a run."
+        )
+    alone = _of_each(run, "Answers written again", _alone)
+    if alone:
+        paragraphs.append("Some greedy answers were written again one at a time: rounding depends on the batch.")
+    return Section("Checks", paragraphs, facts + alone)
+
+
+def _of_each(run: Run, name: str, tell: Callable[[Run, str], str]) -> Facts:
+    """What there is to tell of each model."""
+    return [(f"{name}, {run.label(model)}", told) for model in run.models if (told := tell(run, model))]
+
+
+def _self(run: Run, model: str) -> str:
+    found = run.facts(model).get("selfcheck") or {}
+    if "difference" not in found:
+        return ""
+    where = f" in layer {found['layer']} head {found['head']}" if {"layer", "head"} <= found.keys() else ""
+    length = f", on up to {counted(found['tokens'], 'token')}" if "tokens" in found else ""
+    allowed = f" ({found['tolerance']:.1g} is allowed)" if "tolerance" in found else ""
+    return f"largest difference {found['difference']:.1e}{where}{allowed}{length}"
+
+
+def _alone(run: Run, model: str) -> str:
+    found = run.facts(model).get("recheck") or {}
+    if not {"checked", "same"} <= found.keys():
+        return ""
+    margins = found.get("margins")
+    near = f"; the others part where two logits are within {max(margins):.2g} of each other" if margins else ""
+    return f"{found['same']} of {found['checked']} are the same{near}"
+
+
+def environment(run: Run) -> Section:
+    identity, found = run.store.manifest["identity"], run.store.manifest.get("environment") or {}
+    text = "Versions and hardware as they were noted when the run was last written; they do not name the run."
+    facts: Facts = [("fillerscope, measuring code", str(identity["code"]))] if "code" in identity else []
+    facts += [("Kind of device", str(identity["device"]))] if "device" in identity else []
+    facts += [(WORDS.get(key, key), str(value)) for key, value in _ordered(found)]
+    facts.append(("fillerscope, this text", __version__))
+    return Section("Environment", [text] if found else [], facts)
+
+
+def _ordered(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The machine first, then libraries by name: a manifest is written with its keys sorted."""
+    rank = {key: place for place, key in enumerate(WORDS)}
+    return sorted(found.items(), key=lambda item: (rank.get(item[0], len(rank)), item[0]))
+
+
+def skipped(run: Run, missed: Mapping[str, str]) -> Section:
+    """Whatever should be there and is not."""
+    facts: Facts = []
+    for model in run.models:
+        reasons = missing_from(run, model)
+        facts += [(f"Not there, {run.label(model)}", "; ".join(reasons))] if reasons else []
+        facts += _failed(run, model)
+    facts += [(f"Figure {name}", reason) for name, reason in missed.items()]
+    return Section("Skipped", ["What was asked for and is not there:" if facts else "Nothing was left out."], facts)
+
+
+def _failed(run: Run, model: str) -> Facts:
+    label = run.label(model)
+    facts: Facts = []
+    if problems := failed_problems(run, model):
+        facts.append((f"Problems not measured, {label}", f"{len(problems)}: {grouped(problems)}"))
+    if run.study.probes.answering:
+        unseen = failed_problems(run, model, ANSWER)
+        facts += [(f"Answers not looked at, {label}", f"{len(unseen)}: {grouped(unseen)}")] if unseen else []
+    if failed := failed_answers(run, model):
+        facts.append((f"Answers that failed, {label}", f"{len(failed)}: {grouped(failed)}"))
+    return facts
+
+
+def failed_problems(run: Run, model: str, queries: str = "original") -> list[str]:
+    """The reason of each problem whose attention was not measured."""
+    records = records_there(run, model, queries)
+    return [str(record.get("error", "")) for record in records if record["status"] == "failed"]
+
+
+def failed_answers(run: Run, model: str) -> list[str]:
+    columns = answers_there(run, model)
+    pairs = zip(columns.get("verdict", []), columns.get("note", []), strict=False)
+    return [str(note) for verdict, note in pairs if verdict == "failed"]
+
+
+def again(run: Run) -> Section:
+    code = run.store.manifest["identity"].get("code")
+    version = f" with fillerscope {str(code).partition('+')[0]}" if code else ""
+    text = (
+        f"Save what follows as study.yaml and run `fillerscope run study.yaml`{version}. A run is named by everything "
+        "that can change a number, so the same study, weights, data, code and kind of device give the same folder name."
+    )
+    source = run.study.problems.source
+    relative = source != "builtin" and not source.startswith("hub:") and not Path(source).is_absolute()
+    note = [f"The path {source} is taken as relative to study.yaml."] if relative else []
+    return Section("How to make it again", [text, *note], code=study_yaml(run))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts with line breaks on one line, as they are written in code."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"' if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def study_yaml(run: Run) -> str:
+    """The stored study as a file that `Study.load` takes, every setting written out.
+
+    In ASCII, because YAML would take some of Unicode's line ends for others when it is read again."""
+    data = run.study.model_dump(mode="json")
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=100_000)

@@ -1,0 +1,41 @@
+"""Numbers on their way to the page: a header of JSON, then arrays of 32-bit floats one behind another.
+
+    "FSB1"   header's length (uint32, little-endian)   header, padded with spaces to a multiple of four   floats
+
+The header's `arrays` names each array with its shape, in their order. What is not a number travels as NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAGIC = b"FSB1"
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    text = json.dumps({**header, "arrays": shapes}, allow_nan=False).encode()
+    text += b" " * (-len(text) % 4)
+    floats = [np.ascontiguousarray(array, dtype="<f4").tobytes() for array in arrays.values()]
+    return b"".join([MAGIC, struct.pack("<I", len(text)), text, *floats])
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    """The other way round, for programs in Python that ask a running explorer."""
+    if data[:4] != MAGIC:
+        raise ValueError("not packed numbers of fillerscope")
+    (length,) = struct.unpack("<I", data[4:8])
+    header = json.loads(data[8 : 8 + length])
+    values = np.frombuffer(data, dtype="<f4", offset=8 + length)
+    arrays, start = {}, 0
+    for name, shape in header.pop("arrays").items():
+        size = int(np.prod(shape))
+        arrays[name] = values[start : start + size].reshape(shape)
+        start += size
+    return header, arrays

@@ -1,0 +1,69 @@
+"""The figures of a run for its report: panels to play with, the print version, and the numbers behind both."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fillerscope.analysis.runs import Run
+from fillerscope.figures.gallery import asked, draw, names_for
+from fillerscope.figures.style import Drawn, save, styled
+from fillerscope.report.charts import Panel, panels
+
+SEVERAL = ("composite", "fillers")  # show all models of a run at once
+SCREEN = 144  # dots per inch
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure: `files` by their endings (pdf, svg, csv), and a PNG to look at, smaller than the one for print."""
+
+    name: str
+    title: str
+    caption: str
+    panels: list[Panel]
+    preview: bytes
+    files: dict[str, bytes]
+
+
+def pictures(run: Run, tell: Callable[[int, int], None]) -> tuple[list[Picture], dict[str, str]]:
+    """All figures that the run allows, and why others were not drawn. `tell` hears how many are done of how many."""
+    wanted = _wanted(run)
+    found, missed = [], {}
+    for number, (name, model) in enumerate(wanted):
+        tell(number, len(wanted))
+        try:
+            found.append(_picture(run, name, model))
+        except Exception as error:  # what one figure cannot do must not cost the others
+            missed[name if model is None else f"{name}, {run.label(model)}"] = str(error)
+    return found, missed
+
+
+def _wanted(run: Run) -> list[tuple[str, str | None]]:
+    """Figures of one model are drawn for each."""
+    found: list[tuple[str, str | None]] = []
+    for name in names_for(run):
+        alone = name in SEVERAL or len(run.models) == 1
+        found += [(name, None)] if alone else [(name, model) for model in run.models]
+    return found
+
+
+def _picture(run: Run, name: str, model: str | None) -> Picture:
+    request = asked(run, name)
+    drawn = draw(run, name, request if model is None else request.but(models=(model,)))
+    with TemporaryDirectory(prefix="fillerscope-") as folder:
+        paths = save(drawn, Path(folder))
+        files = {path.suffix[1:]: path.read_bytes() for path in paths if path.suffix in (".pdf", ".svg", ".csv")}
+    own = name if model is None else f"{name}-{run.models.index(model) + 1}"
+    title = name if model is None else f"{name}: {run.label(model)}"
+    return Picture(own, title, drawn.caption, panels(run, drawn), _preview(drawn), files)
+
+
+def _preview(drawn: Drawn) -> bytes:
+    data = io.BytesIO()
+    with styled():
+        drawn.figure.savefig(data, format="png", dpi=SCREEN)
+    return data.getvalue()

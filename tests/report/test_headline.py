@@ -1,0 +1,286 @@
+"""What is to be remembered of a run: it comes out either way, says no more than the numbers, and survives any run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from answered import Key, Row, answer, build
+from fillerscope.analysis import export
+from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.answerfindings import answer_findings
+from fillerscope.conditions import PRESETS
+from fillerscope.controlfindings import control_findings
+from fillerscope.findings import findings
+from fillerscope.mechanismfindings import mechanism_findings
+from fillerscope.report.headline import SMALL, Headline, headline
+from fillerscope.report.told import compared_so_far, findings_of, missing_from
+from fillerscope.store import answers_name, merged_name
+from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
+
+HOSTILE = "<script>alert('&')</script>\x1b[31m"
+
+
+def tile(found: Headline, label: str) -> tuple[str, str]:
+    return next((fact.value, fact.note) for fact in found.facts if fact.label == label)
+
+
+def labels(found: Headline) -> list[str]:
+    return [fact.label for fact in found.facts]
+
+
+def solved(folder: Path, right: dict[str, int], problems: int = 40, **options: Any) -> Run:
+    """Answers alone: of so many problems the first ones are right."""
+
+    def draw(key: Key) -> Row:
+        verdict = "right" if key[1] < right[key[3]] else "wrong"
+        return answer(verdict, np.random.default_rng(key[1]))
+
+    return build(folder, draw, problems, conditions=list(right), shard=problems, **options)
+
+
+def lose(run: Run, name: str) -> Run:
+    """The same run as somebody sees it before this file was written."""
+    (run.path / name).unlink()
+    return open_run(run.path)
+
+
+# Attention
+
+
+@pytest.mark.parametrize(
+    ("drop", "noise", "tone", "words"),
+    [
+        (0.8, 0.02, "change", "original tokens receive less attention in layer 1, 0.806 ["),
+        (1.3, 0.02, "change", "original tokens receive more attention in layer 1, 1.291 ["),
+        (0.98, 0.001, "change", "less attention in layer 1, 0.981 [0.980, 0.981] of what they receive without filler, a"
+         " change of less than 5%."),
+        (1.0, 0.02, "no change", "what original tokens receive in layer 1 does not change by 5%, 1.000 ["),
+        (1.0, 0.5, "cannot be told", "whether original tokens receive less in layer 1 cannot be told, 1.000 ["),
+    ],
+)  # fmt: skip
+def test_attention_alone(tmp_path: Path, drop: float, noise: float, tone: str, words: str) -> None:
+    effects = {"mless": Effect(drop=drop)}
+    found = headline(Synthetic(effects=effects, noise=noise).build(tmp_path / "run"))
+    assert found.tone == tone
+    assert words in found.verdict
+    assert found.verdict.startswith("Tiny-A under mless (' /' repeated, 30 tokens, before the question): ")
+    assert "accuracy" not in found.verdict
+    assert found.left_out == []
+
+
+def test_the_tile_of_layer_1_has_the_interval_and_the_heads(tmp_path: Path) -> None:
+    recipe = Synthetic()
+    found = headline(recipe.build(tmp_path / "run"))
+    # heads weigh by what they receive: 1 + 0.05 head
+    weights = 1 + 0.05 * np.arange(recipe.heads)
+    ratio = float((recipe.drop("mless")[0] * weights).sum() / weights.sum())
+    low, high = ratio * np.exp(-recipe.reach()), ratio * np.exp(recipe.reach())
+    value, note = tile(found, "Attention in layer 1, mless")
+    assert value == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
+    assert note == "falls in 4 and rises in 0 of 4 heads"
+    assert tile(found, "Problems") == ("12", "12 measured")
+
+
+def test_one_problem_tells_nothing(tmp_path: Path) -> None:
+    found = headline(Synthetic(problems=1, right={"none": 0.0, "mless": 1.0}).build(tmp_path / "run"))
+    assert found.tone == "cannot be told"
+    assert "in layer 1; too few problems to tell; accuracy is 100.0% against 0.0%" in found.verdict
+    assert "+100.0 points, not beyond noise (p = 1" in found.verdict
+    assert tile(found, "Attention in layer 1, mless")[1] == "too few problems to tell"
+    assert "nan" not in json.dumps([found.verdict, *found.facts])
+
+
+# Accuracy
+
+
+def test_a_gain_beyond_noise_is_called_one(tmp_path: Path) -> None:
+    found = headline(solved(tmp_path / "run", {"none": 20, "mless": 29, "mful": 22}))
+    p = 2 * 0.5**9 * 2  # nine of nine, one of two comparisons
+    assert found.tone == "change"
+    assert "accuracy is 72.5% against 50.0% without filler, +22.5 points [" in found.verdict
+    assert f"], a gain beyond noise (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered" in found.verdict
+    assert re.search(r"The other comparison, mful, \+5\.0 points \[.*\], is not beyond noise\.$", found.verdict)
+    value, note = tile(found, "Accuracy, mless")
+    assert value.startswith("+22.5 points [+")
+    assert note == f"a gain beyond noise, p Holm {p:.2g}"
+    assert tile(found, "Accuracy, mful")[1].startswith("not beyond noise, p Holm 0.5; 40 problems show ")
+    assert tile(found, "Problems") == ("40", "all answers judged")
+
+
+def test_others_beyond_noise_are_named_beside_noise(tmp_path: Path) -> None:
+    found = headline(solved(tmp_path / "run", {"none": 20, "mless": 21, "mful": 2}))
+    assert found.tone == "cannot be told"
+    assert "+2.5 points [" in found.verdict
+    assert re.search(r"Beyond noise is mful, -45\.0 points \[.*\]\.$", found.verdict)
+    assert tile(found, "Accuracy, mful")[1].startswith("a loss beyond noise, p Holm ")
+
+
+def test_no_change_is_claimed_only_where_the_whole_interval_is_small(tmp_path: Path) -> None:
+    few = headline(solved(tmp_path / "few", {"none": 20, "mless": 20}))
+    assert few.tone == "cannot be told"
+    many = headline(solved(tmp_path / "many", {"none": 200, "mless": 200}, problems=400))
+    assert many.tone == "no change"
+    assert f"not beyond noise, and no change of more than {100 * SMALL:g} points (p = 1 " in many.verdict
+
+
+def test_a_change_that_adjusting_takes_away_is_not_claimed(tmp_path: Path) -> None:
+    right = {"none": 20, "mless": 26, "mful": 20, "random": 20}
+    found = headline(solved(tmp_path / "run", right))
+    assert found.tone == "cannot be told"  # p = 0.031 alone
+    assert "not beyond noise once all comparisons are counted (p = 0.094 after Holm over 3" in found.verdict
+    assert found.verdict.endswith("Of 2 other comparisons none is beyond noise.")
+
+
+def test_answers_of_every_drawing_are_kept_apart(tmp_path: Path) -> None:
+    run = solved(tmp_path / "run", {"none": 20, "mless": 29}, temperature=[0.5, 1.0], samples=2)
+    found = headline(run)
+    assert "accuracy (temperature 0.5, 2 samples a problem) is 72.5%" in found.verdict
+    assert "Beyond noise is mless, temperature 1, 2 samples a problem, +22.5 points" in found.verdict
+    assert labels(found).count("Accuracy, mless") == 1
+
+
+def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
+    run = Synthetic(right={"none": 0.5, "mless": 1.0}, unjudged=tuple(range(12))).build(tmp_path / "run")
+    found = headline(run)
+    assert "; whether accuracy changes cannot be told: no problem was answered under both." in found.verdict
+    assert found.tone == "cannot be told"
+    assert tile(found, "Accuracy, mless")[0] == "no difference known"
+    assert tile(found, "Problems") == ("12", "12 measured; 24 answers failed")
+    assert "Cut off by the limit, mless" not in labels(found)
+
+
+def test_attention_and_accuracy_stand_in_one_sentence_and_accuracy_sets_the_tone(tmp_path: Path) -> None:
+    found = headline(Synthetic(right={"none": 0.5, "mless": 0.5}).build(tmp_path / "run"))
+    assert "less attention in layer 1" in found.verdict
+    assert "; accuracy is 50.0% against 50.0%" in found.verdict
+    assert found.tone == "cannot be told"
+
+
+def test_cells_of_sweeps_are_left_to_figures(tmp_path: Path) -> None:
+    cells = swept({"name": "long", "kind": "repeat", "text": " /", "count": [5, 20]})[1:]
+    right = {"none": 0.5, "long-5": 0.5}
+    beside = headline(Synthetic(conditions=(NONE, MLESS, *cells), right=right).build(tmp_path / "beside"))
+    assert [name for name in labels(beside) if name.startswith("Accuracy")] == ["Accuracy, mless"]
+    alone = headline(Synthetic(conditions=(NONE, *cells), right=right).build(tmp_path / "alone"))
+    assert [name for name in labels(alone) if name.startswith("Accuracy")] == ["Accuracy, long-5"]
+
+
+# The mechanism
+
+
+def test_claims_are_counted_as_they_were_decided(tmp_path: Path) -> None:
+    inside = Mechanism(lam=(1.2, 0.98), direction=(0.8, 0.1), together=0.9, near_zero=(0.0, 0.0))
+    run = Synthetic(affine=True, activations=True, mechanisms={"mless": inside}).build(tmp_path / "run")
+    value, note = tile(headline(run), "Published claims")
+    assert value == "1 of 3 hold"
+    assert note == "scaling does not hold; one direction holds; fewer near zero does not hold"
+
+
+def test_an_intervention_alone_decides_no_claim(tmp_path: Path) -> None:
+    conditions = (NONE, PRESETS["arm"])
+    recipe = Synthetic(conditions=conditions, affine=True, activations=True, right={"none": 0.5})
+    found = headline(recipe.build(tmp_path / "run"))
+    assert found.verdict.startswith("Tiny-A under arm (ARM in layer 1, c 0.13, p1 99.5, add): ")
+    assert "of what they receive under none" in found.verdict
+    assert "without filler" not in found.verdict
+    assert "Published claims" not in labels(found)
+
+
+def test_where_the_answer_looks_has_a_tile(tmp_path: Path) -> None:
+    run = Synthetic(right={"none": 0.5}, answering=True).build(tmp_path / "run")
+    numbers = next(one for one in findings_of(run) if one.name == "lookback").numbers
+    value, note = tile(headline(run), "Answer on the filler, mless")
+    assert value == f"{numbers['answer']:.3f} [{numbers['answer_low']:.3f}, {numbers['answer_high']:.3f}]"
+    assert f"receives {numbers['factor']:.3f} [" in note
+
+
+# Any run
+
+
+def test_without_a_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
+    found = headline(Synthetic(conditions=(NONE,), right={"none": 0.5}).build(tmp_path / "run"))
+    assert found.verdict == "Tiny-A: nothing to compare, because the study has no condition beside none."
+    assert (found.tone, labels(found)) == ("cannot be told", ["Problems"])
+
+
+def test_every_model_has_a_headline_of_its_own(tmp_path: Path) -> None:
+    names = {"tiny-a": "Tiny-A", "tiny-b": HOSTILE}
+    right = {"none": 0.5, "tiny-a mless": 0.5, "tiny-b mless": 1.0}
+    run = Synthetic(labels=names, right=right, problems=24).build(tmp_path / "run")
+    first, second = (headline(run, model) for model in run.models)
+    assert (first.tone, second.tone) == ("cannot be told", "change")
+    assert second.verdict.startswith(f"{HOSTILE} under mless (")  # as it is: escaping is the page's job
+    assert second.label == HOSTILE
+    assert "after Holm over 4 comparisons" in first.verdict  # of both models
+    assert first == headline(run)
+
+
+def test_a_run_in_progress_tells_what_is_there(tmp_path: Path) -> None:
+    recipe = Synthetic(right={"none": 0.5, "mless": 1.0}, problems=24, labels={"tiny-a": "A", "tiny-b": "B"})
+    run = lose(recipe.build(tmp_path / "run"), answers_name("tiny-b", 4))
+    whole, part = headline(run, "tiny-a"), headline(run, "tiny-b")
+    assert "accuracy is 100.0% against 50.0%" in whole.verdict
+    assert "after Holm over 2 comparisons" in whole.verdict
+    assert whole.left_out == []
+    assert "accuracy" not in part.verdict
+    assert part.tone == "change"
+    assert [line for line in part.left_out if "is not finished for tiny-b" in line] == part.left_out != []
+    run = lose(run, merged_name("tiny-b"))
+    nothing = headline(run, "tiny-b")
+    assert nothing.verdict.startswith("B: nothing can be told yet; ")
+    assert nothing.facts == []
+    assert findings_of(run, "tiny-b") == []
+
+
+def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
+    run = Synthetic(right={"none": 0.5}).build(tmp_path / "run")
+    file = run.path / answers_name("tiny-a", 0)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    run = open_run(run.path)
+    assert "the file is damaged" in missing_from(run)[0]
+    assert "accuracy" not in headline(run).verdict
+
+
+# Findings of one model
+
+
+def everything(folder: Path) -> Run:
+    conditions = (NONE, MLESS, RANDOM, PRESETS["arm"], PRESETS["knockout"], PRESETS["positions"])
+    recipe = Synthetic(
+        conditions=conditions, right={"none": 0.5}, affine=True, activations=True, answering=True,
+        labels={"tiny-a": "A", "tiny-b": "B"},
+    )  # fmt: skip
+    return recipe.build(folder / "run")
+
+
+def test_findings_come_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:
+    run = everything(tmp_path)
+    table = compare(run)
+    inside = mechanism_findings(run, model="tiny-b") + control_findings(run, model="tiny-b")
+    wanted = findings(run, model="tiny-b") + inside + answer_findings(run, "tiny-b", table)
+    assert [one.text for one in findings_of(run, "tiny-b", table)] == [one.text for one in wanted]
+    assert [one.text for one in findings_of(run, "tiny-b")] == [one.text for one in wanted]
+    assert compared_so_far(Synthetic().build(tmp_path / "attention")) == []
+
+
+def tables() -> Iterator[str]:
+    for group in (export.ATTENTION, export.AFFINE, export.ACTIVATIONS, export.LOOKBACK, export.ANSWERS):
+        yield from group
+
+
+def test_every_finding_names_a_table_that_is_exported(tmp_path: Path) -> None:
+    run = everything(tmp_path)
+    found = findings_of(run)
+    named = {one.table for one in found}
+    assert named == {"depth", "summaries", "affine", "activations", "lookback", "accuracy"}
+    assert named <= set(tables())
+    written = {path.stem for path in export.export(run, tmp_path / "tables")}
+    assert named <= written
