@@ -12,12 +12,13 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check page bench clean
 
 help:
 	@echo "make demo    measure a small model, write a run folder and its figures"
 	@echo "make test    run the tests (ARGS='-k name' is handed to pytest)"
-	@echo "make check   lint, formatting, types, and the direction of imports"
+	@echo "make check   lint, formatting, types, the direction of imports, and that the built page is not stale"
+	@echo "make page    build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
 	@echo "make bench   time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
 	@echo "make clean   remove $(VENV) and caches; run folders stay"
 	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
@@ -26,13 +27,17 @@ demo: $(READY)
 	@$(BIN)/fillerscope demo
 
 test: $(READY)
+	@$(require-browser)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_architecture.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/web/test_bundle.py
+
+page:
+	cd web && npm ci --no-audit --no-fund && npm run build
 
 # The other tools come with much, so only this target installs them; constraints.txt keeps torch and transformers.
 bench: $(READY)
@@ -78,6 +83,14 @@ if ! $(has-venv) && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 fi; \
 if ! $(has-venv); then \
   echo "$(PYTHON) cannot make environments: install python3-venv (Debian, Ubuntu: sudo apt-get install python3-venv)" >&2; exit 1; \
+fi
+endef
+
+# Tests drive the page in a real browser. CI gets one; elsewhere those tests say what they miss and are skipped.
+define require-browser
+if [ -n "$$CI" ] && ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+  echo "installing chromium for the tests of the page"; \
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
 fi
 endef
 

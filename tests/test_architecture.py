@@ -18,7 +18,7 @@ import pytest
 # Modules on one line do not import each other. A package counts as one entry: inside it, any import goes,
 # as long as there is no cycle.
 ORDER = (
-    ("version", "errors"),
+    ("version", "errors", "visible"),
     ("yamllines", "sweeps", "asking", "tokenclasses"),
     ("interventions",),
     ("conditions",),
@@ -43,13 +43,16 @@ ORDER = (
     ("answering", "lookback"),
     ("engines",),
     ("carryout",),
+    ("inlinesvg",),
     ("analysis",),
-    ("library", "profiling"),
+    ("library", "profiling", "remeasuring"),
     ("findings",),
     ("answerfindings",),
     ("mechanismfindings",),
     ("controlfindings",),
     ("figures",),
+    ("report",),
+    ("web",),
     ("reproduce", "progress", "show"),
     ("session", "doctor"),
     ("__init__",),  # what `import fillerscope` offers
@@ -58,7 +61,20 @@ ORDER = (
 )
 
 # Opening a finished run needs none of these.
-UNDERSTAND = ("store", "analysis", "findings", "mechanismfindings", "controlfindings", "figures", "cli")
+UNDERSTAND = (
+    "visible",
+    "store",
+    "inlinesvg",
+    "analysis",
+    "findings",
+    "mechanismfindings",
+    "controlfindings",
+    "remeasuring",
+    "figures",
+    "report",
+    "web",
+    "cli",
+)
 NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
 
 # These belong to the measuring half, but what they compute needs no tensors.
@@ -73,6 +89,7 @@ WITHOUT_TORCH = (
     "reducers",
     "stats",
     "store",
+    "remeasuring",
 )
 
 LONGEST_MODULE = 400  # lines

@@ -26,6 +26,7 @@ INTERRUPTED = 130
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo-0123456789.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
+File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; may be given again."),
@@ -268,6 +269,32 @@ def export(
     from fillerscope.session import export_tables
 
     export_tables(run, out, format, json)
+
+
+@app.command()
+def report(run: RunPath, out: File = None, json: Json = False) -> None:
+    """Write a run as one HTML file: verdict, findings, figures to play with, flips, methods, tables. Needs no network.
+
+    Example: `fillerscope report runs/demo-0123456789 --out report.html`
+    """
+    from fillerscope.session import write_report
+
+    write_report(run, out, json)
+
+
+@app.command()
+def view(
+    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several; a run in progress fills as it grows.")],
+    port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or any free.")] = None,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+) -> None:
+    """Explore runs in the browser: heads, profiles, answers, activations. Served on this machine alone.
+
+    Example: `fillerscope view runs/demo-0123456789`
+    """
+    from fillerscope.session import view_runs
+
+    view_runs(runs, port, browser)
 
 
 @app.command()

@@ -1,0 +1,192 @@
+"""The explorer's server: read-only, on loopback, one page over one run or several.
+
+Every answer is made from the run folder when it is asked for. What a person did wrong comes back as one line.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from fillerscope.analysis.export import tables_of, write_table
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError, FillerscopeError
+from fillerscope.remeasuring import Remeasurer
+from fillerscope.report import payload
+from fillerscope.report.charts import clean
+from fillerscope.report.headline import headline
+from fillerscope.report.methods import as_text, methods
+from fillerscope.report.told import compared_so_far, findings_of
+from fillerscope.web.watching import Watched
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}  # fmt: skip
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>fillerscope</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/static/style.css">
+<script defer src="/static/page.js"></script>
+</head>
+<body data-page="explorer"><div id="page"></div><noscript>This page needs JavaScript.</noscript></body>
+</html>
+"""
+STATIC = {"page.js": "text/javascript", "style.css": "text/css"}
+Asked = dict[str, str]
+
+
+def application(paths: Sequence[Path]) -> Starlette:
+    """All that is served, over run folders that are opened now."""
+    return Explorer([Watched(path) for path in paths]).application()
+
+
+class Explorer:
+    """Answers questions about some runs."""
+
+    def __init__(self, runs: Sequence[Watched]) -> None:
+        self.runs, self.remeasurer = runs, Remeasurer()
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/", lambda _: HTMLResponse(PAGE, headers=HEADERS)),
+            Route("/static/{name}", _static),
+            Route("/api/runs", self._told(lambda _: self.all())),
+            Route("/api/{number:int}/table/{name}.csv", self._told(self.table)),
+            *(Route(f"/api/{{number:int}}/{name}", self._told(self._asked(make))) for name, make in ANSWERS.items()),
+            Route("/api/{number:int}/overview", self._told(lambda request: self.watched(request).overview())),
+            Route("/api/{number:int}/ready", self._told(self.ready)),
+            Route("/api/{number:int}/problem", self._told(self.problem)),
+        ]
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+        return Starlette(routes=routes, middleware=[hosts])
+
+    def all(self) -> dict[str, Any]:
+        for watched in self.runs:
+            watched.check_once()
+        names = [watched.name for watched in self.runs]
+        labels = [name if names.count(name) == 1 else str(one.path) for name, one in zip(names, self.runs, strict=True)]
+        return {"runs": labels, "overviews": [watched.overview() for watched in self.runs]}
+
+    def watched(self, request: Request) -> Watched:
+        number = int(request.path_params["number"])
+        if number >= len(self.runs):
+            raise FigureError(f"there are {len(self.runs)} runs, counted from 0")
+        return self.runs[number]
+
+    def _asked(self, make: Callable[[Run, Asked], Any]) -> Callable[[Request], Any]:
+        def answer(request: Request) -> Any:
+            asked = dict(request.query_params)
+            key = (request.url.path, *sorted(asked.items()))
+            return self.watched(request).remember(key, lambda run: make(run, asked))
+
+        return answer
+
+    def _told(self, answer: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
+        """In a thread of its own; packed numbers as they are, all else as JSON, and what is wrong in one line."""
+        from starlette.concurrency import run_in_threadpool
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                found = await run_in_threadpool(answer, request)
+            except (FillerscopeError, ValueError, KeyError) as error:
+                said = (
+                    f"the page asked for nothing that there is: {error}" if isinstance(error, KeyError) else str(error)
+                )
+                return JSONResponse({"error": said}, 400, HEADERS)
+            if isinstance(found, Response):
+                return found
+            if isinstance(found, bytes):
+                return Response(found, headers=HEADERS, media_type="application/octet-stream")
+            return Response(json.dumps(found, allow_nan=False), headers=HEADERS, media_type="application/json")
+
+        return endpoint
+
+    def table(self, request: Request) -> Response:
+        """One table of the run as a CSV file."""
+        run, name = self.watched(request).run, request.path_params["name"]
+        if name not in tables_of(run):
+            raise FigureError(f"this run has no table {name!r}; it has {', '.join(tables_of(run))}")
+        folder = tempfile.TemporaryDirectory(prefix="fillerscope-")
+        path = write_table(run, name, Path(folder.name), "csv")
+        if path is None:
+            folder.cleanup()
+            raise FigureError(f"the table {name!r} of this run is empty")
+        return FileResponse(path, headers=HEADERS, filename=f"{name}.csv", background=BackgroundTask(folder.cleanup))
+
+    def ready(self, request: Request) -> dict[str, str]:
+        """Whether one problem can be measured again here."""
+        run = self.watched(request).run
+        return {"reason": self.remeasurer.at_hand(run, run.model(request.query_params.get("model")))}
+
+    def problem(self, request: Request) -> bytes:
+        """One problem's own profile of a head, measured now."""
+        run, asked = self.watched(request).run, dict(request.query_params)
+        model = run.model(asked.get("model"))
+        found = self.remeasurer.measure(run, model, int(asked["problem"]))
+        place = payload.Place.of(run, asked)
+        close = f"to {found.agreement:.1g}" if found.agreement else "to the last digit"
+        note = f"Measured again here; it agrees with the stored run {close}. {found.note}".strip()
+        return payload.one_problem(run, found.part, place, note)
+
+
+def _findings(run: Run, _: Asked) -> list[dict[str, Any]]:
+    compared = compared_so_far(run)
+    told = []
+    for model in run.models:
+        found = findings_of(run, model, compared)
+        top = headline(run, model, compared, found)
+        findings = [finding.record() for finding in found]
+        told.append({"model": model, "label": run.label(model), "headline": asdict(top), "findings": findings})
+    return clean(told)
+
+
+def _methods(run: Run, _: Asked) -> dict[str, Any]:
+    sections = methods(run)
+    return {"sections": [asdict(section) for section in sections], "text": as_text(sections)}
+
+
+ANSWERS: dict[str, Callable[[Run, Asked], Any]] = {
+    "map": lambda run, asked: payload.head_maps(run, asked["model"], asked["condition"], asked["queries"]),
+    "head": lambda run, asked: payload.head(run, payload.Place.of(run, asked)),
+    "layer": lambda run, asked: payload.whole_layer(run, payload.Place.of(run, asked)),
+    "tokens": lambda run, asked: payload.tokens(run, asked["model"]),
+    "depth": lambda run, asked: payload.depth(run, asked["model"], asked["queries"]),
+    "affine": lambda run, asked: payload.affine(run, asked["model"]),
+    "activations": lambda run, asked: payload.activations(run, asked["model"], asked["cls"]),
+    "histogram": lambda run, asked: payload.histogram_of(run, asked["model"], int(asked["layer"]), asked["cls"]),
+    "comparison": lambda run, asked: payload.comparison(run, asked.get("by")),
+    "flips": lambda run, asked: payload.flipped(run, asked["model"], asked["condition"], asked["against"], None),
+    "answers": lambda run, asked: payload.transcripts(run, asked["model"], asked, int(asked.get("start", 0))),
+    "findings": _findings,
+    "methods": _methods,
+}
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in STATIC:
+        return JSONResponse({"error": f"there is no {name}"}, 404, HEADERS)
+    content = files("fillerscope.web").joinpath("static", name).read_bytes()
+    return Response(content, headers=HEADERS, media_type=STATIC[name])

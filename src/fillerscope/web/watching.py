@@ -1,0 +1,74 @@
+"""A run that somebody looks at: refreshed when it has grown, its files checked in the background.
+
+Numbers are shown at once and checked beside: reading a large run from end to end takes longer than anybody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+from fillerscope.analysis.growing import Growing
+from fillerscope.analysis.runs import Run
+from fillerscope.report.payload import overview
+
+KEPT = 64  # answers that took some work
+Record = dict[str, Any]
+
+
+class Watched:
+    """One run folder. `run` is always as it is on disk at this moment."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._store = Growing.open(path, hasty=True)
+        self._run, self._version = self._store.run(), 0
+        self._checked, self._lock = "", Lock()
+        self._checking: Thread | None = None
+        self._answers: dict[tuple[Any, ...], Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def run(self) -> Run:
+        with self._lock:
+            if self._store.refresh():
+                self._run, self._version = self._store.run(), self._version + 1
+                self._answers.clear()
+            return self._run
+
+    def check_once(self) -> None:
+        """Every file against its checksum, beside whatever else is done."""
+        if self._checking is None:
+            self._checking = Thread(target=self._check, daemon=True)
+            self._checking.start()
+
+    def _check(self) -> None:
+        files = len(self._store.manifest["files"])
+        faults = self._store.verify()
+        fine = f"All {files} files are as they were written: every checksum was right when this page was opened."
+        self._checked = f"{len(faults)} files are damaged: {'; '.join(faults[:3])}" if faults else fine
+
+    def remember(self, key: tuple[Any, ...], make: Callable[[Run], Any]) -> Any:
+        """What takes some work is done once, until the run has grown."""
+        run = self.run
+        own = (self._version, *key)
+        if own not in self._answers:
+            self._answers[own] = make(run)
+            for old in list(self._answers)[:-KEPT]:
+                self._answers.pop(old, None)
+        return self._answers[own]
+
+    def overview(self) -> Record:
+        """What the page must know first, with how far the run is."""
+        known: Record = self.remember(("overview",), overview)
+        stages = [
+            {"model": run.model, "stage": run.stage, "done": run.problems, "total": run.problems_total}
+            for run in self._store.progress()
+        ]
+        progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_landed or 0}
+        return known | {"version": str(self._version), "progress": progress, "checked": self._checked}

@@ -1,0 +1,165 @@
+// The local page: one run, or two side by side, in tabs. A run in progress fills as its shards land.
+
+import { AnswersTab } from "./answers";
+import { Api, type Overview } from "./api";
+import { AttentionTab } from "./attention";
+import { h, replace } from "./dom";
+import { ActivationsTab, AffineTab } from "./layers";
+import { empty, Pane, type Tab } from "./pane";
+import { Address, joined } from "./state";
+import { visible } from "./text";
+import { switchTheme } from "./theme";
+import { FindingsTab, MethodsTab } from "./words";
+
+const TABS: Record<string, [string, (pane: Pane) => Tab]> = {
+  attention: ["Attention", (pane) => new AttentionTab(pane)],
+  answers: ["Answers", (pane) => new AnswersTab(pane)],
+  activations: ["Activations", (pane) => new ActivationsTab(pane)],
+  affine: ["Affine", (pane) => new AffineTab(pane)],
+  findings: ["Findings", (pane) => new FindingsTab(pane)],
+  methods: ["Methods", (pane) => new MethodsTab(pane)],
+};
+const EVERY = 1500; // milliseconds between looks at a run in progress
+
+export class Explorer {
+  private readonly address = new Address();
+  private readonly main = h("main", { id: "main" });
+  private readonly nav = h("nav", { class: "tabs", role: "tablist", "aria-label": "What to look at" });
+  private readonly bar = h("div", { class: "live" });
+  private panes: Pane[] = [];
+  private tabs: Tab[] = [];
+  private shown = "";
+  private readonly apis: Api[];
+
+  constructor(
+    private readonly runs: string[],
+    private readonly overviews: Overview[],
+  ) {
+    this.apis = runs.map((_, i) => new Api(i));
+  }
+
+  start(ground: HTMLElement): void {
+    const brand = h("a", { class: "brand", href: "#" }, "fillerscope");
+    const theme = h("button", { type: "button", class: "theme", title: "Light or dark", "aria-label": "Light or dark", click: switchTheme }, "\u25d0");
+    ground.append(h("header", { class: "top" }, brand, this.runMenu(), theme), this.bar, this.nav, this.main);
+    this.address.follow(() => void this.update());
+    void this.update();
+    if (this.overviews.some((one) => !one.progress.finished || !one.checked)) setTimeout(() => void this.look(), EVERY);
+  }
+
+  /** Which runs stand on the page. */
+  private runMenu(): HTMLElement {
+    if (this.runs.length < 2) return h("span", { class: "run-name" }, h("bdi", {}, visible(this.runs[0])));
+    const chosen = () => this.chosen();
+    const boxes = this.runs.map((name, i) => {
+      const box = h("input", { type: "checkbox", name: `run-${i}` });
+      box.checked = chosen().includes(i);
+      box.addEventListener("change", () => {
+        const next = box.checked ? [...chosen(), i].slice(-2) : chosen().filter((one) => one !== i);
+        if (!next.length) box.checked = true;
+        else this.address.set({ runs: joined(next.map(String)) });
+      });
+      return h("label", { class: "control check" }, box, h("bdi", {}, visible(name)));
+    });
+    const menu = h("div", { class: "runs", role: "group", "aria-label": "Runs, two at most" }, ...boxes);
+    this.address.follow(() => menu.querySelectorAll("input").forEach((box, i) => (box.checked = chosen().includes(i))));
+    return menu;
+  }
+
+  private chosen(): number[] {
+    const asked = [...this.address.list("runs")].map(Number).filter((i) => i in this.runs);
+    return (asked.length ? asked : [...this.runs.keys()]).slice(0, 2);
+  }
+
+  private get tab(): string {
+    const wanted = this.address.get("tab");
+    if (wanted in TABS) return wanted;
+    return this.overviews.some((one) => one.has.attention) ? "attention" : "answers";
+  }
+
+  private async update(): Promise<void> {
+    const key = `${this.tab} ${this.chosen()}`;
+    if (key !== this.shown) this.build(key);
+    this.drawProgress();
+    await Promise.all(
+      this.tabs.map((tab) => tab.update().catch((error: Error) => replace(tab.element, empty(error.message)))),
+    );
+    document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  }
+
+  /** Another tab, or other runs. */
+  private build(key: string): void {
+    this.tabs.forEach((tab) => tab.destroy());
+    const chosen = this.chosen();
+    this.panes = chosen.map((run, side) => new Pane(this.apis[run], this.overviews[run], this.address, side));
+    this.tabs = this.panes.map((pane) => TABS[this.tab][1](pane));
+    const columns = this.tabs.map((tab, i) => {
+      const title = chosen.length > 1 ? h("h2", {}, h("bdi", {}, visible(this.runs[chosen[i]]))) : null;
+      return h("section", { class: "pane", "data-run": chosen[i] }, title, tab.element);
+    });
+    this.main.className = chosen.length > 1 ? "two" : "";
+    replace(this.main, ...columns);
+    this.drawNav();
+    this.shown = key;
+  }
+
+  private drawNav(): void {
+    const buttons = Object.entries(TABS).map(([name, [text]]) => {
+      const on = name === this.tab;
+      return h("button", { type: "button", role: "tab", "data-tab": name, "aria-selected": String(on), tabindex: on ? 0 : -1, click: () => this.address.set({ tab: name }) }, text);
+    });
+    const held = this.nav.contains(document.activeElement);
+    replace(this.nav, ...buttons);
+    const chosen = this.nav.querySelector<HTMLElement>('[aria-selected="true"]');
+    if (held) chosen?.focus();
+    chosen?.scrollIntoView({ block: "nearest", inline: "center" });
+    this.nav.onkeydown = (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const names = Object.keys(TABS);
+      this.address.set({ tab: names[(names.indexOf(this.tab) + step + names.length) % names.length] });
+    };
+  }
+
+  private drawProgress(): void {
+    const lines = this.chosen().flatMap((run) => {
+      const { progress } = this.overviews[run];
+      return progress.finished ? [] : [this.progressOf(run)];
+    });
+    replace(this.bar, ...lines);
+  }
+
+  private progressOf(run: number): HTMLElement {
+    const { progress } = this.overviews[run];
+    const ago = Math.max(0, Math.round(Date.now() / 1000 - progress.landed));
+    const stages = progress.stages.map((one) => {
+      const bar = one.total ? h("progress", { max: one.total, value: one.done }) : null;
+      const of = one.total === null ? "" : ` of ${one.total}`;
+      return h("span", { class: "stage" }, `${one.stage} `, h("bdi", {}, visible(one.model)), ` ${one.done}${of} problems `, bar);
+    });
+    const name = h("b", {}, h("bdi", {}, visible(this.runs[run])), " is in progress. ");
+    return h("p", { role: "status", "data-run": run }, name, ...stages, ` Numbers are of what is there; the last came ${ago} s ago.`);
+  }
+
+  /** Has anything landed? */
+  private async look(): Promise<void> {
+    for (const [run, before] of this.overviews.entries()) {
+      if (before.progress.finished && before.checked) continue;
+      try {
+        const answer = await fetch(`/api/${run}/overview`);
+        if (!answer.ok) continue;
+        const next = (await answer.json()) as Overview;
+        this.overviews[run] = next;
+        if (next.version !== before.version || next.checked !== before.checked) {
+          this.apis[run].forget();
+          this.panes.filter((pane) => pane.api.run === run).forEach((pane) => (pane.overview = next));
+          await this.update();
+        } else this.drawProgress();
+      } catch {
+        // The server has gone, or is busy: the next look may find it.
+      }
+    }
+    if (this.overviews.some((one) => !one.progress.finished || !one.checked)) setTimeout(() => void this.look(), EVERY);
+  }
+}
