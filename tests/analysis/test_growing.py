@@ -331,6 +331,11 @@ def test_a_shard_that_is_written_anew_is_merged_anew(whole: Path, tmp_path: Path
     assert store.refresh()
     numbers = [record["number"] for record in store.run().records()]
     assert numbers == [*range(105, 110), *range(5, 10)]
+    landing.store.put(SHARDS[0], landing.source.get(SHARDS[0]))
+    file = tmp_path / "run" / SHARDS[0]
+    file.write_bytes(file.read_bytes()[:-5] + b"wrong")  # it was trusted, but not as what it is now
+    store.refresh()
+    assert not store.has(MERGED)
 
 
 def test_it_writes_nothing(whole: Path, tmp_path: Path) -> None:
@@ -396,6 +401,7 @@ def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path)
 def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     build(tmp_path / "whole", DRAW)
     landing = Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, answers_name("a", 0), answers_name("a", 2))
+    assert open_growing(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
     run = open_run(tmp_path / "run")
     for ask in (lambda: compare(run), lambda: answers(run), lambda: flips(run, "mless")):
         with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
@@ -403,6 +409,13 @@ def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     landing.land(answers_name("a", 1))
     assert told(open_run(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
     assert told(open_growing(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
+
+
+def test_an_ordinary_comparison_leaves_no_model_out(tmp_path: Path) -> None:
+    build(tmp_path / "whole", DRAW, models=("a", "b"))
+    Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, *(answers_name("a", index) for index in range(3)))
+    with pytest.raises(StoreError, match="is not finished for b; run the study again, it goes on from there"):
+        compare(open_run(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("known", [True, False])

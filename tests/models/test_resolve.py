@@ -274,9 +274,10 @@ def test_a_gguf_is_found_where_it_was_converted(folder: Path, tmp_path: Path, mo
     gguf = tmp_path / "mine.gguf"
     gguf.write_bytes(b"GGUF and more")
     reason = r"mine\.gguf is not on this machine, or not converted yet: fillerscope models get"
-    with monkeypatch.context() as patch, pytest.raises(ModelError, match=reason):
+    with monkeypatch.context() as patch:
         patch.setattr("fillerscope.models.digests._hash_file", lambda *_: pytest.fail("read"))
-        find(str(gguf))
+        with pytest.raises(ModelError, match=reason):
+            find(str(gguf))
     made = converted(folder, "mine", file_sha256(gguf))
     assert find(str(gguf)) == resolve_here(str(gguf)) == resolve(str(gguf))
     assert find(str(gguf)).path == made
