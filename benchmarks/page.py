@@ -100,7 +100,7 @@ def look(address: str, steps: int) -> dict[str, Any]:
         def timed(act: Callable[[], None]) -> float:
             before, started = updates(), time.perf_counter()
             act()
-            page.wait_for_selector(f'body[data-ready="{before + 1}"]')
+            page.wait_for_selector(f'body:not([data-ready="{before}"])')
             return time.perf_counter() - started
 
         started = time.perf_counter()

@@ -13,6 +13,7 @@ import torch
 
 import fillerscope
 from fillerscope import carryout
+from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.carryout import carry_out, identify
@@ -122,7 +123,7 @@ def test_answers_alone_need_no_attention(saved: Path, finished: Path) -> None:
     assert (facts["label"], facts["template"]) == ("tiny-llama", "chat")
     assert "selfcheck" not in facts
     assert not (finished / "shards").exists()
-    assert store.verify() == fillerscope.open_run(finished).faults() == []
+    assert store.verify() == faults(fillerscope.open_run(finished)) == []
     assert store.manifest["identity"]["libraries"].keys() >= {"math-verify", "sympy"}
 
 
@@ -135,7 +136,7 @@ def test_attention_and_answers_are_what_each_would_be_alone(saved: Path, finishe
     assert not files(tmp_path / "attention", "parquet")
     run = fillerscope.open_run(tmp_path / "both")
     assert run.facts().keys() == {"label", "template", "selfcheck", "batch_tokens", "recheck"}
-    assert run.faults() == []
+    assert faults(run) == []
     # Attention was measured on the prompts that were answered.
     columns = run.answer_columns(str(saved))
     lengths = {(r["number"], name): len(p["ids"]) for r in run.records() for name, p in r["prompts"].items()}
@@ -288,7 +289,7 @@ def test_problems_that_do_not_fit_have_failed_and_the_rest_is_answered(saved: Pa
     columns = run.answer_columns(str(saved))
     failed = {number for number, finish in zip(columns["number"], columns["finish"], strict=True) if finish == "failed"}
     assert failed == {0, 1, 3}
-    assert run.faults() == []
+    assert faults(run) == []
     for row in compare(run):
         assert (row.n, row.failed) == (2, 3)
         assert row.against is None or row.against.pairs == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fillerscope import show
+from fillerscope.analysis.accounts import faults as faults_of
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
@@ -274,7 +275,7 @@ def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
 def verify_run(path: Path, json: bool) -> bool:
     """Whether all is well."""
     run = open_run(path)
-    faults = run.store.verify() or run.faults()
+    faults = run.store.verify() or faults_of(run)
     if json:
         show.print_json({"run": str(path), "files": len(run.store.manifest["files"]), "faults": faults})
     elif faults:

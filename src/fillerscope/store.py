@@ -248,8 +248,7 @@ def slug(name: str) -> str:
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
     """An index for an array in which an axis of one place stands for all places."""
     return tuple(
-        slice(None) if size == 1 and isinstance(one, slice) else one
-        for one, size in zip(index, shape, strict=False)
+        slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from answered import CONDITIONS, VERDICTS, build, drawn_at_random
+from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.answers import FIELDS, answers
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
@@ -97,12 +98,12 @@ def test_rows_that_are_missing_or_doubled_are_seen(tmp_path: Path) -> None:
     """Also where the file is as it was written: the writer may have been wrong."""
     for change in (lambda rows: rows[:-1], lambda rows: [*rows, rows[0]], lambda rows: [rows[1], rows[0], *rows[2:]]):
         run = build(tmp_path / f"run{len(list(tmp_path.iterdir()))}", DRAW)
-        assert run.faults() == []
+        assert faults(run) == []
         name = answers_name("a", 2)
         table = run.store.get_table(name)
         kept = change([dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)])
         run.store.put_table(name, {key: [row[key] for row in kept] for key in table})
-        (fault,) = Run(run.store).faults()
+        (fault,) = faults(Run(run.store))
         assert fault == f"a: {24 + len(kept)} answers, 33 were asked for, or out of order"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from answered import build, drawn_at_random
+from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.answers import answers
 from fillerscope.analysis.flips import flips
@@ -469,7 +470,7 @@ def test_progress_counts_what_is_there(whole: Path, tmp_path: Path) -> None:
     store.refresh()
     assert [(one.shards, one.problems, one.finished) for one in store.progress()] == [(3, 12, True)] * 3
     assert store.finished
-    assert store.run().faults() == []
+    assert faults(store.run()) == []
 
 
 def test_only_stages_that_the_study_asks_for(tmp_path: Path) -> None:
@@ -559,7 +560,7 @@ def test_a_study_is_watched_while_it_is_measured(
     assert not broken
     final = open_run(folder)
     assert final.store.manifest["problems"] == 5
-    assert final.faults() == []
+    assert faults(final) == []
     counts = [(len(run.measured()) if run.has_measured() else 0, run.answered()) for run in moments]
     assert counts == [(0, 0), (2, 0), (4, 0), (5, 0), (5, 0), (5, 2), (5, 4), (5, 5), (5, 5), (5, 5), (5, 5), (5, 5)]
     looked = [len(run.summary("entropy", "mless", "answer")) for run in moments if run.has_measured(queries="answer")]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
@@ -277,11 +278,11 @@ def test_wrong_names_are_refused(run: Run) -> None:
 )
 def test_a_table_with_a_problem_too_few_is_a_fault(recipe: Synthetic, tmp_path: Path, key: str, words: str) -> None:
     run = recipe.build(tmp_path / "run")
-    assert run.faults() == []
+    assert faults(run) == []
     name = lookback_name("tiny-a") if "heads" in key else merged_name("tiny-a")
     part = run.store.get(name)
     run.store.put(name, Part(part.arrays | {key: part.arrays[key][:-1]}, part.records))
-    assert open_run(run.path).faults() == [f"tiny-a: {words}"]
+    assert faults(open_run(run.path)) == [f"tiny-a: {words}"]
 
 
 def test_the_main_condition_is_the_first_plain_filler(tmp_path: Path) -> None:

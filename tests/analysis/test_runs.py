@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from answered import build, drawn_at_random
+from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.runs import Region, Run, open_run
 from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
@@ -69,7 +70,7 @@ def test_failed_problems_are_kept_and_left_out(tmp_path: Path) -> None:
     assert [record["number"] for record in run.measured()] == recipe.measured
     assert run.profile("none").problems == 10
     assert run.summary("peak", "mless").shape == (10, 3, 4)
-    assert run.faults() == []
+    assert faults(run) == []
 
 
 def test_summaries_and_peaks_come_back_as_stored(run: Run, recipe: Synthetic) -> None:
@@ -147,11 +148,11 @@ def test_problems_that_are_none_are_one_line(tmp_path: Path, meta: list[str | No
 
 def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:
     run = Synthetic(conditions=(NONE, RANDOM)).build(tmp_path / "run")
-    assert run.faults() == []
+    assert faults(run) == []
     name = merged_name("tiny-a")
     part = run.store.get(name)
     run.store.put(name, Part(part.arrays, part.records[1:]))
-    assert open_run(tmp_path / "run").faults() == [
+    assert faults(open_run(tmp_path / "run")) == [
         "tiny-a: problems are missing or out of order",
         "tiny-a: 12 problems under none, 11 were measured",
         "tiny-a: 12 problems under random, 11 were measured",
@@ -161,6 +162,6 @@ def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:
 def test_a_study_edited_after_the_run_is_found(tmp_path: Path) -> None:
     run = Synthetic().build(tmp_path / "run")
     run.store.manifest["identity"]["study"] = run.study.measured()
-    assert run.faults() == []
+    assert faults(run) == []
     run.store.manifest["identity"]["study"]["seed"] = 7
-    assert run.faults() == ["study.json: it is not the study that was measured"]
+    assert faults(run) == ["study.json: it is not the study that was measured"]

@@ -1,8 +1,7 @@
 // Accuracy under each condition, the problems that changed, and every answer.
 
 import { card, type Card } from "./card";
-import { h, replace, select } from "./dom";
-import { keepingFocus } from "./attention";
+import { h, keepingFocus, replace, select } from "./dom";
 import { empty, Turn, type Pane, type Tab } from "./pane";
 import type { BarPanel } from "./panels";
 import { table, type Column } from "./table";
@@ -97,12 +96,13 @@ export class AnswersTab implements Tab {
   private async flips(mine: () => boolean): Promise<void> {
     const { pane } = this;
     if (!pane.fillers.length) return;
-    const against = pane.overview.conditions.some((one) => one.name === pane.address.get("against")) ? pane.address.get("against") : "none";
+    const wanted = pane.address.get("against");
+    const against = pane.overview.conditions.some((one) => one.name === wanted && one.name !== pane.condition) ? wanted : "none";
     const names = pane.overview.conditions.filter((one) => one.name !== pane.condition).map((one): [string, string] => [one.name, visible(one.label)]);
     const menus = h("div", { class: "controls" }, pane.conditionMenu(), select("Against", names, against, (name) => pane.address.set({ against: name }), "against"));
     const head = h("header", { class: "card-head" }, h("h3", {}, "Problems that changed"));
     try {
-      const found = await pane.api.json<{ flips: Flip[] }>("flips", { model: pane.model.name, condition: pane.condition, against: against === pane.condition ? "none" : against });
+      const found = await pane.api.json<{ flips: Flip[] }>("flips", { model: pane.model.name, condition: pane.condition, against });
       if (!mine()) return;
       const body = flipList(found.flips, pane.label(against), pane.label(pane.condition));
       keepingFocus(this.changed, () => replace(this.changed, head, menus, body));

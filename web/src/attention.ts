@@ -2,7 +2,7 @@
 
 import type { Packed } from "./api";
 import { files, legend } from "./card";
-import { choice, h, replace, select, toggle } from "./dom";
+import { choice, h, keepingFocus, replace, select, toggle } from "./dom";
 import { LineChart } from "./linechart";
 import { MapChart } from "./mapchart";
 import { Multiples } from "./multiples";
@@ -50,6 +50,7 @@ export class AttentionTab implements Tab {
   private map: MapChart | null = null;
   private chart: LineChart | null = null;
   private readonly turn = new Turn();
+  private shown: { found: Packed; key: string } | null = null;
   private ready: { reason: string; note: string } | null = null;
 
   constructor(private readonly pane: Pane) {
@@ -70,7 +71,7 @@ export class AttentionTab implements Tab {
     if (!pane.model.layers) return replace(this.element, empty("No shard has landed yet."));
     const mine = this.turn.take();
     const tokens = await pane.api.json<Tokens>("tokens", { model: pane.model.name });
-    await Promise.all([this.drawMap(mine), this.drawProfile(tokens, mine), this.multiples.update(mine, tokens.regions)]);
+    await Promise.all([this.drawMap(mine), this.drawProfile(tokens, mine), this.multiples.update(mine, this.view, tokens.regions)]);
   }
 
   private get metric(): { name: string; label: string; scale: string } {
@@ -145,8 +146,11 @@ export class AttentionTab implements Tab {
     const found = await pane.api.packed("head", asked);
     this.ready ??= await pane.api.json<{ reason: string; note: string }>("ready", { model: pane.model.name });
     if (!mine()) return;
+    const key = ["condition", "off", "band", "first", "x", "problem"].map((name) => pane.address.get(name)).join("&");
+    if (this.shown?.found === found && this.shown.key === key) return;
     const panel = this.profilePanel(found, tokens);
     this.showProfile(panel);
+    this.shown = { found, key };
     await this.addProblem(asked, panel, mine);
   }
 
@@ -210,7 +214,10 @@ export class AttentionTab implements Tab {
       band: this.band !== "none",
       off: labels,
       range: range.length === 2 && range.every(Number.isFinite) ? ([range[0], range[1]] as [number, number]) : null,
-      zoomed: (found: [number, number] | null) => pane.address.set({ x: found && found.map((x) => x.toFixed(1)).join("~") }, false),
+      zoomed: (found: [number, number] | null) => {
+        pane.address.set({ x: found && found.map((x) => x.toFixed(1)).join("~") }, false);
+        this.shown = null;
+      },
       switched: (found: Set<string>) => {
         const names = panel.series.filter((line) => found.has(line.label)).map((line) => line.condition!);
         pane.address.set({ off: joined(new Set(names)) });
@@ -258,14 +265,4 @@ export class AttentionTab implements Tab {
       if (mine()) replace(this.note, `This problem's own profile cannot be shown: ${visible((error as Error).message)}`);
     }
   }
-}
-
-/** Draws anew what the keyboard may stand in, and puts it back where it was. */
-export function keepingFocus(ground: HTMLElement, draw: () => void): void {
-  const held = ground.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
-  const marks = ["name", "data-value", "data-condition", "data-kind"].filter((mark) => held?.hasAttribute(mark));
-  const place = marks.map((mark) => `[${mark}="${CSS.escape(held!.getAttribute(mark)!)}"]`).join("");
-  const chart = held?.classList.contains("linechart") ? ".linechart" : "";
-  draw();
-  if (place || chart) ground.querySelector<HTMLElement>(place || chart)?.focus({ preventScroll: true });
 }

@@ -1,7 +1,7 @@
 // A panel on the page: title, legend whose entries switch lines on and off, the chart, and its files.
 
 import { download, panelCsv } from "./csv";
-import { h, replace, s, type Child } from "./dom";
+import { h, keepingFocus, replace, s, type Child } from "./dom";
 import { LineChart, type LineOptions } from "./linechart";
 import { MapChart, type MapOptions } from "./mapchart";
 import type { BarPanel, LinePanel, Panel } from "./panels";
@@ -78,7 +78,7 @@ export function legend(panel: LinePanel, options: CardOptions, chart: LineChart)
           options.off = next;
           chart.show(next);
           options.switched?.(next);
-          draw();
+          keepingFocus(list, draw);
         };
         return h(
           "button",

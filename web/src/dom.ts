@@ -69,3 +69,15 @@ export function toggle(label: string, on: boolean, change: (on: boolean) => void
   box.checked = on;
   return h("label", { class: "control check" }, box, h("span", {}, label));
 }
+
+/** Draws anew what the keyboard may stand in, and puts it back where it was. */
+export function keepingFocus(ground: HTMLElement, draw: () => void): void {
+  const held = ground.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
+  const title = held?.closest("[data-title]")?.getAttribute("data-title"); // of several cards, the same one
+  const within = title ? `[data-title="${CSS.escape(title)}"] ` : "";
+  const marks = ["name", "data-value", "data-condition", "data-kind"].filter((mark) => held?.hasAttribute(mark));
+  const place = marks.map((mark) => `[${mark}="${CSS.escape(held!.getAttribute(mark)!)}"]`).join("");
+  const chart = held?.classList.contains("linechart") ? ".linechart" : "";
+  draw();
+  if (place || chart) ground.querySelector<HTMLElement>(within + (place || chart))?.focus({ preventScroll: true });
+}

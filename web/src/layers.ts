@@ -1,8 +1,7 @@
 // Tabs of curves by layer: the affine picture with depth, and activations with their histograms.
 
-import { keepingFocus } from "./attention";
 import { card, type Card } from "./card";
-import { h, replace, select } from "./dom";
+import { h, keepingFocus, replace, select } from "./dom";
 import { empty, Turn, type Pane, type Tab } from "./pane";
 import type { LinePanel } from "./panels";
 import { joined } from "./state";
@@ -32,7 +31,7 @@ abstract class LayersTab implements Tab {
     keepingFocus(this.controls, () => replace(this.controls, ...this.menus()));
     this.destroy();
     this.drawn = panels.map((panel) => card(panel, this.options(panel)));
-    replace(this.grid, ...this.drawn.map((one) => one.element));
+    keepingFocus(this.grid, () => replace(this.grid, ...this.drawn.map((one) => one.element)));
   }
 
   private options(panel: LinePanel): object {

@@ -15,6 +15,7 @@ export interface LineOptions {
   pick?: (x: number) => void; // a click on a place
 }
 
+const MANY = 700; // points of a line, beyond which its dashes cost more than they tell
 const TOKEN_PITCH = 13; // pixels that a token's text needs under the axis
 
 export class LineChart {
@@ -147,7 +148,7 @@ export class LineChart {
         show: on,
         stroke: () => lineColour(line.style),
         width: line.thin ? 1 : 1.7,
-        dash: DASHES[line.dash % DASHES.length],
+        dash: line.x.length > MANY ? [] : DASHES[line.dash % DASHES.length],
         points: { show: few, size: 5, fill: () => ink("card") },
         ...stepped,
       },

@@ -46,6 +46,7 @@ class Run:
         self.store, self.partial = store, partial
         self._part = cache(self._read)
         self._answers = cache(self._read_answers)
+        self._tokens = cache(self._read_tokens)
 
     def _repr_html_(self) -> str:
         """What a notebook shows. Found by name when it is asked for: the page is made of tables of runs."""
@@ -291,6 +292,9 @@ class Run:
     def tokens(self, condition: str, model: str | None = None) -> tuple[str, ...]:
         """The text of the token at each position, "" where problems differ. Filler is shown as a dot."""
         self.condition(condition)
+        return self._tokens(condition, self.model(model))
+
+    def _read_tokens(self, condition: str, model: str) -> tuple[str, ...]:
         rows = [_token_row(record, condition) for record in self.measured(model)]
         width = max(len(row) for row in rows)
         shared = []
@@ -298,60 +302,6 @@ class Run:
             texts = {row[position] for row in rows if position < len(row)}
             shared.append(texts.pop() if len(texts) == 1 else "")
         return tuple(shared)
-
-    def faults(self) -> list[str]:
-        """What does not add up: every problem must be there once, measured under all conditions or failed."""
-        found = []
-        measured_study = self.store.manifest["identity"].get("study", {})
-        told = self.study.measured()
-        if any(told.get(key) != value for key, value in measured_study.items()):
-            found.append("study.json: it is not the study that was measured")
-        for model in self.models:
-            found += self._unmeasured(model) if self.has_attention else []
-            found += self._unanswered(model) if self.has_answers else []
-        return found
-
-    def _unanswered(self, model: str) -> list[str]:
-        """Every problem must be answered, or have failed, under every condition as often as was asked."""
-        spec, columns = self.study.generation, self.answer_columns(model)
-        assert spec is not None
-        keys = list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
-        wanted = [
-            (number, temperature, condition, sample)
-            for number in range(len(self._problems))
-            for temperature in spec.temperature
-            for condition in self.conditions
-            for sample in range(spec.drawn(temperature))
-        ]
-        return (
-            [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
-        )
-
-    def _unmeasured(self, model: str) -> list[str]:
-        found = []
-        records = self.records(model)
-        if [record["number"] for record in records] != list(range(len(records))):
-            found.append(f"{model}: problems are missing or out of order")
-        measured = len(self.measured(model))
-        for condition in self.conditions:
-            for kept in self._kept(condition, model):
-                if kept != measured:
-                    found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
-        if self.study.probes.answering:
-            answered = len(self.measured(model, ANSWER))
-            kept = min(len(self.summary("entropy", condition, ANSWER, model)) for condition in self.conditions)
-            if kept != answered:
-                found.append(f"{model}: {kept} answers were looked at, {answered} are recorded")
-        return found
-
-    def _kept(self, condition: str, model: str) -> set[int]:
-        """How many problems each table of a condition holds: one number where all is well."""
-        found = {len(self.summary("entropy", condition, model=model))}
-        if self.study.probes.affine and not self.condition(condition).is_baseline:
-            found.add(len(self.affine("lambda_fit", condition, model)))
-        if self.study.probes.activations is not None:
-            found.add(len(self.activations("tokens", condition, model=model)))
-        return found
 
     def _row(self, queries: str) -> tuple[str, int]:
         """The file that holds these queries, and their place on its axis of queries."""

@@ -1,0 +1,61 @@
+"""Whether a run adds up: every problem there once, measured under all conditions or failed, and answered as asked."""
+
+from __future__ import annotations
+
+from fillerscope.analysis.runs import ANSWER, Run
+
+
+def faults(run: Run) -> list[str]:
+    """What does not add up, a line each."""
+    found = []
+    measured_study = run.store.manifest["identity"].get("study", {})
+    told = run.study.measured()
+    if any(told.get(key) != value for key, value in measured_study.items()):
+        found.append("study.json: it is not the study that was measured")
+    for model in run.models:
+        found += _unmeasured(run, model) if run.has_attention else []
+        found += _unanswered(run, model) if run.has_answers else []
+    return found
+
+
+def _unanswered(run: Run, model: str) -> list[str]:
+    """Every problem must be answered, or have failed, under every condition as often as was asked."""
+    spec, columns = run.study.generation, run.answer_columns(model)
+    assert spec is not None
+    keys = list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
+    wanted = [
+        (number, temperature, condition, sample)
+        for number in range(len(run.problems()))
+        for temperature in spec.temperature
+        for condition in run.conditions
+        for sample in range(spec.drawn(temperature))
+    ]
+    return [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
+
+
+def _unmeasured(run: Run, model: str) -> list[str]:
+    found = []
+    records = run.records(model)
+    if [record["number"] for record in records] != list(range(len(records))):
+        found.append(f"{model}: problems are missing or out of order")
+    measured = len(run.measured(model))
+    for condition in run.conditions:
+        for kept in _kept(run, condition, model):
+            if kept != measured:
+                found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+    if run.study.probes.answering:
+        answered = len(run.measured(model, ANSWER))
+        kept = min(len(run.summary("entropy", condition, ANSWER, model)) for condition in run.conditions)
+        if kept != answered:
+            found.append(f"{model}: {kept} answers were looked at, {answered} are recorded")
+    return found
+
+
+def _kept(run: Run, condition: str, model: str) -> set[int]:
+    """How many problems each table of a condition holds: one number where all is well."""
+    found = {len(run.summary("entropy", condition, model=model))}
+    if run.study.probes.affine and not run.condition(condition).is_baseline:
+        found.add(len(run.affine("lambda_fit", condition, model)))
+    if run.study.probes.activations is not None:
+        found.add(len(run.activations("tokens", condition, model=model)))
+    return found
