@@ -437,7 +437,8 @@ def test_run_measures_draws_and_tells_and_finds_it_done_the_next_time(
     assert shown.code == 0, shown.err
     assert "tiny-llama, mless against none: 10 of 12 heads by drop; queries original, n = 4" in shown.out
     assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: what original tokens receive" in shown.out
-    assert shown.out.endswith("Run:     run\nFigures: run/figures (depth)\n")
+    look = "Report:  fillerscope report run\nExplore: fillerscope view run\n"
+    assert shown.out.endswith(f"Run:     run\nFigures: run/figures (depth)\n{look}")
     assert (tmp_path / "run/figures/depth.png").exists()
     again = command("run", measured / "study.yaml", "--out", "run", "--json")
     assert again.err == ""

@@ -67,21 +67,22 @@ def _root(
 
 @app.command()
 def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
-    """Measure SmolLM2-135M on built-in problems, grade its answers, and draw all figures.
+    """Measure SmolLM2-135M on built-in problems, grade its answers, draw all figures and write the report.
 
     Example: `fillerscope demo`
     """
     from fillerscope.reproduce import Changes, ready_study
     from fillerscope.session import measure_and_show
 
-    measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json)
+    measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
 
 
 @app.command()
 def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
     out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None, device: Device = None,
-    accept_licence: Licence = False, json: Json = False,
+    accept_licence: Licence = False,
+    report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Carry out a study, or go on with one that was interrupted.
 
@@ -92,7 +93,7 @@ def run(
     from fillerscope.study import Study
 
     changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
-    measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence)
+    measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence, report)
 
 
 @app.command()

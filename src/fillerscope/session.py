@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
 from fillerscope.report.told import findings_of
+from fillerscope.store import MANIFEST
 from fillerscope.study import QUERIES, Study
 
 TOP = 10
@@ -34,15 +36,19 @@ def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -
         return run(study, out, reporter, accept_licence)
 
 
-def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence: bool = False) -> None:
-    """Run a study; then its figures, the ranked heads of each model, and what it says."""
+def measure_and_show(
+    study: Study, out: Path | None, json: bool, accept_licence: bool = False, report: bool = False
+) -> None:
+    """Run a study; then its figures, the ranked heads of each model, and what it says; with its report if asked."""
     run = measure(study, out, json, accept_licence)
     drawn, missed = _draw(run, names_for(run), {}, None, json)
     compared = compare(run) if run.has_answers else None
     told = {model: findings_of(run, model, compared) for model in run.models}
+    written = _fresh_report(run, json) if report else None
     if json:
         rows = None if compared is None else [row.record() for row in compared]
-        show.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed})
+        file = None if written is None else str(written)
+        show.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed, "report": file})
         return
     for model in run.models:
         if run.fillers and run.has_attention:
@@ -56,7 +62,9 @@ def measure_and_show(study: Study, out: Path | None, json: bool, accept_licence:
     if not run.fillers:
         show.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
     figures = f"Figures: {run.path / 'figures'} ({', '.join(drawn) or 'none'})"
-    show.lines(["", f"Run:     {run.path}", figures])
+    folder = shlex.quote(str(run.path))
+    look = [f"Report:  {written or f'fillerscope report {folder}'}", f"Explore: fillerscope view {folder}"]
+    show.lines(["", f"Run:     {run.path}", figures, *look])
 
 
 def measure_and_draw(
@@ -253,12 +261,24 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
         show.lines([f"Wrote {file}" for file in files])
 
 
-def write_report(path: Path, out: Path | None, json: bool) -> None:
+def _fresh_report(run: Run, quiet: bool) -> Path:
+    """The report of a run, written again only where the run is newer."""
+    file, manifest = run.path / "report.html", run.path / MANIFEST
+    if file.exists() and file.stat().st_mtime >= manifest.stat().st_mtime:
+        return file
+    return _write_report(run, file, quiet)
+
+
+def _write_report(run: Run, file: Path, quiet: bool) -> Path:
     from fillerscope.report.document import write_report as write
 
+    with Reporter(quiet) as reporter:
+        return write(run, file, reporter.stage)
+
+
+def write_report(path: Path, out: Path | None, json: bool) -> None:
     run = open_run(path)
-    with Reporter(json) as reporter:
-        file = write(run, out or run.path / "report.html", reporter.stage)
+    file = _write_report(run, out or run.path / "report.html", json)
     size = file.stat().st_size
     if json:
         show.print_json({"run": str(path), "report": str(file), "bytes": size})

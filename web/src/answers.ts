@@ -69,15 +69,17 @@ export class AnswersTab implements Tab {
 
   async update(): Promise<void> {
     const { pane } = this;
-    if (!pane.overview.has.answers) return replace(this.element, empty("This run asked for no answers."));
+    if (!pane.overview.has.answers) throw new Error("This run asked for no answers.");
     const mine = this.turn.take();
     try {
       const by = pane.address.get("by");
       const { rows, fields } = await pane.api.json<{ rows: Row[]; fields: string[] }>("comparison", { by });
+      if (!rows.length) throw new Error("No answer has landed yet.");
       if (mine()) this.compare(rows, fields, by);
     } catch (error) {
       return replace(this.top, empty((error as Error).message));
     }
+    if (!pane.begun("answering")) return [this.changed, this.found].forEach((one) => replace(one, empty("No answer of this model has landed yet.")));
     await Promise.all([this.flips(mine), this.search(mine)]);
   }
 

@@ -50,6 +50,7 @@ export class AttentionTab implements Tab {
   private map: MapChart | null = null;
   private chart: LineChart | null = null;
   private readonly turn = new Turn();
+  private readonly profileTurn = new Turn();
   private shown: { found: Packed; key: string } | null = null;
   private ready: { reason: string; note: string } | null = null;
 
@@ -67,8 +68,8 @@ export class AttentionTab implements Tab {
 
   async update(): Promise<void> {
     const { pane } = this;
-    if (!pane.overview.has.attention) return replace(this.element, empty("This run did not measure attention."));
-    if (!pane.model.layers) return replace(this.element, empty("No shard has landed yet."));
+    if (!pane.overview.has.attention) throw new Error("This run did not measure attention.");
+    if (!pane.model.layers) throw new Error("No shard has landed yet.");
     const mine = this.turn.take();
     const tokens = await pane.api.json<Tokens>("tokens", { model: pane.model.name });
     await Promise.all([this.drawMap(mine), this.drawProfile(tokens, mine), this.multiples.update(mine, this.view, tokens.regions)]);
@@ -144,14 +145,14 @@ export class AttentionTab implements Tab {
     const { pane, view } = this;
     const asked = { model: pane.model.name, layer: pane.layer, head: pane.head, queries: pane.queries, view };
     const found = await pane.api.packed("head", asked);
-    this.ready ??= await pane.api.json<{ reason: string; note: string }>("ready", { model: pane.model.name });
+    this.ready = await pane.api.json<{ reason: string; note: string }>("ready", { model: pane.model.name });
     if (!mine()) return;
     const key = ["condition", "off", "band", "first", "x", "problem"].map((name) => pane.address.get(name)).join("&");
     if (this.shown?.found === found && this.shown.key === key) return;
     const panel = this.profilePanel(found, tokens);
     this.showProfile(panel);
     this.shown = { found, key };
-    await this.addProblem(asked, panel, mine);
+    await this.addProblem(asked, panel, this.profileTurn.take());
   }
 
   private profilePanel(found: Packed, tokens: Tokens): LinePanel {

@@ -81,10 +81,14 @@ export class Explorer {
     const key = `${this.tab} ${this.chosen()}`;
     if (key !== this.shown) this.build(key);
     this.drawProgress();
-    await Promise.all(
-      this.tabs.map((tab) => tab.update().catch((error: Error) => replace(tab.element, empty(error.message)))),
-    );
+    await Promise.all(this.tabs.map((tab) => tab.update().catch((error: Error) => this.say(tab, error.message))));
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  }
+
+  /** In the place of a tab, which is built anew when there is something to show. */
+  private say(tab: Tab, reason: string): void {
+    replace(tab.element, empty(reason));
+    this.shown = "";
   }
 
   /** Another tab, or other runs. */

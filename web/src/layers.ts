@@ -2,7 +2,7 @@
 
 import { card, type Card } from "./card";
 import { h, keepingFocus, replace, select } from "./dom";
-import { empty, Turn, type Pane, type Tab } from "./pane";
+import { Turn, type Pane, type Tab } from "./pane";
 import type { LinePanel } from "./panels";
 import { joined } from "./state";
 import { visible } from "./text";
@@ -24,7 +24,8 @@ abstract class LayersTab implements Tab {
 
   async update(): Promise<void> {
     const reason = this.lacks();
-    if (reason) return replace(this.element, empty(reason));
+    if (reason) throw new Error(reason);
+    if (!this.pane.model.layers) throw new Error("No shard has landed yet.");
     const mine = this.turn.take();
     const panels = await this.panels();
     if (!mine()) return;

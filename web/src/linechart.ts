@@ -223,7 +223,8 @@ export class LineChart {
   }
 
   private yAxis(): uPlot.Axis {
-    return { ...this.axis(this.panel.y), size: 58, space: 36, values: (_, found) => found.map((y) => short(y)) };
+    const room = (labels: string[] | null) => 16 + 7 * Math.max(4, ...(labels ?? []).map((label) => label.length));
+    return { ...this.axis(this.panel.y), size: (_, labels) => room(labels), space: 36, values: (_, found) => found.map(short) };
   }
 
   private axis(label: string): uPlot.Axis {

@@ -50,6 +50,11 @@ export class Pane {
     return Math.min(Math.max(1, this.address.number("head", 1)), Math.max(1, this.model.heads));
   }
 
+  /** Whether anything of a stage is there, for the model chosen. */
+  begun(stage: string): boolean {
+    return this.overview.progress.stages.some((one) => one.stage === stage && one.model === this.model.name && one.done > 0);
+  }
+
   style(condition: string): number {
     return Math.max(0, this.overview.conditions.findIndex((one) => one.name === condition));
   }

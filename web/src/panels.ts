@@ -129,5 +129,8 @@ export function placeName(panel: LinePanel, x: number): string {
 }
 
 export function short(value: number): string {
-  return Number(value.toPrecision(3)).toString().replace("-", "\u2212");
+  const size = Math.abs(value);
+  const plain = Number(value.toPrecision(3));
+  const text = size > 0 && (size < 1e-3 || size >= 1e6) ? plain.toExponential().replace("e+", "e") : String(plain);
+  return text.replace(/^-/, "\u2212");
 }
