@@ -101,7 +101,7 @@ export class AnswersTab implements Tab {
     const wanted = pane.address.get("against");
     const against = pane.overview.conditions.some((one) => one.name === wanted && one.name !== pane.condition) ? wanted : "none";
     const names = pane.overview.conditions.filter((one) => one.name !== pane.condition).map((one): [string, string] => [one.name, visible(one.label)]);
-    const menus = h("div", { class: "controls" }, pane.conditionMenu(), select("Against", names, against, (name) => pane.address.set({ against: name }), "against"));
+    const menus = h("div", { class: "controls" }, pane.conditionMenu(), select("Against", names, against, (name) => pane.address.set({ against: name }), "against"), this.temperatures());
     const head = h("header", { class: "card-head" }, h("h3", {}, "Problems that changed"));
     try {
       const found = await pane.api.json<{ flips: Flip[] }>("flips", { model: pane.model.name, condition: pane.condition, against });
@@ -113,11 +113,26 @@ export class AnswersTab implements Tab {
     }
   }
 
+  /** One of the study's, the first unless another is chosen. */
+  private get temperature(): string {
+    const known = this.pane.overview.temperatures.map(String);
+    const wanted = this.pane.address.get("temperature");
+    return known.includes(wanted) ? wanted : known[0];
+  }
+
+  private temperatures(): HTMLElement | null {
+    const { temperatures } = this.pane.overview;
+    if (temperatures.length < 2) return null;
+    const options = temperatures.map((one): [string, string] => [String(one), String(one)]);
+    return select("Temperature", options, this.temperature, (temperature) => this.pane.address.set({ temperature, start: null }));
+  }
+
   private async search(mine: () => boolean): Promise<void> {
     const { pane } = this;
     const start = pane.address.number("start", 0);
     const asked = {
       model: pane.model.name, text: pane.address.get("text"), verdict: pane.address.get("verdict"), condition: pane.address.get("only"), start,
+      temperature: this.temperature,
     };
     const found = await pane.api.json<{ total: number; start: number; answers: Answer[] }>("answers", asked);
     if (!mine()) return;

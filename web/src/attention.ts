@@ -23,6 +23,7 @@ const VIEWS: [string, string][] = [
   ["difference", "Difference"],
   ["logratio", "Log ratio"],
 ];
+const TITLES: Record<string, string> = { whole: ", whole prompt", difference: ", difference to none", logratio: ", log ratio to none" };
 const AXES: Record<string, string> = {
   aligned: "Average Attention Weight",
   whole: "Average Attention Weight",
@@ -163,7 +164,7 @@ export class AttentionTab implements Tab {
     const aligned = view !== "whole";
     return {
       kind: "lines",
-      title: `${pane.model.label} Layer ${pane.layer} Head ${pane.head}`,
+      title: `${pane.model.label} Layer ${pane.layer} Head ${pane.head}${TITLES[view] ?? ""}`,
       x: "Token position",
       y: AXES[view],
       zero: view === "aligned" || view === "whole",

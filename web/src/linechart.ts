@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 import { h, replace } from "./dom";
-import { finite, placeName, reach, short, type Line, type LinePanel } from "./panels";
+import { finite, placeName, reach, regionsOf, short, type Line, type LinePanel } from "./panels";
 import { interval, token, visible } from "./text";
 import { DASHES, faded, ink, lineColour, lineVariable, onTheme } from "./theme";
 
@@ -270,17 +270,9 @@ export class LineChart {
   }
 
   private drawRegions(ctx: CanvasRenderingContext2D, bbox: uPlot.BBox, place: (x: number) => number): void {
-    const regions = (this.panel.regions ?? []).filter((region) => !this.off.has(region.label));
-    const same = new Map<string, string[]>();
-    for (const region of regions) {
-      const key = `${region.start} ${region.stop}`;
-      same.set(key, [...(same.get(key) ?? []), visible(region.label)]);
-    }
-    let level = 0;
-    for (const [key, labels] of same) {
-      const [start, stop] = key.split(" ").map(Number);
+    regionsOf(this.panel, this.off).forEach(({ start, stop, label }, level) => {
       const [left, right] = [place(start - 0.5), place(stop - 0.5)];
-      if (right - left < 1) continue;
+      if (right - left < 1) return;
       ctx.fillStyle = faded(ink("shade"), 0.16);
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
       ctx.strokeStyle = ink("soft");
@@ -288,9 +280,9 @@ export class LineChart {
       vertical(ctx, left, bbox);
       vertical(ctx, right, bbox);
       ctx.fillStyle = ink("soft");
-      const text = labels.length > 1 ? "filler" : labels[0];
-      ctx.fillText(text, left + 4 * uPlot.pxRatio, bbox.top + (12 + 13 * level++) * uPlot.pxRatio, Math.max(60, right - left));
-    }
+      const y = bbox.top + (12 + 13 * level) * uPlot.pxRatio;
+      ctx.fillText(visible(label), left + 4 * uPlot.pxRatio, y, Math.max(60, right - left));
+    });
   }
 
   private hover(plot: uPlot): void {

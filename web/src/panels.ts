@@ -122,6 +122,17 @@ export function* shownValues(panel: LinePanel, off: Set<string>, band: boolean):
   }
 }
 
+/** Where fillers of the lines that are on stand: one region where several stand at the same place. */
+export function regionsOf(panel: LinePanel, off: Set<string>): { start: number; stop: number; label: string }[] {
+  const found = new Map<string, { start: number; stop: number; label: string }>();
+  for (const { start, stop, label } of panel.regions ?? []) {
+    if (off.has(label)) continue;
+    const key = `${start} ${stop}`;
+    found.set(key, { start, stop, label: found.has(key) ? "filler" : label });
+  }
+  return [...found.values()];
+}
+
 /** What stands at a place on the x axis, in words. */
 export function placeName(panel: LinePanel, x: number): string {
   if (panel.edges) return `${short(panel.edges[x])} to ${short(panel.edges[x + 1])}`;

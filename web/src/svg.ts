@@ -2,7 +2,7 @@
 
 import { s } from "./dom";
 import {
-  finite, reach, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
+  finite, reach, regionsOf, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
 } from "./panels";
 import { coloursOf, isOpen, named } from "./scales";
 import { token, visible } from "./text";
@@ -72,10 +72,12 @@ function lineSvg(panel: LinePanel, view: View): SVGElement {
   const px = (x: number) => box.left + ((x - x0) / (x1 - x0)) * (box.right - box.left);
   const py = (y: number) => box.bottom - ((y - y0) / (y1 - y0)) * (box.bottom - box.top);
   const parts: (SVGElement | null)[] = [text(box.left, 22, panel.title, { "font-size": 14, "font-weight": 600 })];
-  for (const region of panel.regions ?? []) {
-    if (off.has(region.label) || region.stop < x0 || region.start > x1) continue;
-    const [left, right] = [Math.max(box.left, px(region.start - 0.5)), Math.min(box.right, px(region.stop - 0.5))];
+  for (const { start, stop, label } of regionsOf(panel, off)) {
+    if (stop < x0 || start > x1) continue;
+    const [left, right] = [Math.max(box.left, px(start - 0.5)), Math.min(box.right, px(stop - 0.5))];
     parts.push(s("rect", { x: left, y: box.top, width: right - left, height: box.bottom - box.top, fill: PAPER.shade, "fill-opacity": 0.16 }));
+    for (const x of [left, right]) parts.push(s("line", { x1: x, x2: x, y1: box.top, y2: box.bottom, stroke: PAPER.soft, "stroke-dasharray": "3 3" }));
+    parts.push(text(left + 5, box.top + 14, label, { fill: PAPER.soft, "font-size": 11 }));
   }
   parts.push(...yAxis(ticks(y0, y1), py, box, panel.y), ...xAxis(panel, x0, x1, px, box));
   if (finite(panel.none)) parts.push(s("line", { x1: box.left, x2: box.right, y1: py(panel.none), y2: py(panel.none), stroke: PAPER.soft }));
@@ -248,29 +250,32 @@ function barLegend(rows: string[][], bars: Bar[], left: number, theme: Theme, in
 function mapSvg(panel: MapPanel): SVGElement {
   const colours = coloursOf(panel);
   const widest = Math.max(...panel.rows.map((row) => [...String(row)].length));
-  const left = 40 + 7 * widest;
+  const [left, top] = [44 + 7 * widest, 62];
   const side = Math.max(5, Math.min(30, (WIDTH - left - 90) / panel.columns.length));
   const down = Math.max(5, Math.min(side, 640 / panel.rows.length));
-  const [width, height] = [left + side * panel.columns.length + 90, 52 + down * panel.rows.length + 46];
-  const parts: SVGElement[] = [text(left, 24, panel.title, { "font-size": 14, "font-weight": 600 })];
+  const [right, bottom] = [left + side * panel.columns.length, top + down * panel.rows.length];
+  const words = Math.max(9 * [...panel.title].length, 7 * [...panel.name].length);
+  const [width, height] = [Math.max(right + 90, 24 + words), bottom + 46];
+  const parts: SVGElement[] = [text(12, 24, panel.title, { "font-size": 14, "font-weight": 600 }), text(12, 44, panel.name, { fill: PAPER.soft })];
   panel.rows.forEach((_, i) =>
     panel.columns.forEach((__, j) => {
-      const [x, y] = [left + side * j, 40 + down * i];
+      const [x, y] = [left + side * j, top + down * i];
       const fill = colours.colour(panel.colour[i][j], "light") ?? "#d8d8d8";
       parts.push(s("rect", { x, y, width: side, height: down, fill }));
       if (isOpen(panel, i, j)) parts.push(s("circle", { cx: x + side / 2, cy: y + down / 2, r: Math.min(2, down / 6), fill: "#333333" }));
     }),
   );
   const soft = { fill: PAPER.soft, "font-size": 10 };
-  for (const i of named(panel.rows.length, down, 12)) parts.push(text(left - 6, 40 + down * (i + 0.5) + 4, String(panel.rows[i]), { ...soft, "text-anchor": "end" }));
-  const bottom = 40 + down * panel.rows.length;
+  const middle = { ...soft, "font-size": 12, "text-anchor": "middle" };
+  for (const i of named(panel.rows.length, down, 12)) parts.push(text(left - 6, top + down * (i + 0.5) + 4, String(panel.rows[i]), { ...soft, "text-anchor": "end" }));
   for (const j of named(panel.columns.length, side, 18)) parts.push(text(left + side * (j + 0.5), bottom + 14, String(panel.columns[j]), { ...soft, "text-anchor": "middle" }));
-  parts.push(text(left + (side * panel.columns.length) / 2, bottom + 34, panel.across, { ...soft, "font-size": 12, "text-anchor": "middle" }));
+  parts.push(text((left + right) / 2, bottom + 34, panel.across, middle));
+  parts.push(text(14, (top + bottom) / 2, panel.down, { ...middle, transform: `rotate(-90 14 ${(top + bottom) / 2})` }));
   for (let k = 0; k < 60; k++) {
-    const y = 40 + ((bottom - 40) * k) / 60;
-    parts.push(s("rect", { x: width - 70, y, width: 12, height: (bottom - 40) / 60 + 0.5, fill: colours.colour(colours.value(1 - (k + 0.5) / 60), "light") }));
+    const y = top + ((bottom - top) * k) / 60;
+    parts.push(s("rect", { x: right + 20, y, width: 12, height: (bottom - top) / 60 + 0.5, fill: colours.colour(colours.value(1 - (k + 0.5) / 60), "light") }));
   }
-  for (const place of [0, 0.5, 1]) parts.push(text(width - 54, bottom - place * (bottom - 40) + 4, short(colours.value(place)), soft));
+  for (const place of [0, 0.5, 1]) parts.push(text(right + 36, bottom - place * (bottom - top) + 4, short(colours.value(place)), soft));
   return page(width, height, PAPER.ground, ...parts);
 }
 

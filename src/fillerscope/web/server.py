@@ -162,6 +162,11 @@ def _findings(run: Run, _: Asked) -> list[dict[str, Any]]:
     return clean(told)
 
 
+def _flips(run: Run, asked: Asked) -> dict[str, Any]:
+    temperature = float(asked["temperature"]) if asked.get("temperature") else None
+    return payload.flipped(run, asked["model"], asked["condition"], asked["against"], temperature)
+
+
 def _methods(run: Run, _: Asked) -> dict[str, Any]:
     sections = methods(run)
     return {"sections": [asdict(section) for section in sections], "text": as_text(sections)}
@@ -177,7 +182,7 @@ ANSWERS: dict[str, Callable[[Run, Asked], Any]] = {
     "activations": lambda run, asked: payload.activations(run, asked["model"], asked["cls"]),
     "histogram": lambda run, asked: payload.histogram_of(run, asked["model"], int(asked["layer"]), asked["cls"]),
     "comparison": lambda run, asked: payload.comparison(run, asked.get("by")),
-    "flips": lambda run, asked: payload.flipped(run, asked["model"], asked["condition"], asked["against"], None),
+    "flips": _flips,
     "answers": lambda run, asked: payload.transcripts(run, asked["model"], asked, int(asked.get("start", 0))),
     "findings": _findings,
     "methods": _methods,
