@@ -28,7 +28,7 @@ CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with 
 DRAW = drawn_at_random(3)
 COMMANDS = (
     ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["mechanism"], ["compare"], ["flips"],
-    ["models"], ["models", "get"], ["export"], ["verify"], ["doctor"],
+    ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
 )  # fmt: skip
 
 
@@ -231,6 +231,23 @@ def test_export_as_json(command: Command, made: Path) -> None:
     found = json.loads(command("export", made, "--format", "csv", "--out", "tables", "--json").out)
     assert Path(found["files"][0]).name == "profiles.csv"
     assert all(Path(path).exists() for path in found["files"])
+
+
+def test_report(command: Command, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fillerscope.report import document
+
+    monkeypatch.setattr(document, "pictures", lambda *_: ([], {}))
+    shown = command("report", made, "--out", "new/told.html")
+    written = tmp_path / "new/told.html"
+    size = written.stat().st_size
+    assert (shown.code, shown.out) == (
+        0, f"Wrote new/told.html ({size / 1e6:.1f} MB): open it in any browser, or send it to somebody\n"
+    )  # fmt: skip
+    assert shown.err == "writing ...\n"
+    shown = command("report", made, "--json")
+    assert strict(shown) == {"run": str(made), "report": str(made / "report.html"), "bytes": size}
+    assert (made / "report.html").read_bytes() == written.read_bytes()
+    (made / "report.html").unlink()
 
 
 def test_verify(command: Command, made: Path, tmp_path: Path) -> None:
@@ -560,6 +577,12 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
         ("heads FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
         ("verify nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
         ("export nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+        ("report nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+        ("report FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+        ("view nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+        ("view RUN FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+        ("view RUN --port 99999", 2, "Invalid value for '--port' / '-p': Input should be less than or equal to 65535"),
+        ("view", 2, "; see fillerscope view --help"),
         ("heads RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
         ("heads RUN --condition none", 1, "heads are compared with `none`; name a condition with filler"),
         ("heads RUN --queries some", 1, "queries are all, original, last, not 'some'"),

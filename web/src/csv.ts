@@ -62,5 +62,5 @@ export function download(name: string, content: Blob | string, kind = "text/csv"
 }
 
 function fileName(text: string): string {
-  return text.normalize("NFKC").replace(/[^\p{L}\p{N}.\-]+/gu, "-").replace(/^[-.]+|-+(?=\.)|-+$/g, "").slice(-120) || "fillerscope";
+  return text.normalize("NFKC").replace(/[^\p{L}\p{N}._\-]+/gu, "-").replace(/^[-.]+|-+(?=\.)|-+$/g, "").slice(-120) || "fillerscope";
 }

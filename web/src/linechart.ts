@@ -37,7 +37,7 @@ export class LineChart {
       class: "linechart",
       tabindex: "0",
       role: "img",
-      "aria-label": `${panel.title}: ${panel.y} by ${panel.x}. Arrow keys read values, plus and minus zoom, 0 shows all.`,
+      "aria-label": visible(`${panel.title}: ${panel.y} by ${panel.x}. Arrow keys read values, plus and minus zoom, 0 shows all.`),
       keydown: (event: Event) => this.key(event as KeyboardEvent),
       blur: () => this.point(null),
     });

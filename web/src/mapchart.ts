@@ -31,7 +31,7 @@ export class MapChart {
       class: live ? "live" : "",
       tabindex: "0",
       role: live ? "application" : "img",
-      "aria-label": `${panel.title}: ${panel.name} by ${panel.down} and ${panel.across}. Arrow keys move.`,
+      "aria-label": visible(`${panel.title}: ${panel.name} by ${panel.down} and ${panel.across}. Arrow keys move.`),
       mousemove: (event: Event) => this.hover(event as MouseEvent),
       mouseleave: () => this.point(null),
       blur: () => this.point(null),

@@ -25,7 +25,7 @@ export class Address {
 
   /** A list of names, each of which may hold any character. */
   list(key: string): Set<string> {
-    return new Set(this.get(key).split(",").filter(Boolean).map(decodeURIComponent));
+    return new Set(this.get(key).split(",").filter(Boolean).map(decoded));
   }
 
   set(changes: Record<string, string | number | null | undefined>, tell = true): void {
@@ -43,6 +43,15 @@ export class Address {
 
   private tell(): void {
     this.followers.forEach((follower) => follower());
+  }
+}
+
+/** Somebody may have cut an address in the middle of a character. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 

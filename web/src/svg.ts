@@ -87,7 +87,7 @@ function lineSvg(panel: LinePanel, view: View): SVGElement {
     if (area) parts.push(s("path", { d: area, fill: colour, "fill-opacity": 0.18 }));
     const dash = DASHES[line.dash % DASHES.length].join(" ");
     const d = panel.steps ? stepPath(line, px, py) : linePath(line, px, py);
-    parts.push(s("path", { d, fill: "none", stroke: colour, "stroke-width": line.thin ? 1 : 1.7, "stroke-dasharray": dash, "data-series": line.label }));
+    parts.push(s("path", { d, fill: "none", stroke: colour, "stroke-width": line.thin ? 1 : 1.7, "stroke-dasharray": dash, "data-series": visible(line.label) }));
   }
   parts.push(...legendSvg(legend, lines, box.left));
   return page(WIDTH, HEIGHT, PAPER.ground, ...parts);

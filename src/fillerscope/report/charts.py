@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from fillerscope.analysis.mechanism import Columns
@@ -54,11 +55,12 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _profiles(run: Run, rows: list[Row]) -> list[Panel]:
-    """Curves along a prompt: a panel for each view, layer and head of a model, in the order of the table."""
+def _profiles(run: Run, rows: list[Row], usual: str = "whole") -> list[Panel]:
+    """Curves along a prompt: a panel for each view, layer and head of a model, in the order of the table. `usual` is
+    the view of a table that has no column for it."""
     found = []
     for (label, view, layer, head), own in _groups(rows, "model", "view", "layer", "head"):
-        view = view or "whole"
+        view = view or usual
         model = next((name for name in run.models if run.label(name) == label), None)
         series = [_series(run, name, part, "position") for (name,), part in _groups(own, "condition")]
         names = [line["condition"] for line in series]
@@ -272,10 +274,10 @@ def _bars(
 
 def _accuracy(run: Run, row: Row) -> Row:
     parts = [f"{row['gained']} better, {row['lost']} worse, p Holm {row['adjusted']:.3g}"] if row.get("pairs") else []
-    if row.get("published") is not None:
-        parts.append(f"published: {row['published']:g}%")
+    published = _times(row.get("published"), 100.0)
+    parts += [f"published: {published:g}%"] if published is not None else []
     bar = _bar(run, row | {"accuracy_low": row.get("low"), "accuracy_high": row.get("high")}, "accuracy", 100.0)
-    return bar | {"note": "; ".join(parts), "text": row.get("mark", ""), "published": row.get("published")}
+    return bar | {"note": "; ".join(parts), "text": row.get("mark", ""), "published": published}
 
 
 def _bar(run: Run, row: Row, measure: str, scale: float) -> Row:
@@ -352,7 +354,7 @@ ARM = {
     "variance": ("variance, ratio to none", 1.0, 1.0),
 }
 CHARTS: dict[str, Callable[[Run, list[Row]], list[Panel]]] = {
-    "layers": _profiles,
+    "layers": partial(_profiles, usual="aligned"),
     "heads": _profiles,
     "fillers": _profiles,
     "headmap": _headmap,

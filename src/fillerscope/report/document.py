@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -30,7 +31,7 @@ from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
 from fillerscope.report.told import answers_there, compared_so_far, findings_of
 from fillerscope.version import __version__
-from fillerscope.visible import shown
+from fillerscope.visible import number, shown
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
@@ -44,6 +45,8 @@ Tell = Callable[[str, int, int | None], None]
 
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
     """Whole, or what was there before."""
+    if not path.name:
+        raise FigureError(f"cannot write {path}: it is a folder; choose a file with --out")
     page = render(run, tell)
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -51,7 +54,8 @@ def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
         temporary.write_text(page, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where it could not be made it cannot be removed
+            temporary.unlink(missing_ok=True)
         raise FigureError(f"cannot write {path}: {error.strerror or error}; choose another file with --out") from None
     return path
 
@@ -66,7 +70,6 @@ def render(run: Run, tell: Tell = lambda *_: None) -> str:
     kept = [*_tables(run), *_prints(drawn)]
     flips = _flips(run)
     body = [
-        _head(run),
         _part("verdict", "Verdict", "".join(map(_headline, tops))),
         _part("findings", "Findings", "".join(_findings(run, model, found) for model, found in told.items())),
         _part("figures", "Figures", "".join(map(_figure, drawn)) + _missed(missed)),
@@ -80,7 +83,7 @@ def render(run: Run, tell: Tell = lambda *_: None) -> str:
         "comparison": payload.rows_told(compared),
         "flips": flips,
     }
-    return _page(run, "".join(body), kept, data)
+    return _page(run, _head(run, body) + "".join(body), kept, data)
 
 
 @dataclass(frozen=True)
@@ -128,9 +131,10 @@ def text(words: str) -> str:
     return f"<bdi>{shown(words)}</bdi>"
 
 
-def _head(run: Run) -> str:
+def _head(run: Run, body: Sequence[str]) -> str:
+    """Contents are the parts that there are."""
     models = ", ".join(run.label(model) for model in run.models)
-    parts = ["verdict", "findings", "figures", "comparison", "flips", "methods", "tables"]
+    parts = [part.removeprefix('<section id="').partition('"')[0] for part in body if part]
     links = "".join(f'<a href="#{name}">{name.capitalize()}</a>' for name in parts)
     return (
         f"<header><div><h1>{text(run.study.name)}</h1><p>{text(models)} on {text(data_name(run.study))}. "
@@ -194,9 +198,9 @@ def _comparison(rows: Sequence[Accuracy]) -> str:
     """Plain, for those who run no scripts; with them it can be sorted."""
     heads = ("model", "condition", "n", "accuracy %", "difference, points", "p Holm")
     lines = [
-        (row.label, row.condition, str(row.n), f"{100 * row.accuracy:.1f}",
-         f"{100 * row.against.difference:+.1f}" if row.against else "",
-         f"{row.against.adjusted:.3g}" if row.against else "")
+        (row.label, row.condition, str(row.n), number(100 * row.accuracy, ".1f"),
+         number(100 * row.against.difference, "+.1f") if row.against else "",
+         number(row.against.adjusted, ".3g") if row.against else "")
         for row in rows
     ]  # fmt: skip
     body = "".join(f"<tr>{''.join(f'<td>{text(cell)}</td>' for cell in line)}</tr>" for line in lines)
@@ -242,8 +246,8 @@ def _table_list(run: Run, kept: Iterable[Kept]) -> str:
         if one.name.endswith(".csv")
     )
     large = "".join(
-        f'<li id="table-{name}">{name}: too large for a page; <code>fillerscope export {escape(str(run.path.name))} '
-        "--format csv</code> writes it</li>"
+        f'<li id="table-{name}">{name}: too large for a page; '
+        f"<code>fillerscope export {escape(run.path.resolve().name)} --format csv</code> writes it</li>"
         for name in LARGE
         if name in tables_of(run)
     )

@@ -50,7 +50,7 @@ def overview(run: Run) -> Record:
     """All that the page must know before it asks for numbers."""
     probes = run.study.probes
     return clean({
-        "name": run.study.name, "folder": run.path.name, "data": data_name(run.study), "main": _main(run),
+        "name": run.study.name, "folder": run.path.resolve().name, "data": data_name(run.study), "main": _main(run),
         "models": [_model(run, name) for name in run.models],
         "conditions": [_condition(run, name) for name in run.conditions],
         "queries": list(run.queries) if run.has_attention else [],
@@ -112,7 +112,7 @@ def head_maps(run: Run, model: str, condition: str, queries: str) -> bytes:
     if run.study.probes.affine:
         affine = affine_table(run, condition, model).heads
         found |= {"lambda": affine["lambda_fit"], "explained": affine["explained"], "direction": affine["direction"]}
-    header = {"n": table.problems, "condition": condition, "queries": queries}
+    header = {"n": len(run.measured(model, queries)), "condition": condition, "queries": queries}
     return pack(header, {f"{name}/{part}": array for name, three in found.items() for part, array in _parts(three)})
 
 
@@ -217,6 +217,9 @@ def activations(run: Run, model: str, cls: str = ALL) -> list[Panel]:
 def histogram_of(run: Run, model: str, layer: int, cls: str = ALL) -> Record:
     """Bins of one layer under every condition, with the threshold that was frozen without filler."""
     calibration = run.calibration(model)
+    layers = len(calibration["eps"])
+    if not 1 <= layer <= layers:
+        raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {layers}")
     counts = {name: run.histogram(name, cls, model)[layer - 1].tolist() for name in run.conditions}
     panel = histogram(run, layer, calibration["edges"], counts)
     return clean(panel | {"eps": calibration["eps"][layer - 1]})
@@ -248,6 +251,8 @@ def flipped(run: Run, model: str, condition: str, against: str, temperature: flo
 
 def transcripts(run: Run, model: str, wanted: Mapping[str, str], start: int = 0) -> Record:
     """Answers, some at a time: of a condition, of a verdict, with a text in question, answer, reference or id."""
+    if start < 0:
+        raise FigureError(f"answers are counted from 0, not from {start}")
     temperature = float(wanted["temperature"]) if wanted.get("temperature") else None
     found = answers(run, model, temperature)
     problems = {problem["id"]: problem for problem in run.problems()}

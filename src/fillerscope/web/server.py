@@ -6,6 +6,7 @@ Every answer is made from the run folder when it is asked for. What a person did
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
@@ -15,11 +16,13 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.runs import Run
@@ -62,6 +65,21 @@ def application(paths: Sequence[Path]) -> Starlette:
     return Explorer([Watched(path) for path in paths]).application()
 
 
+class _Headed:
+    """Every answer has the headers, refusals too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await self.app(scope, receive, headed)
+
+
 class Explorer:
     """Answers questions about some runs."""
 
@@ -70,7 +88,7 @@ class Explorer:
 
     def application(self) -> Starlette:
         routes = [
-            Route("/", lambda _: HTMLResponse(PAGE, headers=HEADERS)),
+            Route("/", lambda _: HTMLResponse(PAGE)),
             Route("/static/{name}", _static),
             Route("/api/runs", self._told(lambda _: self.all())),
             Route("/api/{number:int}/table/{name}.csv", self._told(self.table)),
@@ -80,7 +98,7 @@ class Explorer:
             Route("/api/{number:int}/problem", self._told(self.problem)),
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
-        return Starlette(routes=routes, middleware=[hosts])
+        return Starlette(routes=routes, middleware=[Middleware(_Headed), hosts])
 
     def all(self) -> dict[str, Any]:
         for watched in self.runs:
@@ -114,12 +132,17 @@ class Explorer:
                 said = (
                     f"the page asked for nothing that there is: {error}" if isinstance(error, KeyError) else str(error)
                 )
-                return JSONResponse({"error": said}, 400, HEADERS)
+                return JSONResponse({"error": " ".join(said.splitlines())}, 400)
+            except Exception as error:
+                if os.environ.get("FILLERSCOPE_DEBUG"):
+                    raise
+                said = f"unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                return JSONResponse({"error": f"{said} (set FILLERSCOPE_DEBUG=1 to see where)"}, 500)
             if isinstance(found, Response):
                 return found
             if isinstance(found, bytes):
-                return Response(found, headers=HEADERS, media_type="application/octet-stream")
-            return Response(json.dumps(found, allow_nan=False), headers=HEADERS, media_type="application/json")
+                return Response(found, media_type="application/octet-stream")
+            return Response(json.dumps(found, allow_nan=False), media_type="application/json")
 
         return endpoint
 
@@ -133,7 +156,7 @@ class Explorer:
         if path is None:
             folder.cleanup()
             raise FigureError(f"the table {name!r} of this run is empty")
-        return FileResponse(path, headers=HEADERS, filename=f"{name}.csv", background=BackgroundTask(folder.cleanup))
+        return FileResponse(path, filename=f"{name}.csv", background=BackgroundTask(folder.cleanup))
 
     def ready(self, request: Request) -> dict[str, str]:
         """Whether one problem can be measured again here."""
@@ -192,6 +215,6 @@ ANSWERS: dict[str, Callable[[Run, Asked], Any]] = {
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
-        return JSONResponse({"error": f"there is no {name}"}, 404, HEADERS)
+        return JSONResponse({"error": f"there is no {name}"}, 404)
     content = files("fillerscope.web").joinpath("static", name).read_bytes()
-    return Response(content, headers=HEADERS, media_type=STATIC[name])
+    return Response(content, media_type=STATIC[name])

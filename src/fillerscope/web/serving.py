@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -26,7 +27,8 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
     if browse:
         Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1))
-    server.run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # the way to end it
+        server.run(sockets=[listening])
 
 
 def _listen(port: int | None) -> socket.socket:
@@ -36,6 +38,7 @@ def _listen(port: int | None) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, wanted))
+            listening.listen(128)  # two may be bound to a port, but not listen
         except OSError as error:
             listening.close()
             if port is not None:

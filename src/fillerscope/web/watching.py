@@ -15,6 +15,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.report.payload import overview
 
 KEPT = 64  # answers that took some work
+MISSING = object()
 Record = dict[str, Any]
 
 
@@ -35,11 +36,15 @@ class Watched:
 
     @property
     def run(self) -> Run:
+        return self._now()[0]
+
+    def _now(self) -> tuple[Run, int]:
+        """The run, and how often it has grown: both of the same moment."""
         with self._lock:
             if self._store.refresh():
                 self._run, self._version = self._store.run(), self._version + 1
                 self._answers.clear()
-            return self._run
+            return self._run, self._version
 
     def check_once(self) -> None:
         """Every file against its checksum, beside whatever else is done."""
@@ -55,13 +60,15 @@ class Watched:
 
     def remember(self, key: tuple[Any, ...], make: Callable[[Run], Any]) -> Any:
         """What takes some work is done once, until the run has grown."""
-        run = self.run
-        own = (self._version, *key)
-        if own not in self._answers:
-            self._answers[own] = make(run)
-            for old in list(self._answers)[:-KEPT]:
-                self._answers.pop(old, None)
-        return self._answers[own]
+        run, version = self._now()
+        own = (version, *key)
+        found = self._answers.get(own, MISSING)  # asked once: another thread may clear them at any moment
+        if found is not MISSING:
+            return found
+        found = self._answers[own] = make(run)
+        for old in list(self._answers)[:-KEPT]:
+            self._answers.pop(old, None)
+        return found
 
     def overview(self) -> Record:
         """What the page must know first, with how far the run is."""

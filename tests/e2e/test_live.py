@@ -1,0 +1,137 @@
+"""A run that is still measured: the explorer says how far it is, and fills without being loaded again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from driving import TABS, Served, after, look_at, saved_table, serving, until
+from playwright.sync_api import Page, expect
+
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.store import MANIFEST
+from studies_helper import CONDITIONS, save_model, write_study
+
+
+class Growth:
+    """A finished run that comes into being once more, file by file in the order in which it was measured."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.whole, self.folder = run.path, folder
+        self.manifest = json.loads((run.path / MANIFEST).read_text())
+        folder.mkdir()
+        shutil.copy(self.whole / "study.json", folder)
+        self.there: list[str] = []
+        self.land("problems.parquet")
+
+    def land(self, *beginnings: str) -> None:
+        names = sorted(name for name in self.manifest["files"] if name.startswith(beginnings))
+        assert names
+        for name in names:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.whole / name, self.folder / f"{name}.tmp")
+            os.replace(self.folder / f"{name}.tmp", self.folder / name)
+            self.there.append(name)
+        files = {name: self.manifest["files"][name] for name in self.there}
+        temporary = self.folder / f"{MANIFEST}.tmp"
+        temporary.write_text(json.dumps(self.manifest | {"files": files}))
+        os.replace(temporary, self.folder / MANIFEST)
+
+
+@contextmanager
+def growing(page: Page, run: Run, folder: Path, tab: str) -> Iterator[tuple[Growth, Served]]:
+    growth = Growth(run, folder)
+    with serving(folder) as served:
+        look_at(page, f"{served.address}#tab={tab}")
+        page.evaluate("() => { window.loadedOnce = true; }")
+        yield growth, served
+        assert page.evaluate("() => window.loadedOnce")  # nobody has loaded it again
+
+
+@pytest.mark.weights
+def test_the_attention_of_a_real_run_fills_as_shards_land(page: Page, run: Run, tmp_path: Path) -> None:
+    with growing(page, run, tmp_path / "run", "attention") as (growth, _):
+        bar = page.locator("div.live")
+        expect(bar).to_contain_text("run is in progress.")
+        expect(bar).to_contain_text("measuring smollm2-135m 0 of 6 problems")
+        expect(page.locator("#main")).to_contain_text("No shard has landed yet.")
+        growth.land("shards/smollm2-135m/00000")
+        expect(bar).to_contain_text("measuring smollm2-135m 3 of 6 problems")
+        expect(page.locator(".card.map .readout")).to_contain_text("n = 3")
+        assert {row["n"] for row in saved_table(page.locator(".card.profile"))} <= {"2", "3"}
+        growth.land("shards/smollm2-135m/00001", "merged")
+        expect(bar).to_contain_text("measuring smollm2-135m 6 of 6 problems")
+        expect(bar).to_contain_text("answering smollm2-135m 0 of 6 problems")
+        expect(page.locator(".card.map .readout")).to_contain_text("n = 6")
+        growth.land("answers")
+        expect(bar).to_be_empty()
+        expect(page.locator('select[name="problem"]')).to_be_enabled()  # now that it is finished
+        expect(page.locator(".card.profile .note")).to_be_empty()
+        tables = [saved_table(page.locator(card)) for card in (".card.map", ".card.profile")]
+    with serving(run.path) as served:
+        look_at(page, served.address)
+        assert tables == [saved_table(page.locator(card)) for card in (".card.map", ".card.profile")]
+
+
+@pytest.mark.weights
+def test_every_tab_waits_for_the_first_numbers(opened: Callable[..., Page], run: Run, tmp_path: Path) -> None:
+    """From nothing to the end, and it looks as if it had been opened then."""
+    growth = Growth(run, tmp_path / "run")
+    with serving(growth.folder) as served:
+        pages = {tab: look_at(opened(), f"{served.address}#tab={tab}") for tab in TABS}
+        for page in pages.values():
+            expect(page.locator("div.live")).to_contain_text("measuring smollm2-135m 0 of 6 problems")
+        growth.land("shards/smollm2-135m/00000")
+        for page in pages.values():
+            expect(page.locator("div.live")).to_contain_text("measuring smollm2-135m 3 of 6 problems")
+        growth.land("shards", "merged", "answers")
+        fresh = opened()
+        for tab, page in pages.items():
+            expect(page.locator("div.live")).to_be_empty()
+            wanted = look_at(fresh, f"{served.address}#tab={tab}").locator("#main").inner_text()
+            assert len(wanted) > 200
+            until(lambda page=page, wanted=wanted: page.locator("#main").inner_text() == wanted)
+
+
+def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
+    """It is held, looked at, and let go."""
+    model = save_model(tmp_path / "tiny-llama")
+    study = write_study(
+        tmp_path / "study.yaml", model, problems={"limit": 12, "difficulty": [1]}, conditions=CONDITIONS[:2],
+        batch={"shard": 1, "tokens": 512}, figures=[{"name": "depth"}],
+    )  # fmt: skip
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "fillerscope.cli", "run", str(study), "--out", str(folder), "--json"]
+    environment = os.environ | {"FILLERSCOPE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    try:
+        until(lambda: len(list(folder.glob("shards/*/*.safetensors"))) >= 2)
+        process.send_signal(signal.SIGSTOP)
+        with serving(folder) as served:
+            look_at(page, served.address)
+            told = page.locator("div.live").inner_text()
+            done = int(re.search(r"measuring .* (\d+) of 12 problems", told).group(1))
+            assert 1 <= done < 12
+            expect(page.locator(".card.map .readout")).to_contain_text(f"n = {done}")
+            process.send_signal(signal.SIGCONT)
+            expect(page.locator("div.live")).to_be_empty()
+            expect(page.locator(".card.map .readout")).to_contain_text("n = 12")
+            after(page, lambda: page.locator('select[name="metric"]').select_option("mass"))
+            rows = saved_table(page.locator(".card.map"))
+        assert process.wait(timeout=120) == 0
+    finally:
+        process.send_signal(signal.SIGCONT) if process.poll() is None else None
+        process.kill()
+        process.wait()
+    mass = open_run(folder).summary("filler_mass", "mless").mean(axis=0)
+    for row in rows:
+        assert float(row["value"]) == pytest.approx(mass[int(row["layer"]) - 1, int(row["head"]) - 1], rel=1e-6)

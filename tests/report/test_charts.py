@@ -1,0 +1,383 @@
+"""Interactive figures show the table that is printed beside them: every number of it, and no other."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.runs import Run
+from fillerscope.conditions import Condition
+from fillerscope.figures.gallery import FIGURES, draw
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import Drawn
+from fillerscope.report.charts import CHARTS, Panel, clean, layer_panels, name_of, panels, rows_of
+from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'\u202e"
+TWIN = Condition(name="twin", kind="repeat", text=" .", count=4, label="Meaningless tokens")  # as that of mless
+BARE = Condition(name="bare", kind="repeat", text=" ,", count=4, position="random")  # no label, no fixed place
+ODD = Condition(name="odd", kind="sentence", count=6, label=f"odd {HOSTILE}")
+ANSWERS = {"none": 0.5, "mless": 0.75, "random": 0.25}
+INSIDE: dict[str, Any] = {"affine": True, "activations": True, "answering": True, "right": ANSWERS}
+SMALL: dict[str, Any] = {"layers": 2, "heads": 3, "shortest": 6, "system": 8}
+LENGTHS = swept({"name": "long", "kind": "repeat", "text": [" /", " ."], "count": [3, 5, 20], "label": "Slashes"})[1:]
+PLACED = swept(
+    {"name": "at", "kind": "repeat", "text": [" he", " /"], "count": 9, "position": ["start", "end"], "label": HOSTILE}
+)[1:]
+ARMS = swept({"name": "arms", "intervention": {"kind": "arm", "c": [0.05, 0.13], "p1": [90, 95]}})[1:]
+Found = dict[tuple[Any, ...], tuple[Any, ...]]
+
+# Measures by layer: column, title of its panel, scale.
+BY_LAYER: dict[str, dict[str, tuple[str, float]]] = {
+    "depth": {
+        "mass": ("Filler mass, share of attention", 1),
+        "lambda": ("Lambda, 1 - filler mass", 1),
+        "drop": ("Paired drop, ratio to none", 1),
+    },
+    "affine": {
+        "lambda_fit": ("Lambda, fitted", 1),
+        "lambda_mass": ("1 - filler mass", 1),
+        "explained": ("Variation explained", 1),
+        "direction": ("One direction, within a problem", 1),
+        "consistency": ("One direction, across problems", 1),
+        "relative_bias": ("Relative bias", 1),
+    },
+    "activations": {
+        "near_zero_difference": ("Near zero, change in points", 100),
+        "variance_ratio": ("Variance, ratio to none", 1),
+        "l1_ratio": ("L1, ratio to none", 1),
+        "gini_difference": ("Gini, difference to none", 1),
+    },
+    "lookback": {
+        "answer": ("Mass on the filler: answer", 1),
+        "question": ("Mass on the filler: question", 1),
+        "per_filler": ("From the answer, per filler token", 1),
+        "per_original": ("From the answer, per original token", 1),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("charts")
+    conditions = (NONE, MLESS, RANDOM, TWIN, BARE, ODD)
+    recipes = {
+        "all": Synthetic(conditions=(*conditions, *LENGTHS, *PLACED, *ARMS), problems=5, **SMALL, **INSIDE),
+        "one problem": Synthetic(conditions=(*conditions[:3], *LENGTHS, *PLACED, *ARMS), problems=1, **SMALL, **INSIDE),
+        "models": Synthetic(
+            labels={"tiny-a": HOSTILE, "tiny-b": "B"}, conditions=(NONE, MLESS, RANDOM, TWIN), problems=4, **SMALL,
+            **INSIDE | {"right": ANSWERS | {"tiny-b none": 0.25}},
+        ),
+        "failed answers": Synthetic(
+            conditions=(NONE, MLESS, RANDOM, *LENGTHS, *PLACED), problems=3, unjudged=(0, 1, 2), right=ANSWERS, **SMALL
+        ),
+        "inside": Synthetic(
+            conditions=(NONE, MLESS, RANDOM, *ARMS), problems=3, affine=True, activations=True, **SMALL,
+            missing={"digits": (0, 1, 2), "words": (0,)},
+        ),
+    }  # fmt: skip
+    return {name: recipe.build(folder / name) for name, recipe in recipes.items()}
+
+
+CASES = [
+    *(("all", name) for name in FIGURES),
+    *(("one problem", name) for name in FIGURES),
+    *(("models", name) for name in FIGURES if name not in ("length", "position", "arm")),
+    *(("failed answers", name) for name in ("composite", "length", "position")),
+    *(("inside", name) for name in ("affine", "activations", "tokenclasses", "layermap", "arm")),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_the_panels_hold_the_table_and_nothing_else(runs: dict[str, Run], kind: str, name: str) -> None:
+    run = runs[kind]
+    drawn = draw(run, name, Request(models=("tiny-b",)) if kind == "models" and name not in TOGETHER else None)
+    made = panels(run, drawn)
+    json.dumps(made, allow_nan=False)
+    assert made, "no interactive form"
+    found, wanted = dict(told(made)), dict(expected(run, drawn))
+    assert len(found) == len(list(told(made))), "a point stands twice"
+    assert found == wanted
+    assert all(one["label"] == name_of(run, one["condition"]) for one in conditions_of(made))
+    styles = {one["condition"]: one["style"] for one in conditions_of(made)}
+    assert styles == {condition: run.conditions.index(condition) for condition in styles}, "the same look everywhere"
+
+
+TOGETHER = ("composite", "fillers")
+
+
+def conditions_of(made: list[Panel]) -> Iterator[dict[str, Any]]:
+    for panel in made:
+        parts = [*panel.get("series", ()), *(bar for group in panel.get("groups", ()) for bar in group["bars"])]
+        yield from (part for part in parts if "condition" in part)
+
+
+def told(made: list[Panel]) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Every number of some panels, by what it is said to be. What is a share of a whole comes with its count."""
+    for panel in made:
+        title = panel["title"]
+        if panel["kind"] == "lines":
+            for line in panel["series"]:
+                name = line.get("condition", line["label"])
+                columns = [line[key] if key in line else [None] * len(line["x"]) for key in ("y", "low", "high", "n")]
+                for x, *values in zip(line["x"], *columns, strict=True):
+                    yield (title, name, x), tuple(values)
+        elif panel["kind"] == "bars":
+            for group in panel["groups"]:
+                for bar in group["bars"]:
+                    yield (
+                        (title, group["label"], bar["condition"]),
+                        tuple(bar[key] for key in ("value", "low", "high", "n")),
+                    )
+        else:
+            for i, row in enumerate(panel["rows"]):
+                for j, column in enumerate(panel["columns"]):
+                    yield (title, row, column), tuple(panel[key][i][j] for key in ("colour", "value", "low", "high"))
+
+
+def expected(run: Run, drawn: Drawn) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """The same from the table."""
+    keys = list(drawn.table)
+    rows = [
+        dict(zip(keys, cells, strict=True)) for cells in zip(*(drawn.table[key].tolist() for key in keys), strict=True)
+    ]
+    maker = {
+        "headmap": of_headmap, "layermap": of_layermap, "tokenclasses": of_classes, "length": of_length,
+        "position": of_position, "arm": of_arm,
+    }.get(drawn.name)  # fmt: skip
+    if maker:
+        yield from maker(run, rows)
+    elif drawn.name in BY_LAYER:
+        yield from of_layers(BY_LAYER[drawn.name], [row for row in rows if row.get("view") in (None, "layers")])
+        yield from of_histogram([row for row in rows if row.get("view") == "histogram"])
+    else:
+        for row in rows:
+            if row.get("view") == "accuracy":
+                yield ("Accuracy", row["model"], row["condition"]), percent(row, "accuracy", "low", "high")
+            else:
+                view = row.get("view") or ("aligned" if drawn.name == "layers" else "whole")
+                title = f"{row['model']} Layer {row['layer']} Head {row['head']}"
+                title += ", whole prompt" if view == "whole" else ""
+                yield (title, row["condition"], row["position"]), numbers(row, "mean", "low", "high", "n")
+
+
+def number(value: Any, scale: float = 1) -> Any:
+    return None if value is None or not math.isfinite(value) else scale * value
+
+
+def numbers(row: dict[str, Any], *keys: str) -> tuple[Any, ...]:
+    return tuple(number(row.get(key)) for key in keys)
+
+
+def percent(row: dict[str, Any], *keys: str) -> tuple[Any, ...]:
+    return (*(number(row[key], 100) for key in keys), row["n"])
+
+
+def of_layers(measures: dict[str, tuple[str, float]], rows: list[dict[str, Any]]) -> Iterator[Any]:
+    for measure, (title, scale) in measures.items():
+        if any(number(row[measure]) is not None for row in rows):
+            for row in rows:
+                cells = (number(row.get(key), scale) for key in (measure, f"{measure}_low", f"{measure}_high"))
+                yield (title, row["condition"], row["layer"]), (*cells, row.get("n"))
+
+
+def of_histogram(rows: list[dict[str, Any]]) -> Iterator[Any]:
+    for condition in dict.fromkeys(row["condition"] for row in rows):
+        own = [row for row in rows if row["condition"] == condition]
+        total = sum(row["count"] for row in own)
+        for place, row in enumerate(own):
+            title = f"MLP activations, layer {row['layer']}"
+            yield (title, condition, place), (row["count"] / total, None, None, row["count"])
+
+
+def of_headmap(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    for row in rows:
+        title = f"{row['model']}, {name_of(run, row['condition'])}"
+        yield (title, row["layer"], row["head"]), numbers(row, "drop", "drop", "drop_low", "drop_high")
+
+
+def of_layermap(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    words = {"change": "change in standard deviations", "share": "share"}
+    for row in rows:
+        title = f"{name_of(run, row['condition'])}: {words[row['kind']]}"
+        yield (title, row["measure"], row["layer"]), numbers(row, "effect", "mean", "low", "high")
+
+
+def of_classes(_: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    for measure, title, scale in (
+        ("near_zero_difference", "Near zero, change in points", 100),
+        ("variance_ratio", "Variance, ratio to none", 1),
+    ):
+        for row in rows:
+            cells = (number(row[f"{measure}{end}"], scale) for end in ("", "_low", "_high"))
+            group = f"{row['token_class']} (n = {row['n']})"
+            yield (f"{title}, layer {row['layer']}", group, row["condition"]), (*cells, row["n"])
+
+
+def of_length(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    """Lines have the text of their filler for a name."""
+    for row in rows:
+        if row["condition"] != "none":
+            line = repr(run.condition(row["condition"]).text)
+            if row["measure"] == "accuracy":
+                yield ("Accuracy", line, row["length"]), percent(row, "accuracy", "low", "high")
+            else:
+                line += ", mean of all layers" if row["layer"] == "all" else f", layer {row['layer']}"
+                yield ("Filler mass", line, row["length"]), (*numbers(row, "mass", "low", "high"), None)
+
+
+def of_position(_: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    places = {"": "none", "start": "at the start", "end": "at the end"}
+    for row in rows:
+        if row["measure"] == "accuracy":
+            yield ("Accuracy", places[row["position"]], row["condition"]), percent(row, "accuracy", "low", "high")
+        else:
+            title = f"Paired drop, layer {row['layer']}"
+            yield (title, places[row["position"]], row["condition"]), (*numbers(row, "drop", "low", "high"), None)
+
+
+def of_arm(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
+    words = {
+        "accuracy": "accuracy, change in points", "near_zero": "near zero, change in points",
+        "variance": "variance, ratio to none",
+    }  # fmt: skip
+    for row in rows:
+        key = (f"ARM: {words[row['measure']]}", name_of(run, row["condition"]), row["condition"])
+        scale = 1 if row["measure"] == "variance" else 100
+        names = (
+            ("difference", "difference_low", "difference_high")
+            if row["measure"] == "accuracy"
+            else ("value", "low", "high")
+        )
+        yield key, (*(number(row[name], scale) for name in names), row["n"])
+
+
+# What a panel says beside its numbers
+
+
+def test_every_figure_has_an_interactive_form_and_a_new_one_needs_none(runs: dict[str, Run]) -> None:
+    assert CHARTS.keys() == FIGURES.keys()
+    drawn = draw(runs["all"], "depth")
+    assert panels(runs["all"], Drawn("new", drawn.figure, drawn.table, drawn.caption)) == []
+
+
+def test_only_whole_prompts_have_regions_and_aligned_curves_the_tokens_without_filler(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    for panel in panels(run, draw(run, "layers")):
+        assert (panel["view"], panel["regions"]) == ("aligned", [])
+        assert "whole prompt" not in panel["title"]
+        assert panel["tokens"] == list(run.tokens("none"))
+    aligned, whole, *_ = panels(run, draw(run, "heads"))
+    assert (aligned["view"], aligned["regions"]) == ("aligned", [])
+    assert whole["view"] == "whole"
+    assert whole["tokens"] == list(run.tokens("mless"))
+    (region,) = whole["regions"]
+    assert (region["condition"], region["start"], region["stop"], region["fixed"]) == ("mless", 8, 38, True)
+
+
+def test_tokens_are_told_where_all_lines_of_a_panel_have_the_same(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    panel = panels(run, draw(run, "fillers", Request(conditions=("mless", "odd"))))[0]
+    long, short = run.tokens("mless"), run.tokens("odd")
+    assert panel["tokens"][:14] == [*(f"s{i}" for i in range(8)), *["\u00b7"] * 6]
+    for place, text in enumerate(panel["tokens"]):
+        there = {row[place] for row in (long, short) if place < len(row)}
+        assert text == (there.pop() if len(there) == 1 else "")
+
+
+def test_regions_and_tokens_are_those_of_the_panel_s_own_model(tmp_path: Path) -> None:
+    run = Synthetic(labels={"tiny-a": "A", "tiny-b": "B"}, problems=2, **SMALL).build(tmp_path / "run")
+    asked: list[str | None] = []
+    region, tokens = run.region, run.tokens
+    run.region = lambda name, model=None: asked.append(model) or region(name, model)  # type: ignore[method-assign]
+    run.tokens = lambda name, model=None: asked.append(model) or tokens(name, model)  # type: ignore[method-assign]
+    drawn = draw(run, "fillers")
+    asked.clear()
+    panels(run, drawn)
+    assert asked == ["tiny-a"] * 4 + ["tiny-b"] * 4
+
+
+def test_conditions_with_the_same_label_have_their_names(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    assert [name_of(run, name) for name in ("none", "mless", "twin", "bare", "odd", "random")] == [
+        "None", "mless", "twin", "bare", f"odd {HOSTILE}", "Random sentence",
+    ]  # fmt: skip
+    series = panels(run, draw(run, "depth", Request(conditions=("mless", "twin"))))[0]["series"]
+    assert [line["label"] for line in series] == ["mless", "twin"]
+
+
+def test_the_line_without_filler_and_none_in_lengths(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    drawn = draw(run, "length")
+    accuracy, mass = panels(run, drawn)
+    row = drawn.table["condition"].tolist().index("none")
+    assert accuracy["none"] == 100 * drawn.table["accuracy"][row] == pytest.approx(40)
+    assert mass["none"] is None
+    assert [panel["none"] for panel in panels(run, draw(run, "depth"))] == [None, 1.0, 1.0]
+    assert [panel["none"] for panel in panels(run, draw(run, "activations"))] == [None, 0.0, 1.0, 1.0, 0.0]
+
+
+def test_bars_say_how_many_got_better_and_what_was_published(tmp_path: Path) -> None:
+    """Tables have shares; the axis is in per cent."""
+    recipe = Synthetic(
+        labels={"Qwen/Qwen2.5-Math-1.5B": "Q"}, conditions=(NONE, MLESS.model_copy(update={"count": 55})), problems=60,
+        source="hub:HuggingFaceH4/MATH-500", right={"none": 0.5, "mless": 0.9}, attention=False,
+    )  # fmt: skip
+    run = recipe.build(tmp_path / "run")
+    (panel,) = panels(run, draw(run, "composite"))
+    none, mless = panel["groups"][0]["bars"]
+    assert (none["value"], none["published"], none["note"], none["text"]) == (
+        50,
+        pytest.approx(63.9),
+        "published: 63.9%",
+        "",
+    )
+    assert (mless["value"], mless["published"], mless["text"]) == (90, pytest.approx(65.9), "***")
+    assert mless["note"] == "24 better, 0 worse, p Holm 1.19e-07; published: 65.9%"
+
+
+def test_a_histogram_has_an_edge_more_than_bins(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    panel = panels(run, draw(run, "activations"))[0]
+    assert panel["edges"] == run.calibration()["edges"]
+    assert panel["steps"]
+    for line in panel["series"]:
+        assert len(line["x"]) == len(panel["edges"]) - 1
+        assert sum(line["y"]) == pytest.approx(1)
+
+
+def test_panels_of_any_conditions_for_the_explorer(runs: dict[str, Run]) -> None:
+    run = runs["all"]
+    tables = [(name, affine_table(run, name).columns()) for name in ("mless", "twin")]
+    found = dict(told(layer_panels(run, "affine", tables)))
+    assert len(found) == 2 * 2 * 6
+    table = affine_table(run, "twin").values["explained"]
+    assert found["Variation explained", "twin", 2][:3] == tuple(bound[1] for bound in table)
+    words = [("mless", activation_table(runs["inside"], "mless", "digits").columns())]  # no problem has a digit
+    assert layer_panels(runs["inside"], "activations", words) == []
+    assert layer_panels(run, "depth", []) == []
+
+
+def test_clean_gives_what_json_takes() -> None:
+    dirty = {
+        1: np.float32("nan"),
+        "a": [math.inf, -math.inf, np.int64(3), (np.bool_(True), "x")],
+        "b": np.array([[1.5, np.nan]]),
+    }
+    assert clean(dirty) == {"1": None, "a": [None, None, 3, [True, "x"]], "b": [[1.5, None]]}
+    json.dumps(clean(dirty), allow_nan=False)
+
+
+def test_rows_leave_out_what_a_cell_does_not_have() -> None:
+    table = {"a": np.array([1, 2]), "b": np.array([None, "x"], dtype=object), "c": np.array([np.nan, 0.5])}
+    first, second = rows_of(table)
+    assert first.keys() == {"a", "c"}
+    assert math.isnan(first["c"])
+    assert second == {"a": 2, "b": "x", "c": 0.5}

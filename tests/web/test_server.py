@@ -1,0 +1,309 @@
+"""The explorer's server, asked in this process: every question has its answer, and every mistake one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+
+from fillerscope.analysis.export import export, tables_of
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import FigureError
+from fillerscope.remeasuring import Remeasured, Remeasurer
+from fillerscope.report import payload
+from fillerscope.report.packed import unpack
+from fillerscope.report.told import findings_of
+from fillerscope.store import RunStore
+from fillerscope.web import server
+from fillerscope.web.server import ANSWERS, HEADERS, application
+from synthetic import NONE, Synthetic
+
+MODEL = "tiny-a"
+RECIPE = Synthetic(
+    right={"none": 0.5, "mless": 0.75}, affine=True, activations=True, answering=True, problems=4, layers=2, heads=3
+)
+AT = f"model={MODEL}&layer=2&head=3&queries=last&view=aligned"
+SIZE = "Tiny-A has layers 1 to 2 and heads 1 to 3"
+ASKED = {
+    "map": f"model={MODEL}&condition=mless&queries=last", "head": AT, "layer": AT, "tokens": f"model={MODEL}",
+    "depth": f"model={MODEL}&queries=all", "affine": f"model={MODEL}", "activations": f"model={MODEL}&cls=digits",
+    "histogram": f"model={MODEL}&layer=2&cls=words", "comparison": "by=level",
+    "flips": f"model={MODEL}&condition=mless&against=none", "answers": f"model={MODEL}&condition=mless&text=3&start=1",
+    "findings": "", "methods": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+    @property
+    def error(self) -> str:
+        found = self.json
+        assert list(found) == ["error"]
+        assert found["error"]
+        assert "\n" not in found["error"]
+        assert "Traceback" not in found["error"]
+        return str(found["error"])
+
+
+def ask(app: Starlette, address: str, method: str = "GET", host: str = "127.0.0.1:8642") -> Answer:
+    """One request without a network. Every answer must have the headers."""
+    path, _, query = address.partition("?")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        "headers": [(b"host", host.encode())], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8642),
+    }  # fmt: skip
+    got: list[Any] = []
+
+    async def call() -> None:
+        asked = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> Any:
+            return next(asked, None) or await asyncio.Event().wait()  # nobody hangs up
+
+        async def send(message: Any) -> None:
+            got.append(message)
+
+        await app(scope, receive, send)
+
+    asyncio.run(call())
+    headers = {name.decode().lower(): value.decode() for name, value in got[0]["headers"]}
+    assert {name: headers.get(name.lower()) for name in HEADERS} == HEADERS
+    return Answer(got[0]["status"], headers, b"".join(message.get("body", b"") for message in got[1:]))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return RECIPE.build(tmp_path_factory.mktemp("served") / "run")
+
+
+@pytest.fixture(scope="module")
+def app(run: Run) -> Starlette:
+    return application([run.path])
+
+
+# What there is
+
+
+def test_the_page(app: Starlette) -> None:
+    page = ask(app, "/")
+    assert page.status == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert b'<script defer src="/static/page.js">' in page.content
+    for name, kind in (("page.js", "text/javascript"), ("style.css", "text/css")):
+        found = ask(app, f"/static/{name}")
+        assert (found.status, found.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
+        assert found.content == (Path(server.__file__).parent / "static" / name).read_bytes()
+
+
+def test_every_question_is_asked_here() -> None:
+    assert ASKED.keys() == ANSWERS.keys()
+
+
+def test_every_answer_is_the_payload_s(app: Starlette, run: Run) -> None:
+    at = payload.Place(MODEL, 2, 3, "last", "aligned")
+    wanted: dict[str, Callable[[], Any]] = {
+        "map": lambda: payload.head_maps(run, MODEL, "mless", "last"),
+        "head": lambda: payload.head(run, at),
+        "layer": lambda: payload.whole_layer(run, at),
+        "tokens": lambda: payload.tokens(run, MODEL),
+        "depth": lambda: payload.depth(run, MODEL, "all"),
+        "affine": lambda: payload.affine(run, MODEL),
+        "activations": lambda: payload.activations(run, MODEL, "digits"),
+        "histogram": lambda: payload.histogram_of(run, MODEL, 2, "words"),
+        "comparison": lambda: payload.comparison(run, "level"),
+        "flips": lambda: payload.flipped(run, MODEL, "mless", "none", None),
+        "answers": lambda: payload.transcripts(run, MODEL, {"condition": "mless", "text": "3"}, 1),
+    }
+    for name, make in wanted.items():
+        found = ask(app, f"/api/0/{name}?{ASKED[name]}")
+        assert found.status == 200, found.content
+        packed = found.headers["content-type"] == "application/octet-stream"
+        assert (found.content if packed else found.json) == make(), name
+        assert ask(app, f"/api/0/{name}?{ASKED[name]}") == found, "remembered"
+    (told,) = ask(app, "/api/0/findings").json
+    assert [one["text"] for one in told["findings"]] == [one.text for one in findings_of(run)]
+    assert told["headline"]["verdict"]
+    found = ask(app, "/api/0/methods").json
+    assert found["text"].startswith("## ")
+    assert len(found["sections"]) > 5
+
+
+def test_the_runs(run: Run, tmp_path: Path) -> None:
+    other = Synthetic(conditions=(NONE,), problems=2).build(tmp_path / "other")
+    twin = Synthetic(problems=2, right={"none": 0.5}, attention=False).build(tmp_path / "run")
+    found = application([run.path, other.path, twin.path])
+    told = ask(found, "/api/runs").json
+    assert told["runs"] == [str(run.path), "other", str(twin.path)], "those of the same name by their paths"
+    for number, one in enumerate(told["overviews"]):
+        again = ask(found, f"/api/{number}/overview").json
+        assert {**again, "checked": ""} == {**one, "checked": ""}
+        assert one["progress"]["finished"]
+    assert [one["has"]["attention"] for one in told["overviews"]] == [True, True, False]
+    assert ask(found, "/api/3/overview").error == "there are 3 runs, counted from 0"
+
+
+def test_tables_are_those_that_are_exported(app: Starlette, run: Run, tmp_path: Path) -> None:
+    written = {path.stem: path.read_bytes() for path in export(run, tmp_path, "csv")}
+    assert written.keys() == tables_of(run).keys()
+    for name, content in written.items():
+        found = ask(app, f"/api/0/table/{name}.csv")
+        assert (found.status, found.content) == (200, content)
+        assert found.headers["content-disposition"] == f'attachment; filename="{name}.csv"'
+        assert found.headers["content-type"].startswith("text/csv")
+
+
+def test_a_table_leaves_nothing_behind(app: Starlette, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert ask(app, "/api/0/table/depth.csv").status == 200
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_table_is_said_to_be_empty(tmp_path: Path) -> None:
+    path = Synthetic(conditions=(NONE,), problems=2).build(tmp_path / "run").path
+    found = ask(application([path]), "/api/0/table/heads.csv")
+    assert (found.status, found.error) == (400, "the table 'heads' of this run is empty")
+
+
+def test_a_problem_that_cannot_be_measured_again_says_why(app: Starlette) -> None:
+    found = ask(app, f"/api/0/ready?model={MODEL}")
+    assert found.status == 200
+    assert found.json["reason"]
+    found = ask(app, f"/api/0/problem?{AT}&problem=1")
+    assert (found.status, found.error) == (400, "there is no folder or GGUF file tiny-a on this machine: put it there")
+
+
+def test_a_problem_that_was_measured_again(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def measure(_: Remeasurer, __: Run, model: str, number: int) -> Remeasured:
+        asked.append((model, number))
+        return Remeasured(RECIPE._part(range(number, number + 1)), 3e-6 * number, "Other torch.")
+
+    monkeypatch.setattr(Remeasurer, "measure", measure)
+    header, found = unpack(ask(app, f"/api/0/problem?{AT}&problem=1").content)
+    assert header["note"] == "Measured again here; it agrees with the stored run to 3e-06. Other torch."
+    np.testing.assert_allclose(found["mless/mean"][:44], RECIPE.aligned(1, "mless")[2, 1, 2][:44], rtol=1e-5)
+    header, _ = unpack(ask(app, f"/api/0/problem?{AT}&problem=0").content)
+    assert "to the last digit" in header["note"]
+    assert asked == [(MODEL, 1), (MODEL, 0)]
+
+
+# What there is not
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("7/overview", "there are 1 runs, counted from 0"),
+        ("0/map", "the page asked for nothing that there is: 'model'"),
+        ("0/map?model=other&condition=mless&queries=all", "this run has no model 'other'; it has tiny-a"),
+        (f"0/map?model={MODEL}&condition=none&queries=all", "heads are compared with `none`; name a condition"),
+        (f"0/map?model={MODEL}&condition=mless&queries=some", "queries are all, original, last, answer, not 'some'"),
+        (f"0/head?{AT.replace('layer=2', 'layer=3')}", f"there is no layer 3 head 3: {SIZE}"),
+        (f"0/layer?{AT.replace('layer=2', 'layer=0')}", f"there is no layer 0 head 3: {SIZE}"),
+        (f"0/head?{AT.replace('layer=2', 'layer=x')}", "invalid literal for int() with base 10: 'x'"),
+        (f"0/head?{AT.replace('aligned', 'up')}", "views are whole, aligned, difference, logratio, not 'up'"),
+        (f"0/histogram?model={MODEL}&layer=0&cls=all", "there is no layer 0: Tiny-A has layers 1 to 2"),
+        (f"0/histogram?model={MODEL}&layer=3&cls=all", "there is no layer 3: Tiny-A has layers 1 to 2"),
+        (f"0/histogram?model={MODEL}&layer=1&cls=verbs", "classes of tokens are all, digits, operators, words"),
+        ("0/comparison?by=colour", "the problems have no field 'colour'; they have level"),
+        (f"0/flips?model={MODEL}&condition=x&against=none", "this run has no condition 'x'; it has none"),
+        (f"0/answers?model={MODEL}&start=-1", "answers are counted from 0, not from -1"),
+        (f"0/answers?model={MODEL}&temperature=nan", "this run has no temperature nan; it has 0"),
+        ("0/table/nothing.csv", "this run has no table 'nothing'; it has profiles, summaries, heads, depth, problems"),
+        ("0/table/..%2fmanifest.csv", "this run has no table"),
+        ("0/ready?model=other", "this run has no model 'other'; it has tiny-a"),
+        (f"0/problem?{AT}", "the page asked for nothing that there is: 'problem'"),
+    ],
+)  # fmt: skip
+def test_what_there_is_not_is_one_line(app: Starlette, address: str, message: str) -> None:
+    found = ask(app, f"/api/{address}")
+    assert found.status == 400
+    assert found.headers["content-type"] == "application/json"
+    assert found.error.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "address", ["/nothing", "/api/-1/overview", "/api/x/overview", "/api/0/nothing", "/api", "/static/"]
+)
+def test_other_addresses_are_not_found(app: Starlette, address: str) -> None:
+    assert ask(app, address).status == 404
+
+
+@pytest.mark.parametrize("name", ["built.json", "server.py", "..", "../server.py", "page.js/", "PAGE.JS", ""])
+def test_only_the_page_s_own_files_are_served(app: Starlette, name: str) -> None:
+    found = ask(app, f"/static/{name}")
+    assert found.status in (307, 404)
+    assert b"import" not in found.content
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_nothing_can_be_changed(app: Starlette, method: str) -> None:
+    for address in ("/", "/static/page.js", "/api/runs", "/api/0/overview", f"/api/0/tokens?model={MODEL}"):
+        assert ask(app, address, method).status == 405
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8642", "", "127.0.0.2"])
+def test_another_host_is_refused(app: Starlette, host: str) -> None:
+    found = ask(app, "/api/runs", host=host)
+    assert found.status == 400
+    assert b"synthetic" not in found.content
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:8642"])
+def test_this_machine_may_ask(app: Starlette, host: str) -> None:
+    assert ask(app, "/api/runs", host=host).status == 200
+
+
+def test_a_bug_is_one_line_and_a_traceback_on_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("first line\nsecond line")
+
+    monkeypatch.setitem(ANSWERS, "tokens", broken)
+    monkeypatch.delenv("FILLERSCOPE_DEBUG", raising=False)
+    found = ask(application([run.path]), "/api/0/tokens")
+    assert found.status == 500
+    assert found.error == "unexpected ZeroDivisionError: first line (set FILLERSCOPE_DEBUG=1 to see where)"
+    monkeypatch.setenv("FILLERSCOPE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        ask(application([run.path]), "/api/0/tokens")
+
+
+def test_an_error_of_several_lines_is_told_in_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise FigureError("first\nsecond")
+
+    monkeypatch.setitem(ANSWERS, "tokens", broken)
+    assert ask(application([run.path]), "/api/0/tokens").error == "first second"
+
+
+# A run that has hardly begun
+
+
+def test_an_empty_run_answers_every_question_in_one_line(tmp_path: Path) -> None:
+    RunStore.create(tmp_path / "run", {"synthetic": True}, RECIPE.study.model_dump(mode="json"))
+    app = application([tmp_path / "run"])
+    overview = ask(app, "/api/0/overview")
+    assert overview.status == 200
+    assert not overview.json["progress"]["finished"]
+    assert {stage["done"] for stage in overview.json["progress"]["stages"]} == {0}
+    for name, query in ASKED.items():
+        found = ask(app, f"/api/0/{name}?{query}")
+        assert found.status == 200 or (found.status == 400 and found.error), name
+    assert ask(app, "/api/0/findings").status == ask(app, "/api/0/methods").status == 200

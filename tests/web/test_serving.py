@@ -1,0 +1,123 @@
+"""`fillerscope view` from its beginning to its end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.web import serving
+from synthetic import Synthetic
+
+# As a shell starts it: a process in the background may have been told to ignore Ctrl-C.
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fillerscope.cli import main; main()"
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Synthetic(problems=2, layers=1, heads=1).build(tmp_path_factory.mktemp("serving") / "run").path
+
+
+@pytest.fixture
+def taken() -> Iterator[socket.socket]:
+    """A port that somebody else listens at."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other
+
+
+def port_of(listening: socket.socket) -> int:
+    return int(listening.getsockname()[1])
+
+
+def test_the_port_that_was_asked_for(taken: socket.socket) -> None:
+    with serving._listen(0) as found:
+        assert found.getsockname()[0] == "127.0.0.1"
+        assert port_of(found) not in (0, port_of(taken))
+    message = rf"^cannot serve at port {port_of(taken)}: Address already in use; leave --port out for a free one$"
+    with pytest.raises(FigureError, match=message):
+        serving._listen(port_of(taken))
+
+
+def test_without_one_the_usual_or_any_that_is_free(taken: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "USUAL", port_of(taken))
+    with serving._listen(None) as found:
+        assert port_of(found) not in (0, port_of(taken))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        free = port_of(other)
+    monkeypatch.setattr(serving, "USUAL", free)
+    with serving._listen(None) as found:
+        assert port_of(found) == free
+
+
+def test_two_never_have_the_same_port() -> None:
+    """Before either of them answers."""
+    with serving._listen(0) as one, pytest.raises(FigureError, match="Address already in use"):
+        serving._listen(port_of(one))
+
+
+def test_the_address_takes_visitors_as_soon_as_it_is_told() -> None:
+    with serving._listen(0) as found, socket.create_connection(("127.0.0.1", port_of(found)), timeout=5):
+        pass
+
+
+def test_what_is_no_run_is_refused_before_anything_is_served(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no run at .*: it has no manifest\.json"):
+        serving.serve([tmp_path], None, True, lambda _: pytest.fail("nothing to look at"))
+
+
+def test_the_browser_is_opened_where_it_is_wanted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import uvicorn
+
+    opened: list[str] = []
+    monkeypatch.setattr(serving.webbrowser, "open", opened.append)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
+    said: list[str] = []
+    serving.serve([made], 0, False, said.append)
+    assert opened == []
+    serving.serve([made, made], 0, True, said.append)
+    address = re.search(r"http://127\.0\.0\.1:\d+/", said[1])
+    assert address
+    for _ in range(200):
+        if opened:
+            break
+        time.sleep(0.01)
+    assert opened == [address.group()]
+    assert said[1] == f"Looking at {made}, {made}: {address.group()} (Ctrl-C ends it)"
+
+
+def test_ctrl_c_ends_it_quietly(made: Path) -> None:
+    """It is the way to end it: no error, and nothing to go on with."""
+    command = [sys.executable, "-u", "-c", COMMAND, "view", str(made), "--no-browser", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        assert found, said
+        with urlopen(f"{found.group()}api/runs", timeout=20) as answer:
+            assert answer.headers["Cache-Control"] == "no-store"
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{found.group()}api/0/histogram?model=tiny-a&layer=9&cls=all", timeout=20)
+        assert refused.value.code == 400
+        refused.value.close()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (0, "", "")

@@ -1,0 +1,218 @@
+"""A run that is looked at: answers are remembered until it grows, progress is told, damage is found beside."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fillerscope.analysis.runs import Run
+from fillerscope.errors import StoreError
+from fillerscope.store import RunStore, answers_name, merged_name, shard_name
+from fillerscope.web.watching import KEPT, Watched
+from synthetic import Synthetic
+
+MODEL = "tiny-a"
+RECIPE = Synthetic(problems=6, shard=2, layers=2, heads=2, right={"none": 0.5, "mless": 0.75})
+SHARDS = [shard_name(MODEL, index) for index in range(3)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return RECIPE.build(tmp_path_factory.mktemp("watched") / "whole").path
+
+
+def land(source: Path, folder: Path, *names: str) -> Path:
+    """Files of a finished run appear in another folder, as if they were measured now."""
+    finished = RunStore.open(source)
+    if not (folder / "manifest.json").exists():
+        RunStore.create(folder, finished.manifest["identity"], finished.study).note("problems", 6)
+    store = RunStore.open(folder)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, folder / name)
+        store.manifest["files"][name] = finished.manifest["files"][name]
+    store.manifest["models"] = finished.manifest["models"]
+    store._save_manifest()
+    return folder
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 20
+    while not (found := holds()):
+        assert time.monotonic() < deadline, "this has not come about"
+        time.sleep(0.01)
+    return found
+
+
+def measured(run: Run) -> int:
+    return len(run.measured())
+
+
+def test_answers_are_made_once_and_again_when_the_run_has_grown(whole: Path, tmp_path: Path) -> None:
+    watched = Watched(land(whole, tmp_path / "run", SHARDS[0]))
+    made: list[int] = []
+
+    def make(run: Run) -> int:
+        made.append(measured(run))
+        return made[-1]
+
+    assert [watched.remember(("a",), make) for _ in range(3)] == [2, 2, 2]
+    assert watched.remember(("b",), make) == 2
+    assert made == [2, 2]
+    land(whole, tmp_path / "run", SHARDS[1])
+    assert [watched.remember((key,), make) for key in "abab"] == [4] * 4
+    assert made == [2, 2, 4, 4]
+    assert [key[0] for key in watched._answers] == [1, 1], "what was known before is forgotten"
+
+
+def test_nothing_and_false_are_remembered_too(whole: Path) -> None:
+    watched = Watched(whole)
+    made: list[int] = []
+    for found in (None, [], 0):
+        for _ in range(2):
+            assert watched.remember((str(found),), lambda _, found=found: made.append(1) or found) is found  # type: ignore[misc]
+    assert len(made) == 3
+
+
+def test_so_many_answers_are_kept_and_the_oldest_go(whole: Path) -> None:
+    watched = Watched(whole)
+    for number in range(KEPT + 5):
+        assert watched.remember((number,), lambda _, number=number: number) == number  # type: ignore[misc]
+    assert [key[1] for key in watched._answers] == list(range(5, KEPT + 5))
+
+
+def test_an_answer_that_fails_is_not_remembered(whole: Path) -> None:
+    watched = Watched(whole)
+
+    def broken(_: Run) -> None:
+        raise StoreError("not yet")
+
+    with pytest.raises(StoreError):
+        watched.remember(("a",), broken)
+    assert watched.remember(("a",), lambda _: 7) == 7
+
+
+def test_an_answer_of_before_is_never_given_for_the_run_of_after(whole: Path, tmp_path: Path) -> None:
+    """One thread works on an answer while another sees that the run has grown."""
+    watched = Watched(land(whole, tmp_path / "run", SHARDS[0]))
+    begun, go_on = threading.Event(), threading.Event()
+    found: list[int] = []
+
+    def slow(run: Run) -> int:
+        begun.set()
+        assert go_on.wait(20)
+        return measured(run)
+
+    thread = threading.Thread(target=lambda: found.append(watched.remember(("a",), slow)))
+    thread.start()
+    assert begun.wait(20)
+    land(whole, tmp_path / "run", SHARDS[1])
+    assert measured(watched.run) == 4
+    go_on.set()
+    thread.join(20)
+    assert found == [2]
+    assert watched.remember(("a",), measured) == 4
+
+
+def test_run_and_version_belong_together(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run grows behind the back of whoever has just been given it."""
+    watched = Watched(land(whole, tmp_path / "run", SHARDS[0]))
+    now, grown = Watched._now, []
+
+    def late(self: Watched) -> tuple[Run, int]:
+        found = now(self)
+        if not grown:
+            grown.append(land(whole, tmp_path / "run", SHARDS[1]))
+            now(self)
+        return found
+
+    monkeypatch.setattr(Watched, "_now", late)
+    assert watched.remember(("a",), measured) == 2
+    assert watched.remember(("a",), measured) == 4
+
+
+def test_many_may_ask_at_once_while_it_grows(whole: Path, tmp_path: Path) -> None:
+    watched = Watched(land(whole, tmp_path / "run", SHARDS[0]))
+    faults: list[BaseException] = []
+    over = threading.Event()
+
+    def ask(number: int) -> None:
+        try:
+            while not over.is_set():
+                assert watched.remember((number % 3,), measured) in (2, 4, 6)
+                watched.overview()
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for name in SHARDS[1:]:
+        time.sleep(0.1)
+        land(whole, tmp_path / "run", name)
+    until(lambda: watched.remember((0,), measured) == 6)
+    over.set()
+    for thread in threads:
+        thread.join(20)
+    assert faults == []
+
+
+def test_progress(whole: Path, tmp_path: Path) -> None:
+    watched = Watched(land(whole, tmp_path / "run", SHARDS[0]))
+    first = watched.overview()
+    assert (first["version"], first["progress"]["finished"], first["models"][0]["measured"]) == ("0", False, 2)
+    assert first["progress"]["stages"] == [
+        {"model": MODEL, "stage": "measuring", "done": 2, "total": 6},
+        {"model": MODEL, "stage": "answering", "done": 0, "total": 6},
+    ]
+    assert abs(first["progress"]["landed"] - time.time()) < 3600
+    land(
+        whole,
+        tmp_path / "run",
+        *SHARDS,
+        merged_name(MODEL),
+        "problems.parquet",
+        *(answers_name(MODEL, i) for i in range(3)),
+    )
+    last = watched.overview()
+    assert (last["version"], last["progress"]["finished"], last["models"][0]["measured"]) == ("1", True, 6)
+    assert [stage["done"] for stage in last["progress"]["stages"]] == [6, 6]
+    assert watched.overview()["version"] == "1"
+
+
+def test_files_are_checked_once_beside_everything_else(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(whole)
+    begun: list[int] = []
+    verify = watched._store.verify
+    monkeypatch.setattr(watched._store, "verify", lambda: begun.append(1) or verify())
+    assert watched.overview()["checked"] == ""
+    for _ in range(3):
+        watched.check_once()
+    files = len(RunStore.open(whole).manifest["files"])
+    assert until(lambda: watched.overview()["checked"]).startswith(f"All {files} files are as they were written")
+    assert begun == [1]
+
+
+@pytest.mark.parametrize("name", [SHARDS[1], merged_name(MODEL), answers_name(MODEL, 0)])
+def test_one_byte_that_is_another_is_reported(whole: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    data = bytearray((folder / name).read_bytes())
+    data[-1] ^= 1
+    (folder / name).write_bytes(data)
+    watched = Watched(folder)
+    watched.check_once()
+    assert until(lambda: watched.overview()["checked"]).startswith(f"1 files are damaged: {name}: sha256 ")
+
+
+def test_a_name_is_that_of_the_folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(whole)
+    assert Watched(Path(".")).name == "whole"
+    with pytest.raises(StoreError, match="no run at nowhere"):
+        Watched(Path("nowhere"))
