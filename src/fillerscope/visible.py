@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from html import escape
 
-HIDDEN = ("Cc", "Cf", "Cs")  # control, format (which turns the line round) and lone surrogates
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which turns lines round), lone surrogates, line breaks
 NEVER = "\ufffe\uffff"  # no characters at all, and no XML may hold them
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import FigureError
+from fillerscope.visible import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -225,6 +226,7 @@ def _written(drawn: Drawn, folder: Path) -> list[Path]:
     paths = [folder / f"{drawn.name}.{kind}" for kind in kinds]
     caption, numbers = folder / f"{drawn.name}.txt", folder / f"{drawn.name}.csv"
     with styled():
+        _make_visible(drawn.figure)
         drawn.figure.draw_without_rendering()
         drawn.figure.set_layout_engine("none")  # laid out once, alike in every file
         for path, metadata in zip(paths, kinds.values(), strict=True):
@@ -232,6 +234,19 @@ def _written(drawn: Drawn, folder: Path) -> list[Path]:
     caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
     write_csv(drawn.table, numbers)
     return [*paths, numbers, caption]
+
+
+def _make_visible(figure: Figure) -> None:
+    """Labels may hold any characters, and an SVG file only those that can be seen."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        names = axis.get_major_formatter()
+        if isinstance(names, FuncFormatter):  # ticks with names of their own
+            axis.set_major_formatter(FuncFormatter(lambda place, at, names=names: printable(names(place, at))))
 
 
 def write_csv(table: dict[str, NDArray[Any]], path: Path) -> Path:
