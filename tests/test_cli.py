@@ -724,7 +724,7 @@ def test_a_reader_who_leaves_early_is_no_error(made: Path) -> None:
 
 
 def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session, "measure_and_show", interrupted)

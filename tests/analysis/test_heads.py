@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
@@ -131,3 +132,10 @@ def test_what_cannot_be_ranked_is_refused(run: Run) -> None:
         head_table(run, "mless", "some")
     with pytest.raises(FigureError, match=r"no model 'other'; it has tiny-a"):
         head_table(run, "mless", model="other")
+
+
+def test_the_count_is_of_the_problems_whose_queries_vote(tmp_path: Path) -> None:
+    """An answer that could not be looked at is missing from the answer's queries alone."""
+    run = Synthetic(problems=6, answering=True, right={"none": 0.5}, unanswered=(2,)).build(tmp_path / "run")
+    assert [head_table(run, "mless", queries).problems for queries in ("original", "answer")] == [6, 5]
+    assert [depth_table(run, "mless", queries).problems for queries in ("original", "answer")] == [6, 5]

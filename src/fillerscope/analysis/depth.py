@@ -43,4 +43,4 @@ def depth_table(run: Run, condition: str, queries: str = "original", model: str 
         "lambda": sample_interval(1.0 - mass),
         "drop": ratio_interval(received, baseline),
     }
-    return DepthTable(condition, queries, len(run.measured(model)), values)
+    return DepthTable(condition, queries, len(run.measured(model, queries)), values)

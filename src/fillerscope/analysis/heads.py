@@ -137,4 +137,4 @@ def head_table(run: Run, condition: str, queries: str = "original", model: str |
         "entropy": Estimate.mean(with_entropy - without_entropy),
     }
     name = run.model(model)
-    return HeadTable(name, run.label(name), condition, queries, len(run.measured(name)), columns)
+    return HeadTable(name, run.label(name), condition, queries, len(run.measured(name, queries)), columns)

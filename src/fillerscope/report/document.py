@@ -20,7 +20,8 @@ from typing import Any
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.runs import Run
-from fillerscope.errors import FigureError
+from fillerscope.answerfindings import drawing
+from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.request import data_name
 from fillerscope.findings import Finding
 from fillerscope.report import payload
@@ -29,7 +30,7 @@ from fillerscope.report.headline import Headline, headline
 from fillerscope.report.methods import as_text, methods
 from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
-from fillerscope.report.told import answers_there, compared_so_far, findings_of
+from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from
 from fillerscope.version import __version__
 from fillerscope.visible import number, shown
 
@@ -61,6 +62,10 @@ def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
 
 
 def render(run: Run, tell: Tell = lambda *_: None) -> str:
+    """Of what is there, where the run was opened while it grows; else of a finished run."""
+    missing = [] if run.partial else [reason for model in run.models for reason in missing_from(run, model)]
+    if missing:
+        raise StoreError(missing[0])
     drawn, missed = pictures(run, lambda done, total: tell("drawing", done, total))
     tell("writing", 0, None)
     compared = compared_so_far(run)
@@ -196,9 +201,9 @@ def _missed(missed: Mapping[str, str]) -> str:
 
 def _comparison(rows: Sequence[Accuracy]) -> str:
     """Plain, for those who run no scripts; with them it can be sorted."""
-    heads = ("model", "condition", "n", "accuracy %", "difference, points", "p Holm")
+    heads = ("model", "drawn", "condition", "n", "accuracy %", "difference, points", "p Holm")
     lines = [
-        (row.label, row.condition, str(row.n), number(100 * row.accuracy, ".1f"),
+        (row.label, drawing(row), row.condition, str(row.n), number(100 * row.accuracy, ".1f"),
          number(100 * row.against.difference, "+.1f") if row.against else "",
          number(row.against.adjusted, ".3g") if row.against else "")
         for row in rows

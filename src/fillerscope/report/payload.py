@@ -255,17 +255,17 @@ def transcripts(run: Run, model: str, wanted: Mapping[str, str], start: int = 0)
         raise FigureError(f"answers are counted from 0, not from {start}")
     temperature = float(wanted["temperature"]) if wanted.get("temperature") else None
     found = answers(run, model, temperature)
-    problems = {problem["id"]: problem for problem in run.problems()}
-    rows = [row for row in _transcripts(found, problems) if _matches(row, wanted)]
+    rows = [row for row in _transcripts(found, run.problems()) if _matches(row, wanted)]
     return clean({"total": len(rows), "start": start, "answers": rows[start : start + PAGE]})
 
 
-def _transcripts(found: Answers, problems: Mapping[str, Record]) -> Iterator[Record]:
+def _transcripts(found: Answers, problems: Sequence[Record]) -> Iterator[Record]:
+    """By place: nothing says that ids are different."""
     for place, name in enumerate(found.conditions):
         cut = {key: array[:, place] for key, array in found.fields.items()}
         for problem, sample in np.ndindex(cut["id"].shape):
             row: Record = {key: array[problem, sample] for key, array in cut.items()}
-            known = problems[row["id"]]
+            known = problems[problem]
             more = {"condition": name, "sample": sample + 1, "question": known["question"]}
             yield row | more | {"reference": known["answer"]}
 
