@@ -53,6 +53,18 @@ def test_a_long_stage_says_how_long_it_will_take(
     ]
 
 
+def test_nothing_is_foretold_from_the_first_moments(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answers of a model wait for all prompts to be read."""
+    now = iter([0.0, 60.0, 80.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    reporter = Reporter()
+    for done in (0, 1, 50):
+        reporter.stage("answering", done, 100)
+    assert capsys.readouterr().err.splitlines()[1:] == ["answering: 1%", "answering: 50%, about 80 s left"]
+
+
 def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter(quiet=True) as reporter:
         reporter.stage("measuring", 1, 4)

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+EARLY = 0.05  # of the work: before that the time left cannot be told
+
 
 class Reporter:
     """Draws on stderr, so that tables and JSON on stdout stay clean. Use it as a context manager."""
@@ -58,7 +60,8 @@ class Reporter:
             self.say(f"{text} ...")
         elif total and now - self._spoke > 15 and 0 < done < total:
             left = (now - self._started) / done * (total - done)
-            self.say(f"{text}: {done / total:.0%}, about {left:.0f} s left")
+            known = f", about {left:.0f} s left" if done / total >= EARLY else ""
+            self.say(f"{text}: {done / total:.0%}{known}")
             self._spoke = now
 
 

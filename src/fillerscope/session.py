@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,8 +64,9 @@ def measure_and_show(
     if not run.fillers:
         show.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
     figures = f"Figures: {run.path / 'figures'} ({', '.join(drawn) or 'none'})"
+    me = "fillerscope" if shutil.which("fillerscope") else shlex.quote(sys.argv[0])
     folder = shlex.quote(str(run.path))
-    look = [f"Report:  {written or f'fillerscope report {folder}'}", f"Explore: fillerscope view {folder}"]
+    look = [f"Report:  {written or f'{me} report {folder}'}", f"Explore: {me} view {folder}"]
     show.lines(["", f"Run:     {run.path}", figures, *look])
 
 

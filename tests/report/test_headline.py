@@ -119,7 +119,7 @@ def test_others_beyond_noise_are_named_beside_noise(tmp_path: Path) -> None:
     found = headline(solved(tmp_path / "run", {"none": 20, "mless": 21, "mful": 2}))
     assert found.tone == "cannot be told"
     assert "+2.5 points [" in found.verdict
-    assert re.search(r"Beyond noise is mful, -45\.0 points \[.*\]\.$", found.verdict)
+    assert re.search(r"Beyond noise: mful, -45\.0 points \[.*\]\.$", found.verdict)
     assert tile(found, "Accuracy, mful")[1].startswith("a loss beyond noise, p Holm ")
 
 
@@ -143,7 +143,7 @@ def test_answers_of_every_drawing_are_kept_apart(tmp_path: Path) -> None:
     run = solved(tmp_path / "run", {"none": 20, "mless": 29}, temperature=[0.5, 1.0], samples=2)
     found = headline(run)
     assert "accuracy (temperature 0.5, 2 samples a problem) is 72.5%" in found.verdict
-    assert "Beyond noise is mless, temperature 1, 2 samples a problem, +22.5 points" in found.verdict
+    assert "Beyond noise: mless, temperature 1, 2 samples a problem, +22.5 points" in found.verdict
     assert labels(found).count("Accuracy, mless") == 1
 
 

@@ -46,7 +46,8 @@ def test_every_model_has_a_figure_of_its_own_as_the_study_asks(run: Run) -> None
     found, missed = pictures.pictures(run, lambda *numbers: told.append(numbers))
     assert missed == {}
     assert [(one.name, one.title) for one in found] == [
-        ("depth-1", "depth: A"), ("depth-2", "depth: B/<b>"), ("layers-1", "layers: A"), ("layers-2", "layers: B/<b>"),
+        ("depth-1", "The effect by layer: A"), ("depth-2", "The effect by layer: B/<b>"),
+        ("layers-1", "One head in three layers: A"), ("layers-2", "One head in three layers: B/<b>"),
     ]  # fmt: skip
     assert told == [(number, 4) for number in range(4)]
     for one in found:
@@ -57,6 +58,7 @@ def test_every_model_has_a_figure_of_its_own_as_the_study_asks(run: Run) -> None
         assert one.panels == charts.panels(run, drawn)
         assert one.caption == drawn.caption
         assert one.panels
+    assert set(pictures.TITLES) == set(gallery.FIGURES)
     assert [line["condition"] for line in found[0].panels[0]["series"]] == ["mless"]
     assert all("Layer 2" in panel["title"] for panel in found[2].panels)
 

@@ -81,7 +81,9 @@ export class Explorer {
     const key = `${this.tab} ${this.chosen()}`;
     if (key !== this.shown) this.build(key);
     this.drawProgress();
+    this.main.classList.add("busy");
     await Promise.all(this.tabs.map((tab) => tab.update().catch((error: Error) => this.say(tab, error.message))));
+    this.main.classList.remove("busy");
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
   }
 
@@ -101,7 +103,7 @@ export class Explorer {
       const title = chosen.length > 1 ? h("h2", {}, h("bdi", {}, visible(this.runs[chosen[i]]))) : null;
       return h("section", { class: "pane", "data-run": chosen[i] }, title, tab.element);
     });
-    this.main.className = chosen.length > 1 ? "two" : "";
+    this.main.classList.toggle("two", chosen.length > 1);
     replace(this.main, ...columns);
     this.drawNav();
     this.shown = key;
@@ -137,13 +139,14 @@ export class Explorer {
   private progressOf(run: number): HTMLElement {
     const { progress } = this.overviews[run];
     const ago = Math.max(0, Math.round(Date.now() / 1000 - progress.landed));
+    const some = progress.stages.some((one) => one.done > 0);
     const stages = progress.stages.map((one) => {
       const bar = one.total ? h("progress", { max: one.total, value: one.done }) : null;
       const of = one.total === null ? "" : ` of ${one.total}`;
       return h("span", { class: "stage" }, `${one.stage} `, h("bdi", {}, visible(one.model)), ` ${one.done}${of} problems `, bar);
     });
     const name = h("b", {}, h("bdi", {}, visible(this.runs[run])), " is in progress. ");
-    return h("p", { role: "status", "data-run": run }, name, ...stages, ` Numbers are of what is there; the last came ${ago} s ago.`);
+    return h("p", { role: "status", "data-run": run }, name, ...stages, some ? ` Numbers are of what is there; the last came ${ago} s ago.` : " Problems are kept in groups; the first group has not landed yet.");
   }
 
   /** Has anything landed? */

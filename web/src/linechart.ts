@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 import { h, replace } from "./dom";
-import { finite, placeName, reach, regionsOf, short, type Line, type LinePanel } from "./panels";
+import { clipped, finite, placeName, reach, regionsOf, short, type Line, type LinePanel } from "./panels";
 import { interval, token, visible } from "./text";
 import { DASHES, faded, ink, lineColour, lineVariable, onTheme } from "./theme";
 
@@ -188,7 +188,7 @@ export class LineChart {
     };
     const name = (plot: uPlot, x: number): string => {
       if (this.panel.edges) return this.edgeName(x);
-      return near(plot) ? `${clip(token(this.panel.tokens![x] ?? ""))}  ${x}`.trim() : String(x).replace("-", "\u2212");
+      return near(plot) ? `${clipped(token(this.panel.tokens![x] ?? ""))}  ${x}`.trim() : String(x).replace("-", "\u2212");
     };
     return {
       ...this.axis(this.panel.x),
@@ -379,9 +379,4 @@ function vertical(ctx: CanvasRenderingContext2D, x: number, bbox: uPlot.BBox): v
   ctx.moveTo(x, bbox.top);
   ctx.lineTo(x, bbox.top + bbox.height);
   ctx.stroke();
-}
-
-function clip(text: string): string {
-  const letters = [...text];
-  return letters.length > 9 ? `${letters.slice(0, 8).join("")}\u2026` : text;
 }

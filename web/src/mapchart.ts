@@ -69,7 +69,8 @@ export class MapChart {
     this.left = Math.max(...rows.map((row) => context.measureText(visible(String(row))).width)) + 26;
     this.side = (width - this.left - 4) / columns.length;
     const most = (this.options.highest ?? 560) / rows.length;
-    this.down = Math.max(Math.min(5, most), Math.min(this.side, most, 22));
+    const words = rows.some((row) => typeof row === "string");
+    this.down = words ? 15 : Math.max(Math.min(5, most), Math.min(this.side, most, 22));
     this.side = Math.min(this.side, 3 * this.down, 44);
     const height = this.down * rows.length + 38;
     const ratio = window.devicePixelRatio || 1;

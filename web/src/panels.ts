@@ -73,6 +73,7 @@ export interface MapPanel {
   columns: (string | number)[];
   scale: Scale;
   name: string; // what the colour shows
+  reach?: number; // how far the colours go, in octaves, where several maps share a scale
   colour: Numbers[];
   value: Numbers[];
   low: Numbers[];
@@ -144,4 +145,10 @@ export function short(value: number): string {
   const plain = Number(value.toPrecision(3));
   const text = size > 0 && (size < 1e-3 || size >= 1e6) ? plain.toExponential().replace("e+", "e") : String(plain);
   return text.replace(/^-/, "\u2212");
+}
+
+/** A token short enough to stand under an axis. */
+export function clipped(text: string): string {
+  const letters = [...text];
+  return letters.length > 9 ? `${letters.slice(0, 8).join("")}\u2026` : text;
 }

@@ -27,7 +27,8 @@ export function coloursOf(panel: MapPanel): Colours {
   }
   if (panel.scale === "change") return scaled("diverging", -WIDEST, WIDEST, asinh, (v) => EVEN * Math.sinh(v));
   if (panel.scale === "ratio") {
-    const most = Math.max(0.1, ...values.map((value) => Math.abs(Math.log2(value))).filter(Number.isFinite));
+    const own = values.map((value) => Math.abs(Math.log2(value))).filter(Number.isFinite);
+    const most = Math.max(0.1, panel.reach ?? Math.max(0, ...own));
     return scaled("diverging", 2 ** -most, 2 ** most, Math.log2, (v) => 2 ** v);
   }
   const centre = NOTHING[panel.scale]!;

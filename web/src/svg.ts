@@ -2,7 +2,7 @@
 
 import { s } from "./dom";
 import {
-  finite, reach, regionsOf, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
+  clipped, finite, reach, regionsOf, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
 } from "./panels";
 import { coloursOf, isOpen, named } from "./scales";
 import { token, visible } from "./text";
@@ -61,10 +61,12 @@ function lineSvg(panel: LinePanel, view: View): SVGElement {
   const off = view.off ?? new Set<string>();
   const lines = panel.series.filter((line) => !off.has(line.label));
   const legend = legendRows(lines.map((line) => line.label), WIDTH - 90);
-  const box = { left: 66, right: WIDTH - 16, top: 40 + 18 * legend.length, bottom: HEIGHT - 48 };
   const xs = lines.flatMap((line) => Array.from(line.x));
-  const all: Point = panel.steps ? [Math.min(...xs), Math.max(...xs) + 1] : reach(xs);
+  const ends: Point = [Math.min(...xs), Math.max(...xs)];
+  const all: Point = panel.steps ? [ends[0], ends[1] + 1] : panel.tokens ? [ends[0] - 0.5, ends[1] + 0.5] : reach(xs);
   const [x0, x1] = view.range ?? all;
+  const near = Boolean(panel.tokens?.length) && (x1 - x0) * 13 < WIDTH - 82;
+  const box = { left: 66, right: WIDTH - 16, top: 40 + 18 * legend.length, bottom: HEIGHT - (near ? 92 : 48) };
   const kept = (line: Line) => Array.from(line.x, (_, i) => i).filter((i) => line.x[i] >= x0 && line.x[i] <= x1);
   const shown = { ...panel, series: lines.map((line) => picked(line, kept(line))) };
   const band = view.band ?? true;
@@ -79,7 +81,10 @@ function lineSvg(panel: LinePanel, view: View): SVGElement {
     for (const x of [left, right]) parts.push(s("line", { x1: x, x2: x, y1: box.top, y2: box.bottom, stroke: PAPER.soft, "stroke-dasharray": "3 3" }));
     parts.push(text(left + 5, box.top + 14, label, { fill: PAPER.soft, "font-size": 11 }));
   }
-  parts.push(...yAxis(ticks(y0, y1), py, box, panel.y), ...xAxis(panel, x0, x1, px, box));
+  for (const { at } of panel.cuts ?? []) {
+    if (at > x0 && at < x1) parts.push(s("line", { x1: px(at), x2: px(at), y1: box.top, y2: box.bottom, stroke: PAPER.soft, "stroke-dasharray": "4 3" }));
+  }
+  parts.push(...yAxis(ticks(y0, y1), py, box, panel.y), ...xAxis(panel, x0, x1, px, box, near));
   if (finite(panel.none)) parts.push(s("line", { x1: box.left, x2: box.right, y1: py(panel.none), y2: py(panel.none), stroke: PAPER.soft }));
   for (const line of shown.series) {
     const colour = lineColour(line.style, "light");
@@ -138,14 +143,14 @@ function yAxis(places: number[], py: (y: number) => number, box: Box, label: str
   return [...found, text(14, middle, label, turned)];
 }
 
-function xAxis(panel: LinePanel, x0: number, x1: number, px: (x: number) => number, box: Box): SVGElement[] {
-  const near = panel.tokens && (x1 - x0) * 13 < box.right - box.left;
+function xAxis(panel: LinePanel, x0: number, x1: number, px: (x: number) => number, box: Box, near: boolean): SVGElement[] {
   const whole = ticks(x0, x1, 10).filter((x) => Number.isInteger(x));
   const places = near ? Array.from({ length: Math.floor(x1) - Math.ceil(x0) + 1 }, (_, i) => Math.ceil(x0) + i) : whole;
-  const name = (x: number) => (panel.edges ? short(panel.edges[x] ?? Number.NaN) : (near && token(panel.tokens![x] ?? "")) || String(x));
+  const name = (x: number) => (panel.edges ? short(panel.edges[x] ?? Number.NaN) : near ? `${clipped(token(panel.tokens![x] ?? ""))} ${x}`.trim() : String(x));
   const found = places.map((x) => {
-    const turned = near ? { transform: `rotate(-60 ${px(x)} ${box.bottom + 12})`, "text-anchor": "end" } : { "text-anchor": "middle" };
-    return text(px(x), box.bottom + 16, name(x), { ...turned, fill: PAPER.soft, "font-size": near ? 8 : 11 });
+    const [at, down] = [px(x) + (near ? 3 : 0), box.bottom + (near ? 6 : 16)];
+    const turned = near ? { transform: `rotate(-90 ${at} ${down})`, "text-anchor": "end" } : { "text-anchor": "middle" };
+    return text(at, down, name(x), { ...turned, fill: PAPER.soft, "font-size": near ? 9 : 11 });
   });
   const axis = s("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, stroke: PAPER.soft });
   return [axis, ...found, text((box.left + box.right) / 2, HEIGHT - 8, panel.x, { "text-anchor": "middle", fill: PAPER.soft })];

@@ -139,8 +139,11 @@ def _token_classes(run: Run, rows: list[Row]) -> list[Panel]:
 
 
 def _headmap(run: Run, rows: list[Row]) -> list[Panel]:
+    """All on one scale, as in print."""
+    sizes = [abs(math.log2(row["drop"])) for row in rows if 0 < row.get("drop", 0) < math.inf]
     return [
         _map(f"{label}, {name_of(run, name)}", own, "layer", "head", "drop", "ratio", "Paired drop")
+        | {"reach": max(sizes, default=0.0)}
         for (label, name), own in _groups(rows, "model", "condition")
     ]
 

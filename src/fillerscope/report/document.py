@@ -251,7 +251,7 @@ def _table_list(run: Run, kept: Iterable[Kept]) -> str:
         if one.name.endswith(".csv")
     )
     large = "".join(
-        f'<li id="table-{name}">{name}: too large for a page; '
+        f'<li id="table-{name}">{name}: too large for a page; from the run folder '
         f"<code>fillerscope export {escape(run.path.resolve().name)} --format csv</code> writes it</li>"
         for name in LARGE
         if name in tables_of(run)

@@ -22,6 +22,7 @@ from fillerscope.report.told import answers_there, compared_so_far, findings_of,
 Tone = Literal["change", "no change", "cannot be told"]
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
 MOST_ACCURACIES = 4
+MOST_CUT = 0.5  # share of answers cut off by the limit, from which the verdict tells it
 MOST_OTHERS = 3  # conditions that the verdict names beside the main one
 CLAIMS = {"scaling": "scaling", "direction": "one direction", "near_zero": "fewer near zero"}
 VERDICTS = {HOLDS: "holds", FAILS: "does not hold", UNKNOWN: "cannot be told"}
@@ -148,8 +149,16 @@ def _accuracy(known: _Known) -> _Part | None:
         f"accuracy{drawn} is {row.accuracy:.1%} against {baseline.accuracy:.1%} {known.plain}, {_points(row)}, "
         f"{_judged(row, tone)} (p = {change.adjusted:.2g} after Holm over "
         f"{known.family} comparison{'s' * (known.family != 1)}; {change.pairs} problems answered under both)"
+        f"{_cut(row, baseline)}"
     )
     return _Part(text, tone)
+
+
+def _cut(row: Accuracy, baseline: Accuracy) -> str:
+    """Where the limit ended most answers, accuracy says little."""
+    if not max(row.cut_off, baseline.cut_off) >= MOST_CUT:
+        return ""
+    return f", with {row.cut_off:.0%} against {baseline.cut_off:.0%} of the answers cut off by the token limit"
 
 
 def _tone(row: Accuracy) -> Tone:
@@ -180,7 +189,7 @@ def _others(known: _Known) -> str:
         return f"Of {len(others)} other comparisons none is beyond noise."
     named = "; ".join(_named(known, row) for row in sure[:MOST_OTHERS])
     more = f"; and {len(sure) - MOST_OTHERS} more" if len(sure) > MOST_OTHERS else ""
-    return f"Beyond noise {'is' if len(sure) == 1 else 'are'} {named}{more}."
+    return f"Beyond noise: {named}{more}."
 
 
 def _named(known: _Known, row: Accuracy) -> str:

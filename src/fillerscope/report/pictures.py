@@ -14,6 +14,22 @@ from fillerscope.figures.style import Drawn, save, styled
 from fillerscope.report.charts import Panel, panels
 
 SEVERAL = ("composite", "fillers")  # show all models of a run at once
+TITLES = {
+    "layers": "One head in three layers",
+    "heads": "Three heads, aligned and whole",
+    "fillers": "Repeated tokens against a sentence",
+    "headmap": "Every head at a glance",
+    "depth": "The effect by layer",
+    "composite": "Accuracy, and one head",
+    "length": "Filler length",
+    "position": "Place of the filler",
+    "affine": "The affine picture by layer",
+    "activations": "MLP activations",
+    "tokenclasses": "Activations by class of token",
+    "layermap": "Every measure in every layer",
+    "lookback": "Where the answer attends",
+    "arm": "Sensitivity of ARM",
+}
 SCREEN = 144  # dots per inch
 
 
@@ -58,7 +74,7 @@ def _picture(run: Run, name: str, model: str | None) -> Picture:
         paths = save(drawn, Path(folder))
         files = {path.suffix[1:]: path.read_bytes() for path in paths if path.suffix in (".pdf", ".svg", ".csv")}
     own = name if model is None else f"{name}-{run.models.index(model) + 1}"
-    title = name if model is None else f"{name}: {run.label(model)}"
+    title = TITLES.get(name, name) + ("" if model is None else f": {run.label(model)}")
     return Picture(own, title, drawn.caption, panels(run, drawn), _preview(drawn), files)
 
 

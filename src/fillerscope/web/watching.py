@@ -55,7 +55,8 @@ class Watched:
     def _check(self) -> None:
         files = len(self._store.manifest["files"])
         faults = self._store.verify()
-        fine = f"All {files} files are as they were written: every checksum was right when this page was opened."
+        number = "The one file there is" if files == 1 else f"All {files} files are"
+        fine = f"{number} as {'it was' if files == 1 else 'they were'} written: checked when this page was opened."
         self._checked = f"{len(faults)} files are damaged: {'; '.join(faults[:3])}" if faults else fine
 
     def remember(self, key: tuple[Any, ...], make: Callable[[Run], Any]) -> Any:
