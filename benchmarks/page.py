@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from timing import environment
 
 from fillerscope.headsummary import METRICS
 from fillerscope.store import Part, RunStore, merged_name
 from fillerscope.study import Study
-from timing import environment
 
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 MODEL = "large"
 FILLER = 55
 
@@ -140,7 +140,8 @@ def main() -> None:
         else:
             print(f"{name}: {value:.2f} s" if isinstance(value, float) else f"{name}: {value}")
     if given.out:
-        given.out.write_text(json.dumps({"environment": environment(torch.device("cpu")), "page": found}, indent=2) + "\n", encoding="utf-8")
+        told = {"environment": environment(torch.device("cpu")), "page": found}
+        given.out.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

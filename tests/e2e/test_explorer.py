@@ -412,6 +412,20 @@ def test_methods_can_be_copied_and_tell_of_the_check(opened: Callable[..., Page]
     assert "SmolLM2" in words
 
 
+def test_a_damaged_file_is_told_on_every_tab(page: Page, run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "damaged"
+    shutil.copytree(run.path, copy)
+    shard = next(copy.glob("shards/*/00001.safetensors"))
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with serving_runs(copy) as served:
+        look_at(page, served.address)
+        expect(page.get_by_role("alert")).to_contain_text("damaged: 1 files are damaged: shards/")
+        after(page, lambda: page.locator('[data-tab="methods"]').click())
+        expect(page.get_by_role("alert")).to_be_visible()
+
+
 def test_one_problem_is_measured_again_and_agrees(seen: Page, run: Run) -> None:
     record = run.measured()[2]
     menu = seen.locator('select[name="problem"]')

@@ -196,6 +196,7 @@ def test_files_are_checked_once_beside_everything_else(whole: Path, monkeypatch:
         watched.check_once()
     files = len(RunStore.open(whole).manifest["files"])
     assert until(lambda: watched.overview()["checked"]).startswith(f"All {files} files are as they were written")
+    assert not watched.overview()["damaged"]
     assert begun == [1]
 
 
@@ -209,6 +210,7 @@ def test_one_byte_that_is_another_is_reported(whole: Path, tmp_path: Path, name:
     watched = Watched(folder)
     watched.check_once()
     assert until(lambda: watched.overview()["checked"]).startswith(f"1 files are damaged: {name}: sha256 ")
+    assert watched.overview()["damaged"]
 
 
 def test_a_name_is_that_of_the_folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ export class AnswersTab implements Tab {
 const NOTE =
   "Brackets: 95% interval, not adjusted. + and \u2212: problems answered better and worse than under none. p Holm: adjusted over all comparisons of the table. Detectable: points that one such comparison shows with 80% power.";
 
-export function accuracyPanel(rows: Row[], style: (name: string) => number, label: (name: string) => string): BarPanel {
+function accuracyPanel(rows: Row[], style: (name: string) => number, label: (name: string) => string): BarPanel {
   const groups = new Map<string, BarPanel["groups"][0]>();
   const drawings = new Set(rows.map((row) => row.drawing));
   for (const row of rows) {

@@ -17,14 +17,14 @@ export interface Model {
   problems?: { number: number; id: string }[];
 }
 
-export interface Stage {
+interface Stage {
   model: string;
   stage: string;
   done: number;
   total: number | null;
 }
 
-export interface Progress {
+interface Progress {
   finished: boolean;
   stages: Stage[];
   landed: number; // seconds since the epoch
@@ -46,6 +46,7 @@ export interface Overview {
   version: string;
   progress: Progress;
   checked: string; // what became of checking the files: "" while it is under way
+  damaged: boolean; // no number of the run can be trusted
 }
 
 export interface Packed {
@@ -96,7 +97,7 @@ export class Api {
 }
 
 /** A header of JSON and arrays of floats, as `report/packed.py` writes them. */
-export function unpack(data: ArrayBuffer): Packed {
+function unpack(data: ArrayBuffer): Packed {
   const view = new DataView(data);
   if (view.getUint32(0, false) !== 0x46534231) throw new Error("these are not packed numbers");
   const length = view.getUint32(4, true);

@@ -1,7 +1,7 @@
 // A panel on the page: title, legend whose entries switch lines on and off, the chart, and its files.
 
 import { download, panelCsv } from "./csv";
-import { h, keepingFocus, replace, s, type Child } from "./dom";
+import { h, keepingFocus, replace, s } from "./dom";
 import { LineChart, type LineOptions } from "./linechart";
 import { MapChart, type MapOptions } from "./mapchart";
 import type { BarPanel, LinePanel, Panel } from "./panels";
@@ -9,9 +9,8 @@ import { barSvg, paperSvg, png, serialised, type View } from "./svg";
 import { interval, visible } from "./text";
 import { DASHES, ink, lineVariable, onTheme, theme } from "./theme";
 
-export interface CardOptions extends LineOptions, MapOptions {
+interface CardOptions extends LineOptions, MapOptions {
   switched?: (off: Set<string>) => void;
-  controls?: Child[];
   legend?: boolean;
   file?: string;
 }
@@ -32,9 +31,8 @@ export function card(panel: Panel, options: CardOptions = {}): Card {
     range: drawn.chart instanceof LineChart ? drawn.chart.range : null,
   });
   const head = h("header", { class: "card-head" }, h("h3", {}, h("bdi", {}, visible(panel.title))), files(panel, view, options.file));
-  const extra = options.controls?.length ? h("div", { class: "controls" }, ...options.controls) : null;
   const names = panel.kind === "lines" && options.legend !== false ? legend(panel, options, drawn.chart as LineChart) : null;
-  const element = h("section", { class: `card ${panel.kind}`, "data-title": panel.title }, head, extra, names, body);
+  const element = h("section", { class: `card ${panel.kind}`, "data-title": panel.title }, head, names, body);
   return { ...drawn, element };
 }
 
@@ -93,7 +91,7 @@ export function legend(panel: LinePanel, options: CardOptions, chart: LineChart)
   return list;
 }
 
-export function swatch(style: number, dash: number): SVGElement {
+function swatch(style: number, dash: number): SVGElement {
   const stroke = { stroke: lineVariable(style), "stroke-width": 2.4, "stroke-dasharray": DASHES[dash % DASHES.length].join(" ") };
   return s("svg", { width: 26, height: 10, "aria-hidden": "true" }, s("line", { x1: 0, x2: 26, y1: 5, y2: 5, ...stroke }));
 }

@@ -97,7 +97,7 @@ export class Explorer {
   private build(key: string): void {
     this.tabs.forEach((tab) => tab.destroy());
     const chosen = this.chosen();
-    this.panes = chosen.map((run, side) => new Pane(this.apis[run], this.overviews[run], this.address, side));
+    this.panes = chosen.map((run) => new Pane(this.apis[run], this.overviews[run], this.address));
     this.tabs = this.panes.map((pane) => TABS[this.tab][1](pane));
     const columns = this.tabs.map((tab, i) => {
       const title = chosen.length > 1 ? h("h2", {}, h("bdi", {}, visible(this.runs[chosen[i]]))) : null;
@@ -130,8 +130,9 @@ export class Explorer {
 
   private drawProgress(): void {
     const lines = this.chosen().flatMap((run) => {
-      const { progress } = this.overviews[run];
-      return progress.finished ? [] : [this.progressOf(run)];
+      const { progress, checked, damaged } = this.overviews[run];
+      const alarm = damaged ? [h("p", { role: "alert", class: "damaged" }, visible(`${this.runs[run]}: ${checked}`))] : [];
+      return progress.finished ? alarm : [...alarm, this.progressOf(run)];
     });
     replace(this.bar, ...lines);
   }

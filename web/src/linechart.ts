@@ -357,7 +357,7 @@ export class LineChart {
 }
 
 /** Where a value falls on an axis of numbered bins, as a fraction of them. */
-export function binOf(edges: number[], value: number): number {
+function binOf(edges: number[], value: number): number {
   let i = 0;
   while (i < edges.length - 2 && edges[i + 1] <= value) i++;
   return i + (value - edges[i]) / (edges[i + 1] - edges[i]);

@@ -17,7 +17,6 @@ export class Pane {
     readonly api: Api,
     public overview: Overview,
     readonly address: Address,
-    readonly side: number, // 0, or 1 where two runs stand side by side
   ) {}
 
   /** The model chosen, where this run has it. */

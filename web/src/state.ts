@@ -1,6 +1,6 @@
 // What is looked at stands in the address bar, so that a view can be sent to somebody.
 
-export type State = Record<string, string>;
+type State = Record<string, string>;
 
 export class Address {
   private readonly followers: (() => void)[] = [];

@@ -8,7 +8,7 @@ import { coloursOf, isOpen, named } from "./scales";
 import { token, visible } from "./text";
 import { DASHES, lineColour, PAPER, type Theme } from "./theme";
 
-export interface Inks { text: string; soft: string; line: string; ground: string; shade: string }
+interface Inks { text: string; soft: string; line: string; ground: string; shade: string }
 export interface View { off?: Set<string>; band?: boolean; range?: [number, number] | null }
 type Point = [number, number];
 

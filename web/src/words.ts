@@ -4,7 +4,7 @@ import { h, replace } from "./dom";
 import { empty, type Pane, type Tab } from "./pane";
 import { visible } from "./text";
 
-export interface Told {
+interface Told {
   model: string;
   label: string;
   headline: { verdict: string; tone: string; facts: [string, string, string][] } | null;

@@ -26,7 +26,7 @@ class Watched:
         self.path = path
         self._store = Growing.open(path, hasty=True)
         self._run, self._version = self._store.run(), 0
-        self._checked, self._lock = "", Lock()
+        self._checked, self._damaged, self._lock = "", False, Lock()
         self._checking: Thread | None = None
         self._answers: dict[tuple[Any, ...], Any] = {}
 
@@ -57,6 +57,7 @@ class Watched:
         faults = self._store.verify()
         number = "The one file there is" if files == 1 else f"All {files} files are"
         fine = f"{number} as {'it was' if files == 1 else 'they were'} written: checked when this page was opened."
+        self._damaged = bool(faults)
         self._checked = f"{len(faults)} files are damaged: {'; '.join(faults[:3])}" if faults else fine
 
     def remember(self, key: tuple[Any, ...], make: Callable[[Run], Any]) -> Any:
@@ -79,4 +80,5 @@ class Watched:
             for run in self._store.progress()
         ]
         progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_landed or 0}
-        return known | {"version": str(self._version), "progress": progress, "checked": self._checked}
+        checked = {"checked": self._checked, "damaged": self._damaged}
+        return known | {"version": str(self._version), "progress": progress} | checked
