@@ -96,6 +96,8 @@ class RunStore:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
+        except PermissionError:
+            raise StoreError(f"{path / MANIFEST} may not be read by you; ask whoever owns it") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
         if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
@@ -117,6 +119,8 @@ class RunStore:
     def study(self) -> dict[str, Any]:
         try:
             data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
+        except PermissionError:
+            raise StoreError(f"{self.path / STUDY} may not be read by you; ask whoever owns it") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
         return data

@@ -268,7 +268,8 @@ def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[
 
 
 @pytest.mark.parametrize(
-    "odd", ["layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me"]
+    "odd",
+    ["layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me", "tab=__proto__&x=NaN~1"],
 )
 def test_an_address_that_is_wrong_shows_what_there_is(page: Page, explorer: Served, odd: str) -> None:
     look_at(page, f"{explorer.address}#{odd}")

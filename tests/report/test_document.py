@@ -381,9 +381,9 @@ def test_what_cannot_be_written_is_one_line_and_leaves_what_was_there(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("file/report.html", "File exists|Not a directory"), (".", "it is a folder; choose a file"),
+        ("file/report.html", "File exists|Not a directory"), (".", "it is a folder; choose another file"),
         ("x" * 300, "File name too long"),
-        ("folder", "Is a directory; choose another file"),
+        ("folder", "it is a folder; choose another file"), ("file", "it is there already, and no HTML file"),
     ],
 )  # fmt: skip
 def test_a_place_that_is_none_is_one_line(
@@ -396,6 +396,26 @@ def test_a_place_that_is_none_is_one_line(
         write_report(run, Path(place))
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("name", ["manifest.json", "study.json", merged_name("tiny-a")])
+def test_a_run_is_not_overwritten_by_its_report(tmp_path: Path, name: str) -> None:
+    own = Synthetic(problems=2).build(tmp_path / "run")
+    before = (own.path / name).read_bytes()
+    with pytest.raises(FigureError, match="it is there already, and no HTML file"):
+        write_report(own, own.path / name)
+    assert (own.path / name).read_bytes() == before
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_link_is_followed_and_a_device_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
+    assert write_report(run, tmp_path / "link.html") == tmp_path.resolve() / "real.html"
+    assert (tmp_path / "link.html").is_symlink()
+    os.mkfifo(tmp_path / "pipe.html")
+    with pytest.raises(FigureError, match="it is there already, and no HTML file"):
+        write_report(run, tmp_path / "pipe.html")
 
 
 def test_progress_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

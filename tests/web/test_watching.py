@@ -218,3 +218,21 @@ def test_a_name_is_that_of_the_folder(whole: Path, monkeypatch: pytest.MonkeyPat
     assert Watched(Path(".")).name == "whole"
     with pytest.raises(StoreError, match="no run at nowhere"):
         Watched(Path("nowhere"))
+
+
+def test_a_run_without_a_study_is_refused(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "study.json").write_text("{")
+    with pytest.raises(StoreError, match=r"study\.json cannot be read"):
+        Watched(folder)
+
+
+def test_a_folder_that_has_gone_is_told(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    assert not watched.overview()["damaged"]
+    shutil.rmtree(folder)
+    found = watched.overview()
+    assert (found["checked"], found["damaged"]) == ("The folder of this run has gone.", True)

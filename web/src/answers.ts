@@ -129,7 +129,7 @@ export class AnswersTab implements Tab {
 
   private async search(mine: () => boolean): Promise<void> {
     const { pane } = this;
-    const start = pane.address.number("start", 0);
+    const start = Math.max(0, pane.address.number("start", 0));
     const asked = {
       model: pane.model.name, text: pane.address.get("text"), verdict: pane.address.get("verdict"), condition: pane.address.get("only"), start,
       temperature: this.temperature,

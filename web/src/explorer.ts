@@ -73,7 +73,7 @@ export class Explorer {
 
   private get tab(): string {
     const wanted = this.address.get("tab");
-    if (wanted in TABS) return wanted;
+    if (Object.hasOwn(TABS, wanted)) return wanted;
     return this.overviews.some((one) => one.has.attention) ? "attention" : "answers";
   }
 

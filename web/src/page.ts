@@ -10,7 +10,9 @@ async function start(): Promise<void> {
   startTheme();
   if (document.body.dataset.page === "report") return startReport();
   const answer = await fetch("/api/runs");
-  const { runs, overviews } = (await answer.json()) as { runs: string[]; overviews: Overview[] };
+  const told = (await answer.json()) as { runs: string[]; overviews: Overview[]; error?: string };
+  if (!answer.ok) throw new Error(told.error);
+  const { runs, overviews } = told;
   new Explorer(runs, overviews).start(document.getElementById("page")!);
 }
 

@@ -101,7 +101,7 @@ class Run:
         return facts
 
     def label(self, model: str | None = None) -> str:
-        return str(self.facts(model).get("label", self.model(model)))
+        return str(self.facts(model).get("label") or self.model(model))
 
     def model(self, name: str | None = None) -> str:
         if name is None:

@@ -39,6 +39,7 @@ POLICY = (
     "form-action 'none'"
 )
 LARGE = ("profiles", "summaries")  # every head at every position, every head of every problem
+PAGES = (".html", ".htm")
 MOST_FLIPS = 200  # of a condition, that the report shows
 KINDS = {"csv": "text/csv", "pdf": "application/pdf", "svg": "image/svg+xml"}
 Tell = Callable[[str, int, int | None], None]
@@ -46,19 +47,37 @@ Tell = Callable[[str, int, int | None], None]
 
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
     """Whole, or what was there before."""
-    if not path.name:
-        raise FigureError(f"cannot write {path}: it is a folder; choose a file with --out")
+    path = _target(path)
     page = render(run, tell)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(page, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         with suppress(OSError):  # where it could not be made it cannot be removed
             temporary.unlink(missing_ok=True)
-        raise FigureError(f"cannot write {path}: {error.strerror or error}; choose another file with --out") from None
+        raise _unwritable(path, error.strerror or str(error)) from None
     return path
+
+
+def _target(path: Path) -> Path:
+    """Refused before anything is drawn, and never a file that is something else: a run's own, a device, a folder."""
+    try:
+        found = path.resolve()
+        if not path.name or found.is_dir():
+            raise _unwritable(path, "it is a folder")
+        if found.exists() and (found.suffix.lower() not in PAGES or not found.is_file()):
+            raise _unwritable(path, "it is there already, and no HTML file")
+        found.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(found if found.exists() else found.parent, os.W_OK):
+            raise _unwritable(path, "Permission denied")
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from None
+    return found
+
+
+def _unwritable(path: Path, reason: str) -> FigureError:
+    return FigureError(f"cannot write {path}: {reason}; choose another file with --out")
 
 
 def render(run: Run, tell: Tell = lambda *_: None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from fillerscope.analysis.growing import Growing
 from fillerscope.analysis.runs import Run
 from fillerscope.report.payload import overview
+from fillerscope.store import MANIFEST
 
 KEPT = 64  # answers that took some work
 MISSING = object()
@@ -26,6 +27,7 @@ class Watched:
         self.path = path
         self._store = Growing.open(path, hasty=True)
         self._run, self._version = self._store.run(), 0
+        assert self._run.study  # a run without one is refused before anything is served
         self._checked, self._damaged, self._lock = "", False, Lock()
         self._checking: Thread | None = None
         self._answers: dict[tuple[Any, ...], Any] = {}
@@ -81,4 +83,6 @@ class Watched:
         ]
         progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_landed or 0}
         checked = {"checked": self._checked, "damaged": self._damaged}
+        if not (self.path / MANIFEST).exists():
+            checked = {"checked": "The folder of this run has gone.", "damaged": True}
         return known | {"version": str(self._version), "progress": progress} | checked
