@@ -16,6 +16,7 @@ import torch
 
 import fillerscope
 from fillerscope import carryout
+from fillerscope.analysis.accounts import faults
 from fillerscope.capture import measuring
 from fillerscope.carryout import MEASURING, carry_out, code_version, environment, hardware, identify
 from fillerscope.engines import local
@@ -232,7 +233,7 @@ def test_a_complete_run_is_opened_by_the_library(saved: Path, folder: Path, tmp_
     run = fillerscope.run(write_study(tmp_path / "study.yaml", saved), str(folder))
     assert run.models == [str(saved)]
     assert len(run.measured()) == 8
-    assert run.faults() == []
+    assert faults(run) == []
 
 
 @pytest.mark.usefixtures("no_model")
@@ -368,7 +369,7 @@ def test_two_models_are_measured_one_after_the_other(saved: Path, finished: Path
     alone = data(finished)
     assert {name: files[name] for name in alone} == alone
     assert files[merged_name(str(other))] != files[merged_name(str(saved))]
-    assert run.faults() == []
+    assert faults(run) == []
 
 
 def test_one_model_under_two_names_is_not_mixed_up(saved: Path, tmp_path: Path) -> None:
@@ -392,7 +393,7 @@ def test_some_problems_too_long_are_counted_as_failed(finished: Path, tmp_path: 
     failed = [record["number"] for record in records if record["status"] == "failed"]
     assert failed == [number for number, tokens in enumerate(longest) if tokens > context]
     assert len(failed) == 3
-    assert run.faults() == []
+    assert faults(run) == []
     for name in run.conditions:
         assert len(run.summary("entropy", name)) == 5
         assert run.profile(name, view="whole").problems == 5
@@ -422,7 +423,7 @@ def test_problems_that_memory_does_not_hold_are_counted_as_failed(
     too_long = [next((n for n in each if n > most), None) for each in lengths]
     assert list(reasons.values()) == [n and f"{n} tokens, and memory runs out: out of memory" for n in too_long]
     assert too_long.count(None) == 6
-    assert run.faults() == []
+    assert faults(run) == []
     kept = [number for number in range(8) if reasons[number] is None]
     for name in run.conditions:
         np.testing.assert_allclose(run.summary("entropy", name), healthy.summary("entropy", name)[kept], rtol=1e-5)
@@ -435,7 +436,7 @@ def test_a_shard_in_which_all_fail_does_not_stop_the_rest(saved: Path, tmp_path:
     study = study_of(saved, problems={"source": str(tmp_path / "p.jsonl")}, batch={"shard": 2, "tokens": 512})
     run = fillerscope.run(study, tmp_path / "run")
     assert [record["status"] for record in run.records()] == ["failed", "failed", "ok", "ok", "ok"]
-    assert run.faults() == []
+    assert faults(run) == []
     assert run.profile("mless").count.max() == 3
     assert run.store.verify() == []
 

@@ -18,6 +18,7 @@ from fillerscope.controlfindings import control_findings
 from fillerscope.findings import Finding, findings
 from fillerscope.interventions import Shift
 from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN, mechanism_findings
+from fillerscope.report.told import findings_of
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 
 
@@ -312,9 +313,7 @@ def test_the_command_leaves_out_columns_without_numbers(tmp_path: Path) -> None:
 
 
 def test_a_run_says_all_of_it_after_a_study(tmp_path: Path) -> None:
-    from fillerscope.session import _told
-
-    names = [one.name for one in _told(run_with(tmp_path), "tiny-a", None)]
+    names = [one.name for one in findings_of(run_with(tmp_path), "tiny-a")]
     assert names.index("first_layer") < names.index("scaling") < names.index("near_zero")
 
 

@@ -133,6 +133,8 @@ class RunStore:
 
     def note(self, key: str, value: Any) -> None:
         """Keep a fact about the run that does not change its numbers: versions, hardware, self-check."""
+        if self.manifest.get(key) == value:
+            return
         self.manifest[key] = value
         self._save_manifest()
 

@@ -135,8 +135,8 @@ def test_killed_at_every_step_of_every_write(
         assert_nothing_half(run)
         assert forks.run(*finishing(study, run)) == 0, f"not resumed after a kill at step {step}"
         assert outcome(run) == undisturbed, f"other bytes after a kill at step {step}"
-    # manifest and study; four notes; two shards and a merger, each with its manifest: three steps each
-    assert step - 1 == 3 * (2 + 4 + 2 * 3)
+    # manifest and study; five notes; two shards and a merger, each with its manifest: three steps each
+    assert step - 1 == 3 * (2 + 5 + 2 * 3)
 
 
 def test_killed_at_steps_of_writing_answers(forks: Forks, model: Path, tmp_path: Path) -> None:

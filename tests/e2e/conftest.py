@@ -44,8 +44,9 @@ STUDY: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one file at a time: while it is open an event loop runs in this thread, and others could not start theirs."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         missing = "the page is driven in Chromium, and there is none here: apt-get install chromium"
