@@ -14,12 +14,13 @@ from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.answerfindings import drawing, points
 from fillerscope.findings import Finding
+from fillerscope.report.packed import clean
 from fillerscope.visible import printable
 
 
 def print_json(value: Any) -> None:
     """Strict JSON: what is not a number is null."""
-    print(json.dumps(_clean(value), indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -224,15 +225,3 @@ def _plain(text: str) -> Any:
 
 def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _clean(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -17,7 +17,8 @@ from fillerscope.conditions import Condition
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
-from fillerscope.report.charts import CHARTS, Panel, clean, layer_panels, name_of, panels, rows_of
+from fillerscope.report.charts import CHARTS, Panel, layer_panels, name_of, panels, rows_of
+from fillerscope.report.packed import clean
 from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'\u202e"

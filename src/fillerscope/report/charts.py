@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from fillerscope.analysis.mechanism import Columns
 from fillerscope.analysis.runs import Region, Run
@@ -18,11 +18,11 @@ from fillerscope.figures.bylayer import stacked
 from fillerscope.figures.recipes import PLACES
 from fillerscope.figures.request import swept
 from fillerscope.figures.style import Y_LABEL, Drawn
+from fillerscope.report.packed import clean
 
 Row = dict[str, Any]
 Panel = dict[str, Any]
 Measures = Mapping[str, tuple[str, float | None, bool, float]]  # title, no change, from zero, scale
-T = TypeVar("T")
 
 
 def panels(run: Run, drawn: Drawn) -> list[Panel]:
@@ -36,23 +36,6 @@ def rows_of(table: Mapping[str, Any]) -> list[Row]:
     columns = {key: column.tolist() for key, column in table.items()}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     return [{key: value for key, value in row.items() if value is not None} for row in rows]
-
-
-def clean(value: T) -> T:
-    """As JSON takes it: what is not a number is null."""
-    return cast("T", _clean(value))
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(item) for item in value]
-    if hasattr(value, "tolist"):
-        return _clean(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _profiles(run: Run, rows: list[Row], usual: str = "whole") -> list[Panel]:

@@ -25,9 +25,10 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.request import data_name
 from fillerscope.findings import Finding
 from fillerscope.report import payload
-from fillerscope.report.charts import clean, name_of
+from fillerscope.report.charts import name_of
 from fillerscope.report.headline import Headline, headline
 from fillerscope.report.methods import as_text, methods
+from fillerscope.report.packed import clean
 from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
 from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from

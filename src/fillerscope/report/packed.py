@@ -8,14 +8,16 @@ The header's `arrays` names each array with its shape, in their order. What is n
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 MAGIC = b"FSB1"
+T = TypeVar("T")
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -39,3 +41,20 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]
         arrays[name] = values[start : start + size].reshape(shape)
         start += size
     return header, arrays
+
+
+def clean(value: T) -> T:
+    """As JSON takes it: what is not a number is null."""
+    return cast("T", _clean(value))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _clean(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -25,8 +25,8 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
 from fillerscope.reducers import Moments
-from fillerscope.report.charts import Panel, clean, histogram, layer_panels, name_of, regions
-from fillerscope.report.packed import pack
+from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
+from fillerscope.report.packed import clean, pack
 from fillerscope.report.told import compared_so_far
 from fillerscope.store import Part, fitted
 from fillerscope.study import QUERIES

@@ -29,9 +29,9 @@ from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.remeasuring import Remeasurer
 from fillerscope.report import payload
-from fillerscope.report.charts import clean
 from fillerscope.report.headline import headline
 from fillerscope.report.methods import as_text, methods
+from fillerscope.report.packed import clean
 from fillerscope.report.told import compared_so_far, findings_of
 from fillerscope.web.watching import Watched
 
