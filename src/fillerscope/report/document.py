@@ -48,12 +48,12 @@ Tell = Callable[[str, int, int | None], None]
 
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
     """Whole, or what was there before."""
-    path = _target(path)
+    target = _target(path)
     page = render(run, tell)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         with suppress(OSError):  # where it could not be made it cannot be removed
             temporary.unlink(missing_ok=True)
