@@ -7,20 +7,22 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check page bench clean
+.PHONY: help demo test test-slow check page bench clean
 
 help:
-	@echo "make demo    measure a small model, write a run folder and its figures"
-	@echo "make test    run the tests (ARGS='-k name' is handed to pytest)"
-	@echo "make check   lint, formatting, types, the direction of imports, and that the built page is not stale"
-	@echo "make page    build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
-	@echo "make bench   time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
-	@echo "make clean   remove $(VENV) and caches; run folders stay"
+	@echo "make demo         measure a small model, write a run folder and its figures"
+	@echo "make test         run the tests, on all cores (ARGS='-k name' is handed to pytest)"
+	@echo "make test-slow    run those that take longer: the page in a browser, real servers, kills at every write"
+	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale"
+	@echo "make page         build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
+	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
+	@echo "make clean        remove $(VENV) and caches; run folders stay"
 	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
 
 demo: $(READY)
@@ -28,7 +30,11 @@ demo: $(READY)
 
 test: $(READY)
 	@$(require-browser)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) -m 'not slow' $(ARGS)
+
+test-slow: $(READY)
+	@$(require-browser)
+	@$(PYTEST) -m slow $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

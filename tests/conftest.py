@@ -1,19 +1,51 @@
-"""Makes `tests/tiny.py` and its neighbours importable from every test, and lends the real models."""
+"""What all tests share: importable helpers, one thread, real models, folders made once, and what was left out."""
+
+from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start, too: one core is one worker's
 
 import pytest
 import torch
+from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
+torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton, which reads it once
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Neither limits nor health checks may depend on how busy the machine is.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
-def lent(name):
+LEFT_OUT = pytest.StashKey[int]()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Path]:
+    """Gives a folder that is made once for all workers. Nobody changes it: tests copy it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def once(name: str, make: Callable[[Path], Any]) -> Path:
+        folder = root / f"shared-{name}"
+        with FileLock(f"{folder}.lock"):
+            if not (done := Path(f"{folder}.done")).exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return once
+
+
+def catalogue_model(name: str) -> Any:
     """A catalogue model in the user's own cache. A licence is accepted for nobody but the project's own CI."""
     from fillerscope.errors import ModelError
     from fillerscope.models.loading import load_model
@@ -27,23 +59,50 @@ def lent(name):
 
 
 @pytest.fixture(scope="session")
-def smollm2():
-    return lent("smollm2-135m")
+def smollm2() -> Any:
+    return catalogue_model("smollm2-135m")
 
 
 @pytest.fixture(scope="session")
-def gemma3():
-    return lent("gemma-3-270m")
+def gemma3() -> Any:
+    return catalogue_model("gemma-3-270m")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(request):
-    """Threads cost more than they give on models this small; the real ones get them all."""
-    torch = sys.modules.get("torch")
-    if torch is None or request.node.get_closest_marker("weights"):
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+# `make test` says at its end what it left out. Workers tell the process that started them.
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = 0
+    if config.pluginmanager.has_plugin("dsession"):
+        config.pluginmanager.register(Workers(config))
+
+
+class Workers:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+        self.config.stash[LEFT_OUT] = max(self.config.stash[LEFT_OUT], left_out)  # all of them collect all tests
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    if items:
+        items[0].config.stash[LEFT_OUT] += sum(item.get_closest_marker("slow") is not None for item in items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if count := config.stash[LEFT_OUT]:
+        terminalreporter.write_line(f"{count} slow tests were left out; run them with: make test-slow")

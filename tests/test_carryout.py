@@ -30,14 +30,11 @@ from studies_helper import CONDITIONS, save_model, settings, study_of, write_stu
 
 @pytest.fixture(scope="module", autouse=True)
 def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache and a working folder of their own; one thread, since products this small gain nothing from more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """A cache and a working folder of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FILLERSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.chdir(tmp_path_factory.mktemp("work"))
         yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -207,7 +207,6 @@ def full(model: Path, shard: int = 2, **changes: Any) -> Study:
 @pytest.fixture(scope="module")
 def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    torch.set_num_threads(1)
     carry_out(full(saved), folder)
     return folder
 

@@ -60,7 +60,7 @@ def test_the_kernels_give_what_the_blocks_give(family, monkeypatch):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral"])
 @pytest.mark.parametrize("on_device", [0, 1 << 28])
 def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):

@@ -181,7 +181,7 @@ def test_the_usual_tiles(window):
     check(make(texts=((270, 0), (1, 0), (40, 300)), heads=1, dim=16), window, tiles=None)
 
 
-@pytest.mark.skipif(not CUDA, reason="too long for the interpreter")
+@pytest.mark.gpu
 @pytest.mark.parametrize("window", [None, 300])
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 def test_long_texts_with_the_usual_tiles(dim, window):

@@ -34,12 +34,9 @@ BEFOREHAND = (
 
 
 def serve() -> None:
-    import torch
-
     for name in BEFOREHAND:
         with suppress(ImportError):
             import_module(name)
-    torch.set_num_threads(1)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)

@@ -407,8 +407,6 @@ GENERATION = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck":
 WORKER = """
 import json, sys
 from pathlib import Path
-import torch
-torch.set_num_threads(1)
 from fillerscope.answering import answer_shard
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.grading.grader import Grader

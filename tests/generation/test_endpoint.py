@@ -368,7 +368,7 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
         (hang(2.0), "gave no answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency"),
         (drop, "cannot be reached ("),
     ],
-    ids=str,
+    ids=lambda given: given if isinstance(given, str) else "fault",
 )
 def test_a_lasting_fault_is_one_line(fault, words, between, endpoint, tokenizer):
     seen = between(always=fault)

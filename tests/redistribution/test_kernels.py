@@ -98,7 +98,7 @@ def test_draws_are_counted_as_they_are_drawn():
         assert torch.equal(row, torch.bincount(drawn, minlength=2**16).to(torch.int32))
 
 
-@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
 @pytest.mark.parametrize("count", [1000, 32_768, 32_769, 70_001])
 def test_a_gpu_gives_what_a_cpu_gives(count, kind):
@@ -112,7 +112,7 @@ def test_a_gpu_gives_what_a_cpu_gives(count, kind):
         assert torch.equal(patterns(found), patterns(expected))
 
 
-@pytest.mark.skipif(not CUDA, reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
 @pytest.mark.parametrize("count", [1000, 32_768, 32_769, 70_001])
 def test_the_host_waits_for_nothing(count, kind):
