@@ -139,10 +139,14 @@ class Synthetic:
 
     def jitter(self, number: int) -> float:
         """Logarithm; over the measured problems its mean is 0 and its sample standard deviation `noise`."""
+        return self._jitters[number]
+
+    @cached_property
+    def _jitters(self) -> dict[int, float]:
         count = len(self.measured)
         steps = np.arange(count) - (count - 1) / 2
         scale = steps.std(ddof=1) if count > 1 else 1.0
-        return float(self.noise * steps[self.measured.index(number)] / scale)
+        return {number: float(self.noise * step / scale) for number, step in zip(self.measured, steps, strict=True)}
 
     def reach(self) -> float:
         """Half the 95% interval of a mean whose samples spread like the jitter."""
@@ -169,6 +173,15 @@ class Synthetic:
 
     def plain(self, number: int) -> Floats:
         """[query, layer, head, original token]; the last token receives nothing that could be counted."""
+        if number not in self._plain_made:
+            self._plain_made[number] = self._plain(number)
+        return self._plain_made[number]
+
+    @cached_property
+    def _plain_made(self) -> dict[int, Floats]:
+        return {}
+
+    def _plain(self, number: int) -> Floats:
         query, layer, head, token = np.indices((3, self.layers, self.heads, self.length(number)))
         peaks = 0.02 + 0.06 * (token % 7 == 5) + 0.2 * (token == 0)
         values = peaks * (1 + 0.1 * layer + 0.05 * head + 0.02 * query) * (1 + 0.03 * np.sin(number + token))
