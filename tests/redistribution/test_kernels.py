@@ -7,33 +7,35 @@ import torch
 
 from fillerscope.interventions import Redistribution
 from fillerscope.redistribution import draws, rule
+from grid import grid
 
 CUDA = torch.cuda.is_available()
 HERE = "fillerscope.redistribution.kernels"
 kernels = pytest.importorskip(HERE, reason="triton is not installed", exc_type=ImportError)
 
 DEVICE = "cuda" if CUDA else "cpu"
-BLOCK = 256  # many blocks in short rows
+BLOCK, LENGTH = 256, 530  # several blocks in short rows
 SETTINGS = (
     {}, {"c": 0.0}, {"c": 50.0}, {"c": 0.7, "p_min": 0.0, "p_max": 1.0}, {"fraction": 0.25, "mode": "replace"},
     {"fraction": 0.0}, {"fraction": 1.0, "p1": 0.0}, {"fraction": 0.6, "p1": 100.0},
 )  # fmt: skip
 FEWER = ({}, {"fraction": 0.25, "mode": "replace"}, {"fraction": 1.0})
+ASKED = [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER]
 
 
 def rows():
     """Of every kind that may come: [kind, element]."""
     random = torch.Generator().manual_seed(3)
-    normal = torch.randn(700, generator=random)
+    normal = torch.randn(LENGTH, generator=random)
     kinds = [
         torch.nn.functional.silu(normal),
         (normal * 2).round() / 2,  # many ties
         normal.relu(),
         -normal.abs() - 0.1,
-        torch.zeros(700),
-        -torch.zeros(700),
-        normal * 10.0 ** torch.randint(-30, 30, (700,), generator=random),
-        torch.full((700,), -0.25),
+        torch.zeros(LENGTH),
+        -torch.zeros(LENGTH),
+        normal * 10.0 ** torch.randint(-30, 30, (LENGTH,), generator=random),
+        torch.full((LENGTH,), -0.25),
     ]
     return torch.stack(kinds).bfloat16()
 
@@ -51,28 +53,25 @@ def patterns(values):
     return values.view(torch.int16)
 
 
-@pytest.mark.parametrize(("kind", "given"), [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER])
-@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
+@pytest.mark.parametrize(("asked", "short"), grid(ASKED, [False, True]), ids=str)
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_the_same_bits_as_the_plain_rule(short, kind, given):
-    values, asked = rows(), Redistribution(kind=kind, **given)
+def test_the_same_bits_as_the_plain_rule(asked, short):
+    values, asked = rows(), Redistribution(kind=asked[0], **asked[1])
     seeds = torch.arange(len(values)) + 9
     found = by_kernels(values, asked, seeds, short)
     assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, seeds)))
     assert torch.equal(patterns(values), patterns(rows()))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 256, 257])
-@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
-def test_few_elements(short, count):
+@pytest.mark.parametrize(("count", "short"), grid([1, 2, 3, 256, 257], [False, True]))
+def test_few_elements(count, short):
     values, asked, seeds = rows()[:1, :count], Redistribution(kind="arm", p_min=0.4, p_max=0.6), torch.tensor([4])
     found = by_kernels(values, asked, seeds, short)
     assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, seeds)))
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.5, 0.999])
-@pytest.mark.parametrize("short", [False, True], ids=["blocks", "whole"])
-def test_ties_that_end_in_any_block(short, fraction):
+@pytest.mark.parametrize(("fraction", "short"), grid([0.001, 0.5, 0.999], [False, True]))
+def test_ties_that_end_in_any_block(fraction, short):
     values = torch.full((2, 1000), 0.5).bfloat16()
     asked = Redistribution(kind="arm", fraction=fraction, mode="replace", p1=100)
     found = by_kernels(values, asked, torch.tensor([1, 2]), short)
