@@ -1,4 +1,4 @@
-"""What a stock model gives for one prompt alone, stored whole, and the definitions of all probes in plain loops.
+"""What a stock model gives for one prompt alone, stored whole, and the definitions of all probes.
 
 Eager attention, no packing, nothing shared; everything that is worked out of it is float64 numpy.
 """
@@ -164,26 +164,18 @@ def behind_filler(prompt: Prompt, plain: Prompt) -> tuple[list[int], list[int]]:
 
 def affine_of(after: np.ndarray, before: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
     """Of one head's outputs [token, dim] with filler and without: the numbers, and the bias."""
-    count = len(after)
-    slope = math.fsum(float(a @ b) for a, b in zip(after, before, strict=True)) / math.fsum(
-        float(b @ b) for b in before
-    )
-    moved = [a - slope * b for a, b in zip(after, before, strict=True)]
-    bias = sum(moved) / count
-    centre = sum(after) / count
-    rest = math.fsum(float((one - bias) @ (one - bias)) for one in moved)
-    variation = math.fsum(float((a - centre) @ (a - centre)) for a in after)
-    origin = sum(before) / count
-    together = math.fsum(float((a - centre) @ (b - origin)) for a, b in zip(after, before, strict=True))
-    alone = math.fsum(float((b - origin) @ (b - origin)) for b in before)
-    length = float(np.linalg.norm(bias))
-    reach = math.fsum(float(np.linalg.norm(one)) for one in moved) / count
+    slope = float((after * before).sum() / (before**2).sum())
+    moved = after - slope * before
+    bias, centre, origin = (some.mean(axis=0) for some in (moved, after, before))
+    rest, variation = float(((moved - bias) ** 2).sum()), float(((after - centre) ** 2).sum())
+    together, alone = float(((after - centre) * (before - origin)).sum()), float(((before - origin) ** 2).sum())
+    length, reach = float(np.linalg.norm(bias)), float(np.linalg.norm(moved, axis=1).mean())
     return {
         "lambda_fit": slope,
         "explained": 1 - rest / variation,
         "direction": length / reach if reach else math.nan,
         "bias": length,
-        "output": math.fsum(float(np.linalg.norm(b)) for b in before) / count,
+        "output": float(np.linalg.norm(before, axis=1).mean()),
         "lambda_centred": together / alone if alone else math.nan,
     }, bias
 
@@ -192,16 +184,16 @@ def activation_of(values: np.ndarray, eps: float, median: float) -> dict[str, fl
     """Of some tokens' activations [token, width] in one layer."""
     if not len(values):
         return {"tokens": 0.0}  # and nothing else
-    sizes = np.abs(values).ravel()
+    sizes = np.abs(values)
     return {
         "tokens": float(len(values)),
         "near_zero": float(np.mean(sizes < eps)),
         "below_median": float(np.mean(sizes < median)),
-        "mean": math.fsum(values.ravel()) / values.size,
+        "mean": float(values.mean()),
         "variance": float(values.var()),
-        "l1": math.fsum(float(np.abs(token).sum()) for token in values) / len(values),
-        "l2": math.fsum(math.sqrt(float((token**2).sum())) for token in values) / len(values),
-        "gini": gini_of(sizes),
+        "l1": float(sizes.sum(axis=1).mean()),
+        "l2": float(np.sqrt((values**2).sum(axis=1)).mean()),
+        "gini": gini_of(sizes.ravel()),
     }
 
 
