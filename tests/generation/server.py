@@ -64,7 +64,7 @@ class Served:
     def kill(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:
                 pipe.close()
@@ -115,7 +115,7 @@ def _started(code: str, *arguments: str, stdout: int) -> subprocess.Popen[str]:
     )
 
 
-def _wait_until_healthy(process: subprocess.Popen[str], port: int, seconds: float = 120) -> None:
+def _wait_until_healthy(process: subprocess.Popen[str], port: int, seconds: float = 300) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         assert process.poll() is None, "transformers serve did not start"
@@ -131,6 +131,7 @@ def _wait_until_healthy(process: subprocess.Popen[str], port: int, seconds: floa
     raise AssertionError(f"transformers serve was not ready after {seconds:g} s")
 
 
+WATCHDOG = 120.0  # seconds, after which a test has failed
 Fault = Callable[["_Handler"], bool]  # true: the client has had its answer, or never will
 
 
@@ -146,6 +147,7 @@ class Proxy:
     at_once: int = 0
     most_at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    closed: threading.Event = field(default_factory=threading.Event)
     url: str = ""
 
     def next_fault(self) -> Fault | None:
@@ -173,6 +175,7 @@ def proxy(target: str, **options: Any) -> Iterator[Proxy]:
     try:
         yield server.proxy
     finally:
+        server.proxy.closed.set()
         server.shutdown()
         server.server_close()
 
@@ -239,14 +242,32 @@ def page(code: int = 200, text: str = "<!doctype html>\n<html><body>Welcome</bod
     return lambda handler: handler.say(code, text)
 
 
-def hang(seconds: float) -> Fault:
-    """No answer for so long; then the connection is closed without one."""
+def hang(handler: _Handler) -> bool:
+    """No answer, as long as the test goes on."""
+    handler.server.proxy.closed.wait(WATCHDOG)
+    return drop(handler)
+
+
+def until(condition: Callable[[Proxy], bool]) -> Fault:
+    """The answer comes when this is so; a test that waits in vain goes on and fails."""
 
     def wait(handler: _Handler) -> bool:
-        time.sleep(seconds)
-        return drop(handler)
+        proxy, end = handler.server.proxy, time.monotonic() + WATCHDOG
+        while not condition(proxy) and time.monotonic() < end:
+            proxy.closed.wait(0.005)
+        return False
 
     return wait
+
+
+def then(fault: Fault, do: Callable[[], None]) -> Fault:
+    """The fault, with something done as soon as a request has come upon it."""
+
+    def both(handler: _Handler) -> bool:
+        do()
+        return fault(handler)
+
+    return both
 
 
 def slow(seconds: float) -> Fault:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import sys
 import threading
 import time
 import traceback
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,9 @@ from generation.server import (
     proxy,
     slow,
     status,
+    then,
     transformers_serve,
+    until,
     wants_key,
     write_gguf,
 )
@@ -90,7 +92,7 @@ def endpoint(tokenizer, monkeypatch):
 def ctrl_c():
     """What presses it. A process that was started in the background would not hear it otherwise."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda: os.kill(os.getpid(), signal.SIGINT)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     signal.signal(signal.SIGINT, before)
 
 
@@ -271,19 +273,31 @@ def test_special_tokens_are_cut_out_whole(tokenizer):
 
 @pytest.mark.parametrize(
     ("fault", "least"),
-    [(status(429, Retry_After="1"), 1.0), (status(500), 0.3), (status(503), 0.3), (hang(9.0), 0.5), (drop, 0.3)],
-    ids=["429", "500", "503", "time-out", "dropped"],
+    [(status(429, Retry_After="1"), 1.0), (status(500), 0.3), (status(503), 0.3), (drop, 0.3)],
+    ids=["429", "500", "503", "dropped"],
 )
 def test_a_passing_fault_is_tried_again(fault, least, between, endpoint, model, tokenizer):
     requests, seen = asked(tokenizer), between()
-    generator = endpoint(seen.url, timeout=0.5 if least == 0.5 else 30.0)
+    generator = endpoint(seen.url)
     generator.answer(requests[:1], Decoding(max_tokens=1), quiet)
     seen.faults.append(fault)
     begin = time.monotonic()
     replies = generator.answer(requests, Decoding(max_tokens=8), quiet)
-    assert least <= time.monotonic() - begin < 8
+    assert time.monotonic() - begin >= least  # the server is left some time
     assert replies == expected(model, tokenizer, requests, most=8)
     assert len(seen.asked) == 2 + 3 + 1
+
+
+def test_what_is_not_answered_in_time_is_tried_again(between, endpoint, model, tokenizer):
+    """A busy machine may be late with the second answer, too: there are more tries than needed."""
+    requests, seen = asked(tokenizer), between()
+    generator = endpoint(seen.url, timeout=0.5, retries=9)
+    generator.answer(requests[:1], Decoding(max_tokens=1), quiet)
+    before = len(seen.asked)
+    seen.faults.append(hang)
+    assert generator.answer(requests[:1], Decoding(max_tokens=8), quiet) == expected(model, tokenizer, requests[:1], 8)
+    assert len(seen.asked) >= before + 2
+    assert seen.asked[-1] == seen.asked[-2]
 
 
 def test_a_slow_answer_is_waited_for(between, endpoint, tokenizer):
@@ -365,14 +379,14 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
         (answer({"choices": {"a": 1}}), "answers with other JSON and not with a completion"),
         (answer({"choices": [{"text": "a", "finish_reason": ["stop"]}]}), "answers with other JSON and not with a"),
         (answer({"choices": [{"message": {"content": "hi"}}]}), "answers with other JSON and not with a completion"),
-        (hang(2.0), "gave no answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency"),
+        (hang, "gave no answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency"),
         (drop, "cannot be reached ("),
     ],
     ids=lambda given: given if isinstance(given, str) else "fault",
 )
 def test_a_lasting_fault_is_one_line(fault, words, between, endpoint, tokenizer):
     seen = between(always=fault)
-    line = refused(endpoint(seen.url, retries=0, timeout=0.4), asked(tokenizer))
+    line = refused(endpoint(seen.url, retries=0, timeout=0.4 if fault is hang else 30.0), asked(tokenizer))
     assert line.startswith(f"{seen.url} ")
     assert words in line
 
@@ -501,7 +515,9 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_repeated(key):
 
 def test_replies_keep_the_order_of_the_requests(between, endpoint, model, tokenizer):
     requests = asked(tokenizer, [f"What is {number} + 30?" for number in range(24)])
-    seen = between(faults=[slow(0.3 if index % 8 == 1 else 0.05) for index in range(25)])
+    last_of_the_first = until(lambda proxy: len(proxy.asked) >= 20)
+    eight_at_once = until(lambda proxy: proxy.most_at_once >= 8)
+    seen = between(faults=[slow(0), last_of_the_first, *[eight_at_once] * 7])
     ticks, threads = [], set()
 
     def tick(count):
@@ -528,29 +544,26 @@ def test_it_answers_where_a_loop_is_running_already(served, endpoint, tokenizer)
     assert len(asyncio.run(notebook())) == 3
 
 
-@pytest.mark.parametrize("fault", [hang(5.0), status(429, Retry_After="5")], ids=["hanging", "backing off"])
+@pytest.mark.parametrize("fault", [hang, status(429, Retry_After="100")], ids=["hanging", "backing off"])
 def test_ctrl_c_does_not_wait_for_what_is_under_way(fault, between, endpoint, tokenizer, ctrl_c):
-    seen = between()
-    generator = endpoint(seen.url, retries=6)
+    seen, arrived = between(), count(1)
+    generator = endpoint(seen.url, retries=6, concurrency=8)
     generator.answer(asked(tokenizer)[:1], Decoding(max_tokens=1), quiet)
-    seen.always = fault
-    timer = threading.Timer(0.3, ctrl_c)
-    begin = time.monotonic()
-    timer.start()
+    seen.always = then(fault, lambda: next(arrived) == 8 and ctrl_c())
     with pytest.raises(KeyboardInterrupt):
         generator.answer(asked(tokenizer) * 8, GREEDY, quiet)
-    assert time.monotonic() - begin < 2.5
+    assert len(seen.asked) == 2 + 8  # nothing was waited for: it would have been tried again
 
 
 def test_what_tick_raises_ends_the_call(between, endpoint, tokenizer):
     def tick(count):
         raise RuntimeError(f"{count} was enough")
 
-    seen = between(faults=[slow(0), slow(0)], always=hang(5.0))
-    begin = time.monotonic()
+    all_three = until(lambda proxy: proxy.at_once == 3)
+    seen = between(faults=[slow(0), all_three], always=hang)
     with pytest.raises(RuntimeError, match="1 was enough"):
         endpoint(seen.url).answer(asked(tokenizer), Decoding(max_tokens=1), tick)
-    assert time.monotonic() - begin < 2.5
+    assert seen.at_once == 2  # and nobody waited for them
 
 
 # A server that takes text alone, with a trained model
@@ -564,6 +577,7 @@ def smollm2_served(smollm2):
         yield server.url, str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_transformers_serve_writes_what_the_model_writes_here(smollm2_served, smollm2, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -579,6 +593,7 @@ def test_transformers_serve_writes_what_the_model_writes_here(smollm2_served, sm
     assert [type(body["prompt"]) for body in seen.asked] == [list, str, str, str, str]
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_transformers_serve_says_which_model_it_has(smollm2_served, smollm2):
     generator = EndpointGenerator(EndpointSpec(url=smollm2_served[0]), "another", smollm2.tokenizer)
