@@ -21,21 +21,22 @@ import torch
 from transformers import LogitsProcessor
 
 import fillerscope
-from fillerscope.answering import asks_of
+from fillerscope.answering import answer_shard, asks_of
 from fillerscope.asking import Decoding
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.errors import ModelError
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request
+from fillerscope.grading.grader import Grader
 from fillerscope.interventions import Knockout, Redistribution
-from fillerscope.models.loading import LoadedModel, wrap
+from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
-from fillerscope.runner import Shard
+from fillerscope.runner import Shard, shards_of
 from fillerscope.store import answers_name
 from fillerscope.study import Study
 from studies_helper import save_model, study_of
@@ -54,7 +55,17 @@ SPECS = {
     "gaussian": Redistribution(kind="gaussian", fraction=0.25),
     "two layers, replaced": Redistribution(kind="arm", fraction=0.3, layers=(1, 3), mode="replace"),
 }
-everywhere = pytest.mark.parametrize("family", FAMILIES)
+
+
+def in_every_family(name: str, values: Sequence[Any], quick: dict[str, Any]) -> pytest.MarkDecorator:
+    """All pairs of family and value: those of `quick` in the fast half, the others in the slow one."""
+    pairs = [
+        pytest.param(family, value, marks=[] if quick.get(family) == value else pytest.mark.slow)
+        for family in FAMILIES
+        for value in values
+    ]
+    assert sum(not pair.marks for pair in pairs) == len(quick) >= len(values)
+    return pytest.mark.parametrize(("family", name), pairs, ids=str)
 
 
 # Models and requests -------------------------------------------------------------------------------------
@@ -140,6 +151,12 @@ def by_arm(model: LoadedModel, asked: Sequence[Request], decoding: Decoding = DE
     return found
 
 
+@cache
+def arm_answers(family: str, spec: Redistribution, decoding: Decoding = DECODING) -> list[list[int]]:
+    """Computed once, and changed by nobody."""
+    return by_arm(loaded(family), redistributed(spec), decoding)
+
+
 @contextmanager
 def hidden(model: LoadedModel, start: int, stop: int, layers: Sequence[int]) -> Iterator[None]:
     """Eager attention whose mask hides some keys from all queries behind them, in layers counted from 1."""
@@ -192,12 +209,15 @@ def all_layers(model: LoadedModel) -> range:
 # ARM and its controls ------------------------------------------------------------------------------------
 
 
-@everywhere
-@pytest.mark.parametrize("name", SPECS)
+@in_every_family(
+    "name",
+    list(SPECS),
+    {"llama": "arm", "gemma3_text": "scatter", "gpt2": "gaussian", "mistral": "two layers, replaced"},
+)
 def test_redistributed_answers_are_those_of_generate_inside_arm(family: str, name: str) -> None:
     """Token for token, however many rows are computed together; and other than without."""
     model, asked = loaded(family), redistributed(SPECS[name])
-    expected = by_arm(model, asked)
+    expected = arm_answers(family, SPECS[name])
     for rows in (1, 3, 16):
         assert written(model, asked, rows=rows) == expected, rows
     assert differing(expected, written(model, redistributed(None))) > 0.5
@@ -216,7 +236,7 @@ def test_sampling_under_arm_draws_by_the_same_numbers(rows: int) -> None:
     model, asked = loaded(), redistributed(SPECS["arm"])
     decoding = Decoding(max_tokens=8, temperature=1.5)
     found = written(model, asked, decoding, rows=rows)
-    assert found == by_arm(model, asked, decoding)
+    assert found == arm_answers("llama", SPECS["arm"], decoding)
     assert differing(found, written(model, asked, Decoding(max_tokens=8))) > 0.5
 
 
@@ -232,7 +252,7 @@ def test_answers_of_a_token_or_two(limit: int) -> None:
 def test_a_first_token_that_ends_the_answer() -> None:
     """Its slot is free again at once, whichever place it had."""
     model, asked = loaded(), redistributed(ARM)
-    expected = by_arm(model, asked)
+    expected = arm_answers("llama", ARM)
     for ending in (expected[0][0], expected[-1][0]):
         for rows in (1, 3):
             engine = LocalGenerator(model, rows)
@@ -248,10 +268,10 @@ def mixed() -> list[Request]:
     """Changed in seven ways and not at all, taking turns."""
     groups = [redistributed(spec) for spec in (None, *SPECS.values())]
     groups += [hiding(Knockout(kind="knockout"), 4), hiding(Knockout(kind="knockout", layers=(2,)), 4), moved(4)]
-    return [request for group in zip(*groups, strict=True) for request in group][: 5 * len(groups)]
+    return [request for group in zip(*groups, strict=True) for request in group][: 3 * len(groups)]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_requests_of_all_kinds_in_one_call_are_answered_as_apart(family: str) -> None:
     model, asked = loaded(family), mixed()
     apart = [written(model, [request], rows=1)[0] for request in asked]
@@ -271,8 +291,7 @@ def test_layers_that_the_model_has_not_are_refused() -> None:
 # Filler that is hidden, and positions that are moved -----------------------------------------------------
 
 
-@everywhere
-@pytest.mark.parametrize("layers", [(), (2,), (1, 3)], ids=["all layers", "one layer", "two layers"])
+@in_every_family("layers", [(), (2,), (1, 3)], {"llama": (), "gemma3_text": (2,), "gpt2": (1, 3)})
 def test_hidden_filler_is_seen_by_nobody_behind_it(family: str, layers: tuple[int, ...]) -> None:
     model, change = loaded(family), Knockout(kind="knockout", layers=layers)
     expected = knocked_out(model, hiding(None), layers or all_layers(model))
@@ -281,8 +300,7 @@ def test_hidden_filler_is_seen_by_nobody_behind_it(family: str, layers: tuple[in
     assert differing(expected, written(model, hiding(None))) > 0.25
 
 
-@everywhere
-@pytest.mark.parametrize("by", [1, len(FILLER), 40])
+@in_every_family("by", [1, len(FILLER), 40], {"phi3": 1, "gpt2": len(FILLER), "gemma3_text": 40})
 def test_moved_positions_are_those_of_a_loop(family: str, by: int) -> None:
     model = loaded(family)
     expected = [looped(model, request) for request in moved(by=by)]
@@ -304,7 +322,7 @@ def test_filler_hidden_in_all_layers_is_a_gap_of_its_length(family: str) -> None
 def test_samples_of_one_prompt_share_all_that_is_before_them(change: str) -> None:
     """As a study asks for them: the whole prompt is shared, and seeds differ."""
     model, decoding = loaded(), Decoding(max_tokens=8, temperature=1.3)
-    prompts = hiding(Knockout(kind="knockout")) if change == "knockout" else moved()
+    prompts = (hiding(Knockout(kind="knockout")) if change == "knockout" else moved())[:5]
     apart = [replace(one, seed=10 * n + sample) for n, one in enumerate(prompts) for sample in range(4)]
     together = [replace(one, shared=len(one.ids)) for one in apart]
     expected = written(model, apart, decoding, rows=1)
@@ -377,7 +395,7 @@ def test_the_model_is_left_as_it_was_after_an_exception_too(step: int) -> None:
         LocalGenerator(model, rows=3).answer(redistributed(ARM), DECODING, interrupted)
     assert lasting(model) == before
     assert caught.value.__traceback__ is not None
-    assert written(model, redistributed(ARM)) == by_arm(model, redistributed(ARM))
+    assert written(model, redistributed(ARM)) == arm_answers("llama", ARM)
 
 
 def test_an_exception_while_an_answer_is_counted_as_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,6 +476,25 @@ def in_a_process(study: Study, model: Path, out: Path, numbers: Sequence[int]) -
     return {name: (out / name).read_bytes() for name in (answers_name(str(model), number) for number in numbers)}
 
 
+def answered_alone(study: Study, model: Path, number: int) -> dict[str, list[Any]]:
+    """One shard, by a model that was loaded for it."""
+    loaded = load_model(str(model), device="cpu")
+    maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.prompt.template, study.seed)
+    shard = shards_of(load_problems(study.problems), study.batch.shard)[number]
+    with Grader() as grader:
+        table, _ = answer_shard(study, shard, maker, 1024, LocalGenerator(loaded), grader, lambda _: None)
+    return table
+
+
+def test_a_shard_is_answered_as_if_there_were_no_others(saved: Path, tmp_path: Path) -> None:
+    """So that several workers may share a study: no answer depends on what was written before it."""
+    study = small(saved, problems={"limit": 2}, batch={"shard": 1})
+    store = carry_out(study, tmp_path / "run")
+    for number in (1, 0):
+        assert store.get_table(answers_name(str(saved), number)) == answered_alone(study, saved, number), number
+
+
+@pytest.mark.slow
 def test_one_worker_and_two_write_the_same_tables(saved: Path, tmp_path: Path) -> None:
     study = small(saved)
     carry_out(study, tmp_path / "one")
@@ -486,7 +523,7 @@ def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, m
     monkeypatch.setattr(local, "load_folder", in_float64)
     found = {}
     for rows in (1, 16):
-        study = small(saved, generation=GENERATION | {"rows": rows}, problems={"limit": 4})
+        study = small(saved, generation=GENERATION | {"rows": rows}, problems={"limit": 2})
         found[rows] = by_condition(fillerscope.run(study, tmp_path / str(rows)), saved)
     assert found[1] == found[16]
     for name in ("mless", "arm", "scatter", "gaussian", "knockout", "shift"):
@@ -525,6 +562,7 @@ QUESTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_real_model_writes_the_same_under_arm_alone_and_with_others(smollm2: LoadedModel) -> None:
     tokenizer = smollm2.tokenizer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fillerscope.asking import Decoding
@@ -17,7 +17,9 @@ from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, wrap
 from tiny import tiny_model, tiny_tokenizer
 
-FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "mistral", "phi3", "gpt2", "gpt_neox")
+# First those that differ most in what an answer depends on: rotations, windows, softcaps, learned positions, images.
+FAMILIES = ("llama", "gemma2", "gemma3", "gpt2")
+FURTHER = ("mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "gpt_neox")
 # Some longer than the sliding window of 8, one of a single token, several that begin alike.
 LENGTHS = (37, 12, 1, 25, 30, 18, 9, 2)
 START = tuple(range(40, 51))
@@ -51,7 +53,7 @@ def answer(model: LoadedModel, asked: Sequence[Request], decoding: Decoding = DE
     return LocalGenerator(model, **engine).answer(asked, decoding, lambda _: None)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_greedy_answers_are_those_of_generate(family: str) -> None:
     """Whatever the number of rows, and however much of the beginning is said to be shared."""
     model = loaded(family)
@@ -122,7 +124,6 @@ def test_every_answer_is_counted_once_and_the_model_is_left_as_it_was() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), min_size=1, max_size=5))
-@settings(max_examples=200)
 def test_the_common_start_is_the_longest(texts: list[tuple[int, ...]]) -> None:
     shared = common_start(texts)
     assert len({text[:shared] for text in texts}) == 1
