@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def hostile(marker: str) -> list[str]:
-    """Texts; whatever runs would make the folder `marker`."""
-    boxed = [rf"\boxed{{{answer}}}" for answer in (*programs(marker), *_endless(), *_large(), *_odd())]
-    return [*boxed, *_texts(marker)]
+def hostile(marker: str, every: int = 1) -> list[str]:
+    """Texts; whatever runs would make the folder `marker`. `every` n-th of each kind, the first one always."""
+    answers = [*programs(marker, every), *_thinned(every, _endless(), _large(), _odd())]
+    return [*(rf"\boxed{{{answer}}}" for answer in answers), *_thinned(every, _texts(marker))]
 
 
-def programs(marker: str) -> Iterator[str]:
+def programs(marker: str, every: int = 1) -> list[str]:
+    return _thinned(every, _calls(marker), _names())
+
+
+def _thinned(every: int, *kinds: Iterator[str]) -> list[str]:
+    return [text for kind in kinds for text in list(kind)[::every]]
+
+
+def _calls(marker: str) -> Iterator[str]:
     calls = [
         f"__import__('os').mkdir('{marker}')",
         f'__import__("os").system("mkdir {marker}")',
@@ -36,6 +44,9 @@ def programs(marker: str) -> Iterator[str]:
         yield rf"(1, \text{{{call}}})"
         yield rf"\operatorname{{{call}}}(5)"
         yield f"1 + {call}"
+
+
+def _names() -> Iterator[str]:
     for name in ("exit", "print", "input", "eval", "exec", "open", "breakpoint", "quit"):
         yield rf"\sum_{{n=0}}^{{\infty}} \frac{{\operatorname{{{name}}}(70)^n}}{{n!}}"
         yield rf"\sum_{{n=0}}^{{\infty}} \frac{{{name}(70)^n}}{{n!}}"
