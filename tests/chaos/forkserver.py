@@ -2,12 +2,18 @@
 
 Requests come on stdin, one JSON object a line, and each gets one in return:
 
-    {"commands": [[...], ...], "log": path, "die_at": n}    run these one after the other -> {"pid": p}
-    {"wait": p}                                             -> {"code": exit code, or minus the signal}
+    {"commands": [[...], ...], "log": path, ...}    run these one after the other -> {"pid": p}
+    {"wait": p}                                     -> {"code": exit code, or minus the signal}
+    {"wait_stopped": p}                             -> {"stopped": whether it is; false: it has ended}
 
 A command is what the shell would give to `fillerscope`; `measure STUDY RUN` is `run` without its figures.
-`die_at` n: kill -9 itself at the n-th step of writing a file, a step being a sync or a rename. At the sync
-of a file half of it is lost first, as if the kill had come while it was written.
+More about a process may be said, a step being the sync of a file, its rename, or the sync of its folder:
+
+    "steps": path           note every step of writing a file there, a line each: what it is, and of which file
+    "die_at": n             kill -9 itself at the n-th step. At the sync of a file half of it is lost first, as if
+                            the kill had come while it was written
+    "die_in": [m, f, n]     kill -9 itself at the n-th call of the function f of module m
+    "stop_after": n         stop itself, as by Ctrl-Z, when n shards have their names
 
 Nothing is computed here, in the parent: threads do not survive a fork.
 """
@@ -25,9 +31,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
 # What a run would import on its way, and again in every child.
 BEFOREHAND = (
-    "fillerscope.library", "fillerscope.session", "fillerscope.analysis.export", "safetensors.numpy", "rich.console",
+    "fillerscope.library", "fillerscope.session", "fillerscope.cli", "fillerscope.analysis.export",
+    "safetensors.numpy", "rich.console",
     "transformers.models.llama.modeling_llama", "transformers.models.llama.tokenization_llama", "pyarrow.parquet",
     "pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg",
 )  # fmt: skip
@@ -37,17 +46,23 @@ def serve() -> None:
     for name in BEFOREHAND:
         with suppress(ImportError):
             import_module(name)
+    get_checkpoint_conversion_mapping("llama")  # kept by transformers: half the time of loading a tiny model
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        request = json.loads(line)
-        if "wait" in request:
-            _, status = os.waitpid(request["wait"], 0)
-            print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
-            continue
-        child = os.fork()
-        if not child:
-            _live(request)
-        print(json.dumps({"pid": child}), flush=True)
+        print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "wait" in request:
+        _, status = os.waitpid(request["wait"], 0)
+        return {"code": os.waitstatus_to_exitcode(status)}
+    if "wait_stopped" in request:
+        _, status = os.waitpid(request["wait_stopped"], os.WUNTRACED)
+        return {"stopped": os.WIFSTOPPED(status)}
+    child = os.fork()
+    if not child:
+        _live(request)
+    return {"pid": child}
 
 
 def _live(request: dict[str, Any]) -> None:
@@ -59,8 +74,9 @@ def _live(request: dict[str, Any]) -> None:
         for stream in (1, 2):
             os.dup2(log, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if request.get("die_at"):
-            _die_at(request["die_at"])
+        Steps(request).watch()
+        if request.get("die_in"):
+            _die_in(*request["die_in"])
         for command in request["commands"]:
             code = _run(command)
             if code:
@@ -90,29 +106,59 @@ def _run(command: list[str]) -> int:
         return int(ending.code or 0)
 
 
-def _die_at(number: int) -> None:
-    left = number
-    sync, rename = os.fsync, os.replace
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def is_last() -> bool:
+
+def _die_in(module: str, name: str, number: int) -> None:
+    place, left = import_module(module), number
+    function = getattr(place, name)
+
+    def dying(*given: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
-        return left == 0
+        if left == 0:
+            _die()
+        return function(*given, **named)
 
-    def dying_sync(descriptor: int) -> None:
-        if is_last():
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode):
+    setattr(place, name, dying)
+
+
+class Steps:
+    """Counts the steps of writing files. It does at one of them what the request says."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.die_at, self.stop_after, self.log = (request.get(key) for key in ("die_at", "stop_after", "steps"))
+        self.count = self.shards = 0
+        self.sync, self.rename = os.fsync, os.replace
+
+    def watch(self) -> None:
+        os.fsync, os.replace = self.noted_sync, self.noted_rename
+
+    def noted_sync(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        is_file = stat.S_ISREG(found.st_mode)
+        if self.is_last("sync" if is_file else "folder"):
+            if is_file:
                 os.ftruncate(descriptor, found.st_size // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
-        sync(descriptor)
+            _die()
+        self.sync(descriptor)
 
-    def dying_rename(source: Any, target: Any, **options: Any) -> None:
-        if is_last():
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target, **options)
+    def noted_rename(self, source: Any, target: Any, **options: Any) -> None:
+        if self.is_last(f"rename {target}"):
+            _die()
+        self.rename(source, target, **options)
+        self.shards += Path(target).parent.parent.name == "shards"
+        if self.shards == self.stop_after:
+            self.stop_after = None
+            os.kill(os.getpid(), signal.SIGSTOP)
 
-    os.fsync, os.replace = dying_sync, dying_rename
+    def is_last(self, what: str) -> bool:
+        self.count += 1
+        if self.log:
+            with Path(self.log).open("a") as file:
+                print(what, file=file)
+        return self.count == self.die_at
 
 
 if __name__ == "__main__":
