@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,21 @@ MECHANISM = ("affine", "activations", "tokenclasses", "layermap", "lookback", "a
 @pytest.fixture(scope="session")
 def recipe() -> Synthetic:
     return Synthetic()
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Synthetic], Run]:
+    """Gives the run of a recipe, which is built once. Nobody changes it."""
+    folder = tmp_path_factory.mktemp("built")
+    runs: dict[bytes, Run] = {}
+
+    def build(recipe: Synthetic) -> Run:
+        key = pickle.dumps(recipe)
+        if key not in runs:
+            runs[key] = recipe.build(folder / str(len(runs)))
+        return runs[key]
+
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +182,13 @@ def test_the_head_is_shown_aligned_and_over_the_whole_prompt(math: Run, composit
 
 
 def test_head_14_of_the_first_model_that_has_it(tmp_path: Path) -> None:
-    small = {"conditions": (NONE, MLESS), "right": {"none": 0.5}, "problems": 4, "layers": 1, "heads": 14}
-    drawn = draw(Synthetic(**small).build(tmp_path / "run"), "composite")
+    recipe = Synthetic(conditions=(NONE, MLESS), right={"none": 0.5}, problems=4, layers=1, heads=14)
+    run = recipe.build(tmp_path / "run")
+    drawn = draw(run, "composite")
     assert panel(drawn, "Average attention on Head 14")
     assert "Attention: Tiny-A, layer 1, head 14, n = 4 problems." in drawn.caption
     assert "chosen" not in drawn.caption
-    other = draw(Synthetic(**small).build(tmp_path / "run"), "composite", Request(heads=(3,)))
+    other = draw(run, "composite", Request(heads=(3,)))
     assert panel(other, "Average attention on Head 3")
 
 
@@ -358,14 +360,15 @@ def test_published_places_are_shown_for_the_published_model(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["length", "position"])
-def test_attention_alone_is_one_panel(tmp_path: Path, name: str) -> None:
+def test_attention_alone_is_one_panel(built: Callable[[Synthetic], Run], name: str) -> None:
     cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": [4, 8], "position": ["start", "end"]})
     recipe = Synthetic(conditions=cells, problems=4, effects={cell.name: Effect(mass=0.1) for cell in cells})
-    drawn = draw(recipe.build(tmp_path / "run"), name)
+    run = built(recipe)
+    drawn = draw(run, name)
     assert len(drawn.figure.axes) == 1
     assert "Accuracy" not in drawn.caption
     with pytest.raises(FigureError, match=r"^there is no layer 9: Tiny-A has layers 1 to 3$"):
-        draw(recipe.build(tmp_path / "run"), name, Request(layers=(9,)))
+        draw(run, name, Request(layers=(9,)))
 
 
 def test_what_a_run_does_not_have_is_said_with_what_to_do(run: Run, full: Run, tmp_path: Path) -> None:

@@ -401,8 +401,8 @@ def test_what_a_run_cannot_show_is_refused(run: Run, run_for: Callable[[str], Ru
 
 
 @pytest.mark.parametrize("name", ["layers", "heads", "headmap", "depth"])
-def test_another_condition_or_model_is_drawn_on_request(tmp_path: Path, name: str) -> None:
-    run = Synthetic(labels={"a": "Alpha", "b": "Beta"}, problems=4).build(tmp_path / "run")
+def test_another_condition_or_model_is_drawn_on_request(built: Callable[[Synthetic], Run], name: str) -> None:
+    run = built(Synthetic(labels={"a": "Alpha", "b": "Beta"}, problems=4))
     drawn = draw(run, name, Request(conditions=("random",), models=("b",)))
     assert set(drawn.table["condition"]) <= {"none", "random"}
     assert "random: random sentences, 30 tokens" in drawn.caption

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,42 +18,62 @@ from fillerscope.analysis.runs import Run
 from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
+from fillerscope.figures.style import write_csv
+from grid import some_fast
 from synthetic import NONE, Synthetic
 
 KINDS = ("pdf", "svg", "png", "csv", "txt")
 STARTS = {"pdf": b"%PDF-1", "svg": b"<?xml", "png": b"\x89PNG"}
 
 
+# Lines with bands and a region, an image with its scale, lines by layer, bars with their hatches.
+QUICK = ("fillers", "headmap", "depth", "composite")
+
+
 @pytest.fixture(scope="module")
-def folder(run_for: Callable[[str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All figures, drawn once."""
-    folder = tmp_path_factory.mktemp("drawn")
-    for name in FIGURES:
+def saved(
+    run_for: Callable[[str], Run], shared: Callable[[str, Callable[[Path], None]], Path]
+) -> Callable[[str], Path]:
+    """Gives the files of a figure without their suffix. Each figure is saved once."""
+
+    def save(name: str, folder: Path) -> None:
         paths = draw_and_save(run_for(name), name, folder=folder)
         assert sorted(path.name for path in paths) == sorted(f"{name}.{kind}" for kind in KINDS)
-    return folder
+
+    return lambda name: shared(f"figure-{name}", partial(save, name)) / name
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_every_format_is_written(folder: Path, name: str) -> None:
+@pytest.mark.parametrize("name", some_fast(list(FIGURES), *QUICK))
+def test_every_format_is_written(saved: Callable[[str], Path], name: str) -> None:
     for kind, start in STARTS.items():
-        assert (folder / f"{name}.{kind}").read_bytes().startswith(start)
-    caption = (folder / f"{name}.txt").read_text()
+        assert saved(name).with_suffix(f".{kind}").read_bytes().startswith(start)
+    caption = saved(name).with_suffix(".txt").read_text()
     assert caption.startswith("Tiny-A; built-in problems, n = 12 problems.")
     assert max(len(line) for line in caption.splitlines()) <= 100
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_text_stays_text_in_vector_files(folder: Path, name: str) -> None:
+@pytest.mark.parametrize("name", some_fast(list(FIGURES), *QUICK))
+def test_text_stays_text_in_vector_files(saved: Callable[[str], Path], name: str) -> None:
     """It can be searched for and set in another font."""
-    text = (folder / f"{name}.svg").read_text()
+    text = saved(name).with_suffix(".svg").read_text()
     assert ">Tiny-A" in text
-    assert b"/Type3" not in (folder / f"{name}.pdf").read_bytes()
+    assert b"/Type3" not in saved(name).with_suffix(".pdf").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["layers", "heads", "fillers"])
-def test_the_csv_of_a_profile_figure_holds_the_runs_numbers(folder: Path, run: Run, name: str) -> None:
-    found = csv.read_csv(folder / f"{name}.csv").to_pylist()
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_caption_and_a_table_that_a_file_can_hold(
+    run_for: Callable[[str], Run], tmp_path: Path, name: str
+) -> None:
+    """Without saving the picture, which takes longest."""
+    drawn = draw(run_for(name), name)
+    assert drawn.name == name
+    assert drawn.caption.startswith("Tiny-A; built-in problems, n = 12 problems.")
+    assert_holds(write_csv(drawn.table, tmp_path / "table.csv"), drawn.table)
+
+
+@pytest.mark.parametrize("name", some_fast(["layers", "heads", "fillers"], "fillers"))
+def test_the_csv_of_a_profile_figure_holds_the_runs_numbers(saved: Callable[[str], Path], run: Run, name: str) -> None:
+    found = csv.read_csv(saved(name).with_suffix(".csv")).to_pylist()
     assert len(found) > 300
 
     @cache
@@ -69,16 +89,16 @@ def test_the_csv_of_a_profile_figure_holds_the_runs_numbers(folder: Path, run: R
         assert row["model"] == "Tiny-A"
 
 
-def test_the_csv_of_the_headmap_holds_the_table_of_heads(folder: Path, run: Run) -> None:
-    found = csv.read_csv(folder / "headmap.csv").to_pylist()
+def test_the_csv_of_the_headmap_holds_the_table_of_heads(saved: Callable[[str], Path], run: Run) -> None:
+    found = csv.read_csv(saved("headmap").with_suffix(".csv")).to_pylist()
     assert len(found) == 2 * 12
     for row in found:
         expected = head_table(run, row["condition"]).row(row["layer"], row["head"])
         assert row == {"model": "Tiny-A", "condition": row["condition"]} | expected
 
 
-def test_the_csv_of_depth_holds_the_table_of_layers(folder: Path, run: Run) -> None:
-    found = csv.read_csv(folder / "depth.csv").to_pydict()
+def test_the_csv_of_depth_holds_the_table_of_layers(saved: Callable[[str], Path], run: Run) -> None:
+    found = csv.read_csv(saved("depth").with_suffix(".csv")).to_pydict()
     assert found["condition"] == ["mless"] * 3 + ["random"] * 3
     for start, condition in ((0, "mless"), (3, "random")):
         for key, column in depth_table(run, condition).columns().items():
@@ -88,9 +108,15 @@ def test_the_csv_of_depth_holds_the_table_of_layers(folder: Path, run: Run) -> N
 TABLED = ["composite", "length", "position", "affine", "activations", "tokenclasses", "layermap", "lookback", "arm"]
 
 
-@pytest.mark.parametrize("name", TABLED)
-def test_the_csv_of_a_figure_holds_its_table(folder: Path, run_for: Callable[[str], Run], name: str) -> None:
-    found, table = csv.read_csv(folder / f"{name}.csv").to_pydict(), draw(run_for(name), name).table
+@pytest.mark.parametrize("name", some_fast(TABLED, "composite"))
+def test_the_csv_of_a_figure_holds_its_table(
+    saved: Callable[[str], Path], run_for: Callable[[str], Run], name: str
+) -> None:
+    assert_holds(saved(name).with_suffix(".csv"), draw(run_for(name), name).table)
+
+
+def assert_holds(path: Path, table: Mapping[str, np.ndarray]) -> None:
+    found = csv.read_csv(path).to_pydict()
     assert list(found) == list(table)
     for key, column in table.items():
         assert len(found[key]) == len(column)
@@ -101,21 +127,20 @@ def test_the_csv_of_a_figure_holds_its_table(folder: Path, run_for: Callable[[st
                 assert read == drawn or str(read) == drawn, key
 
 
+@pytest.mark.parametrize("names", some_fast([("composite",), ("fillers", "headmap")], ("composite",)))
 def test_drawn_again_in_another_process_the_bytes_are_the_same(
-    folder: Path, run: Run, full: Run, tmp_path: Path
+    saved: Callable[[str], Path], run_for: Callable[[str], Run], tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     code = (
         "import sys; from fillerscope.figures.gallery import draw_and_save; "
         "from fillerscope.analysis.runs import open_run; from pathlib import Path; "
         "[draw_and_save(open_run(sys.argv[1]), name, folder=Path(sys.argv[2])) for name in sys.argv[3:]]"
     )
-    some = ("fillers", "headmap")  # lines, bands and a region; an image with its scale
-    subprocess.run([sys.executable, "-c", code, str(run.path), str(tmp_path), *some], check=True, timeout=300)
-    command = [sys.executable, "-c", code, str(full.path), str(tmp_path), "composite"]  # bars with their hatches
+    command = [sys.executable, "-c", code, str(run_for(names[0]).path), str(tmp_path), *names]
     subprocess.run(command, check=True, timeout=300)
-    for name in (*some, "composite"):
+    for name in names:
         for kind in KINDS:
-            again, before = tmp_path / f"{name}.{kind}", folder / f"{name}.{kind}"
+            again, before = tmp_path / f"{name}.{kind}", saved(name).with_suffix(f".{kind}")
             assert again.read_bytes() == before.read_bytes(), again.name
 
 

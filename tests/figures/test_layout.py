@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,8 +14,11 @@ from fillerscope.conditions import Condition
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import grid, legend, styled
+from grid import some_fast
 from pages import SIX, complaints
 from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
+
+Built = Callable[[Synthetic], Run]
 
 
 def hidden_points(axes: Axes) -> list[str]:
@@ -47,11 +50,17 @@ LONG = {"long": "Llama-3.1-8B-Instruct", "longer": "DeepSeek-R1-Distill-Qwen-1.5
 
 @pytest.mark.parametrize(
     ("name", "label"),
-    [("layers", "long"), ("heads", "long"), ("heads", "longer"), ("fillers", "longer"), ("layers", "longest")],
+    [
+        ("heads", "long"),
+        ("fillers", "longer"),
+        ("layers", "longest"),
+        pytest.param("layers", "long", marks=pytest.mark.slow),
+        pytest.param("heads", "longer", marks=pytest.mark.slow),
+    ],
 )
-def test_a_long_name_of_a_model_fits(tmp_path: Path, name: str, label: str) -> None:
+def test_a_long_name_of_a_model_fits(built: Built, name: str, label: str) -> None:
     label = LONG[label]
-    run = Synthetic(labels={"m": label}, heads=32, problems=2, layers=3).build(tmp_path / "run")
+    run = built(Synthetic(labels={"m": label}, heads=32, problems=2, layers=3))
     figure = draw(run, name, Request(heads=(20, 25, 26))).figure
     assert complaints(figure) == []
     head = 25 if name != "layers" else 20
@@ -64,32 +73,32 @@ def test_a_long_name_of_a_model_fits(tmp_path: Path, name: str, label: str) -> N
 
 
 @pytest.mark.parametrize("name", ["headmap", "depth"])
-def test_a_long_name_stands_above_all_panels(tmp_path: Path, name: str) -> None:
-    run = Synthetic(labels={"m": "DeepSeek-R1-Distill-Qwen-1.5B-Instruct"}, problems=4).build(tmp_path / "run")
+def test_a_long_name_stands_above_all_panels(built: Built, name: str) -> None:
+    run = built(Synthetic(labels={"m": "DeepSeek-R1-Distill-Qwen-1.5B-Instruct"}, problems=4))
     assert complaints(draw(run, name).figure) == []
 
 
-def test_three_models_of_unequal_names(tmp_path: Path) -> None:
+def test_three_models_of_unequal_names(built: Built) -> None:
     labels = {"a": "Qwen2.5-Math-7B", "b": "Llama-3.1-8B-Instruct", "c": "gemma-3-4b-it"}
-    figure = draw(Synthetic(labels=labels, problems=4).build(tmp_path / "run"), "fillers").figure
+    figure = draw(built(Synthetic(labels=labels, problems=4)), "fillers").figure
     assert complaints(figure) == []
 
 
-@pytest.mark.parametrize(("layers", "heads"), [(32, 32), (80, 64), (1, 1)])
-def test_headmaps_of_all_sizes(tmp_path: Path, layers: int, heads: int) -> None:
+@pytest.mark.parametrize(("layers", "heads"), [(32, 32), (1, 1), pytest.param(80, 64, marks=pytest.mark.slow)])
+def test_headmaps_of_all_sizes(built: Built, layers: int, heads: int) -> None:
     drop = np.random.default_rng(0).lognormal(0, 0.3, (layers, heads))
     recipe = Synthetic(
         layers=layers, heads=heads, problems=2, system=3, shortest=2, effects={"mless": Effect(drop=drop, mass=0.01)}
     )
-    figure = draw(recipe.build(tmp_path / "run"), "headmap").figure
+    figure = draw(built(recipe), "headmap").figure
     assert complaints(figure) == []
     assert figure.get_figwidth() <= 7.2
     assert figure.get_figheight() <= 9
 
 
 @pytest.mark.parametrize("name", ["fillers", "headmap", "depth"])
-def test_six_conditions(tmp_path: Path, name: str) -> None:
-    run = Synthetic(conditions=SIX, problems=6).build(tmp_path / "run")
+def test_six_conditions(built: Built, name: str) -> None:
+    run = built(Synthetic(conditions=SIX, problems=6))
     figure = draw(run, name, Request(conditions=tuple(run.fillers))).figure
     assert complaints(figure) == []
     if name == "fillers":
@@ -98,39 +107,44 @@ def test_six_conditions(tmp_path: Path, name: str) -> None:
         assert len(figure.axes) == 7
 
 
-@pytest.mark.parametrize("count", [2, 4, 5])
-def test_head_maps_in_an_unfinished_row(tmp_path: Path, count: int) -> None:
-    figure = draw(Synthetic(conditions=SIX[: count + 1], problems=6).build(tmp_path / "run"), "headmap").figure
+@pytest.mark.parametrize("count", some_fast([2, 4, 5], 5))
+def test_head_maps_in_an_unfinished_row(built: Built, count: int) -> None:
+    figure = draw(built(Synthetic(conditions=SIX[: count + 1], problems=6)), "headmap").figure
     assert complaints(figure) == []
     assert len(figure.axes) == count + 1  # and the colour bar
 
 
 @pytest.mark.parametrize("name", ["headmap", "depth"])
-def test_one_filler_alone(tmp_path: Path, name: str) -> None:
-    run = Synthetic(conditions=(NONE, SIX[4]), problems=6).build(tmp_path / "run")
+def test_one_filler_alone(built: Built, name: str) -> None:
+    run = built(Synthetic(conditions=(NONE, SIX[4]), problems=6))
     assert complaints(draw(run, name).figure) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "heads"), [("heads", (1,)), ("fillers", (2,)), ("heads", (1, 2, 3, 4, 5)), ("layers", (3,))]
+    ("name", "heads"),
+    [
+        ("heads", (1, 2, 3, 4, 5)),
+        ("fillers", (2,)),
+        ("layers", (3,)),
+        pytest.param("heads", (1,), marks=pytest.mark.slow),
+    ],
 )
-def test_one_panel_and_five(tmp_path: Path, name: str, heads: tuple[int, ...]) -> None:
-    run = Synthetic(heads=8, problems=4, labels={"m": "Llama-3.1-8B-Instruct"}).build(tmp_path / "run")
+def test_one_panel_and_five(built: Built, name: str, heads: tuple[int, ...]) -> None:
+    run = built(Synthetic(heads=8, problems=4, labels={"m": "Llama-3.1-8B-Instruct"}))
     figure = draw(run, name, Request(heads=heads, layers=(1,), strict=True)).figure
     assert len(figure.axes) == len(heads) * (2 if name == "heads" else 1)
     assert complaints(figure) == []
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def places(built: Built) -> Run:
     """Filler wide or narrow, on the left or the right, and beyond the end of the axis."""
     long = Condition(name="long", kind="repeat", text=" /", count=200, label="Two hundred tokens, in a very long row")
     start = Condition(name="start", kind="repeat", text=" /", count=5, position="start", label="First of all")
-    recipe = Synthetic(conditions=(NONE, SIX[4], SIX[5], long, start), layers=1)
-    return recipe.build(tmp_path_factory.mktemp("places") / "run")
+    return built(Synthetic(conditions=(NONE, SIX[4], SIX[5], long, start), layers=1))
 
 
-@pytest.mark.parametrize("condition", ["short", "noise", "long", "start"])
+@pytest.mark.parametrize("condition", some_fast(["short", "noise", "long", "start"], "long", "start"))
 def test_the_name_of_the_region_covers_no_line(places: Run, condition: str) -> None:
     figure = draw(places, "heads", Request(conditions=(condition,))).figure
     assert complaints(figure) == []
@@ -142,9 +156,9 @@ def test_the_name_of_the_region_covers_no_line(places: Run, condition: str) -> N
         assert box.x1 <= panel.x1 + 5
 
 
-def test_a_region_beyond_the_axis_is_not_named_there(tmp_path: Path) -> None:
+def test_a_region_beyond_the_axis_is_not_named_there(built: Built) -> None:
     far = Condition(name="far", kind="repeat", text=" /", count=5, position="end", label="Far away")
-    run = Synthetic(conditions=(NONE, far), system=130, problems=4).build(tmp_path / "run")
+    run = built(Synthetic(conditions=(NONE, far), system=130, problems=4))
     figure = draw(run, "heads").figure
     assert complaints(figure) == []
     assert [list(axes.texts) for axes in figure.axes] == [[]] * 6
@@ -171,19 +185,23 @@ NAMES = (
 RIGHT = {"none": 0.6, "mless": 1.0, "random": 0.1, "mful": 0.7, "short": 0.0}
 
 
-def answered(folder: Path, models: int, conditions: tuple[Condition, ...], **changes: object) -> Run:
+def answered(models: int, conditions: tuple[Condition, ...], **changes: object) -> Synthetic:
     labels = {f"Qwen/Qwen2.5-Math-7B{'x' * n}": NAMES[n] for n in range(models)}
     settings = {"labels": labels, "conditions": conditions, "right": RIGHT, "problems": 24, "layers": 1, "heads": 2}
-    settings |= {"source": "hub:HuggingFaceH4/MATH-500"}
-    return Synthetic(**(settings | changes)).build(folder)  # type: ignore[arg-type]
+    settings |= {"source": "hub:HuggingFaceH4/MATH-500", "shard": 1000}  # one file of answers a model
+    return Synthetic(**(settings | changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("attention", [True, False])
+SIZES = [(1, 1), (1, 3), (1, 5), (2, 2), (3, 2), (3, 4), (6, 2), (6, 3), (6, 5)]
+COMPOSITES = [(models, fillers, attention) for models, fillers in SIZES for attention in (True, False)]
+
+
 @pytest.mark.parametrize(
-    ("models", "fillers"), [(1, 1), (1, 3), (1, 5), (2, 2), (3, 2), (3, 4), (6, 2), (6, 3), (6, 5)]
+    "size", some_fast(COMPOSITES, (1, 1, False), (1, 3, True), (2, 2, True), (3, 4, False), (6, 5, True))
 )
-def test_composites_of_all_sizes(tmp_path: Path, models: int, fillers: int, attention: bool) -> None:
-    run = answered(tmp_path / "run", models, SIX[: fillers + 1], attention=attention)
+def test_composites_of_all_sizes(built: Built, size: tuple[int, int, bool]) -> None:
+    models, fillers, attention = size
+    run = built(answered(models, SIX[: fillers + 1], attention=attention))
     figure = draw(run, "composite", Request(conditions=tuple(run.fillers))).figure
     assert complaints(figure) == []
     assert figure.get_figwidth() <= 7.2
@@ -192,31 +210,36 @@ def test_composites_of_all_sizes(tmp_path: Path, models: int, fillers: int, atte
     assert max(text.get_window_extent().y1 for text in bars.texts) <= bars.get_window_extent().y1, "above the axis"
 
 
-def test_a_composite_of_many_models_turns_its_numbers(tmp_path: Path) -> None:
+def test_a_composite_of_many_models_turns_its_numbers(built: Built) -> None:
     labels = {f"m{n}": f"Model-{n}" for n in range(12)}
-    run = answered(tmp_path / "run", 1, SIX[:5], labels=labels, attention=False)
+    run = built(answered(1, SIX[:5], labels=labels, attention=False))
     figure = draw(run, "composite", Request(conditions=tuple(run.fillers))).figure
     assert complaints(figure) == []
     assert {text.get_rotation() for text in figure.axes[0].texts} == {90.0}
 
 
-def test_a_composite_of_data_with_a_long_name(tmp_path: Path) -> None:
+def test_a_composite_of_data_with_a_long_name(built: Built) -> None:
     source = "/data/a-file-with-problems-whose-name-goes-on-and-on-for-much-longer-than-a-title-may.jsonl"
-    run = answered(tmp_path / "run", 1, SIX[:3], source=source)
+    run = built(answered(1, SIX[:3], source=source))
     figure = draw(run, "composite").figure
     assert complaints(figure) == []
 
 
-@pytest.mark.parametrize("attention", [True, False])
-@pytest.mark.parametrize("lines", [1, 2, 3, 6])
-@pytest.mark.parametrize("name", ["length", "position"])
-def test_sweeps_of_several_fillers(tmp_path: Path, name: str, lines: int, attention: bool) -> None:
+SWEEPS = list(product(("length", "position"), (1, 2, 3, 6), (True, False)))
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    some_fast(SWEEPS, ("length", 1, True), ("length", 6, False), ("position", 2, False), ("position", 3, True)),
+)
+def test_sweeps_of_several_fillers(built: Built, sweep: tuple[str, int, bool]) -> None:
+    name, lines, attention = sweep
     item: dict[str, object] = {"name": "x", "kind": "repeat", "text": [" /", " ?", " he", " so", " -", " +"][:lines]}
     lengths = {"count": [10, 25, 40, 55, 70]}
     places = {"count": 55, "position": ["start", "before_question", "end", "random"]}
     cells = swept(item | (lengths if name == "length" else places))
     right = {"none": 0.6} | {cell.name: (7 * index % 24) / 24 for index, cell in enumerate(cells[1:])}
-    figure = draw(answered(tmp_path / "run", 1, cells, right=right, attention=attention), name).figure
+    figure = draw(built(answered(1, cells, right=right, attention=attention)), name).figure
     assert complaints(figure) == []
     assert figure.get_figwidth() <= 7.2
     if name == "position":
@@ -224,12 +247,12 @@ def test_sweeps_of_several_fillers(tmp_path: Path, name: str, lines: int, attent
         assert max(text.get_window_extent().y1 for text in texts) <= figure.axes[0].get_window_extent().y1
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.6, 0.63, 0.65, 0.7, 0.9])
-def test_no_number_covers_a_hollow_mark(tmp_path: Path, share: float) -> None:
+@pytest.mark.parametrize("share", some_fast([0.1, 0.5, 0.6, 0.63, 0.65, 0.7, 0.9], 0.1, 0.65))
+def test_no_number_covers_a_hollow_mark(built: Built, share: float) -> None:
     """Published: 72.3 and 74.6 per cent."""
     slashes = MLESS.model_copy(update={"count": 55})
     right = {"none": share, "mless": share, "random": share}
-    run = answered(tmp_path / "run", 6, (NONE, slashes, RANDOM), right=right, problems=200, attention=False)
+    run = built(answered(6, (NONE, slashes, RANDOM), right=right, problems=200, attention=False))
     figure = draw(run, "composite", Request(conditions=("mless", "random"))).figure
     assert complaints(figure) == []
     axes = figure.axes[0]

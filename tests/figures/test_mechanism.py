@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import SERIES
 from fillerscope.study import FigureSpec
+from grid import grid, some_fast
 from pages import SIX, complaints
 from synthetic import EDGES, MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 
+Built = Callable[[Synthetic], Run]
 BY_LAYER = ("affine", "activations", "layermap", "lookback")
 
 
@@ -213,9 +216,11 @@ def test_arm_along_any_settings(
         assert figure.axes[5].get_title() == "x, layer 1, 2: variance, ratio"
 
 
-@pytest.mark.parametrize("name", [*BY_LAYER, "tokenclasses"])
-@pytest.mark.parametrize("case", ["deep", "six", "one problem", "one layer", "long name"])
-def test_awkward_runs(tmp_path: Path, name: str, case: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "case"),
+    grid([*BY_LAYER, "tokenclasses"], ["deep", "six", "one problem", "one layer", "long name"]),
+)
+def test_awkward_runs(built: Built, name: str, case: str) -> None:
     options: dict[str, object] = {
         "deep": {"layers": 32, "heads": 2, "problems": 3},
         "six": {"conditions": SIX},
@@ -225,8 +230,7 @@ def test_awkward_runs(tmp_path: Path, name: str, case: str) -> None:
     }[case]
     settings = {"problems": 6, "affine": True, "activations": True, "answering": True, "right": {"none": 1.0}}
     settings |= {"missing": {"digits": (0,)}} | options
-    run = Synthetic(**settings).build(tmp_path / "run")  # type: ignore[arg-type]
-    figure = draw(run, name).figure
+    figure = draw(built(Synthetic(**settings)), name).figure  # type: ignore[arg-type]
     assert complaints(figure) == []
     assert figure.get_figwidth() <= 7.2
     assert figure.get_figheight() <= 9
@@ -272,7 +276,7 @@ def test_cells_of_a_sweep_are_shown_where_they_are_asked_for(inside: Run) -> Non
         draw(inside, "tokenclasses", Request(layers=(9,)))
 
 
-@pytest.mark.parametrize("name", ["heads", "layers", "depth", "headmap"])
+@pytest.mark.parametrize("name", some_fast(["heads", "layers", "depth", "headmap"], "layers", "headmap"))
 def test_figures_of_attention_take_answers_as_queries(inside: Run, name: str) -> None:
     drawn = draw(inside, name, Request(queries="answer", conditions=("mless",)))
     assert complaints(drawn.figure) == []
@@ -314,13 +318,16 @@ def test_a_caption_says_what_is_unusual_about_it() -> None:
     assert recipe("z", [some]).endswith("hidden from all later tokens in layers 1, 2.")
 
 
-@pytest.mark.parametrize("name", ["heads", "layers", "headmap", "depth", "composite"])
-@pytest.mark.parametrize("others", [(), (MLESS,)])
-def test_a_run_with_interventions_draws_the_usual_figures(
-    tmp_path: Path, name: str, others: tuple[Condition, ...]
-) -> None:
+USUAL = [(name, others) for name in ("heads", "layers", "headmap", "depth", "composite") for others in ("", "mless")]
+
+
+@pytest.mark.parametrize(
+    "figure", some_fast(USUAL, ("heads", "mless"), ("layers", ""), ("headmap", ""), *USUAL[6:8], ("composite", "mless"))
+)
+def test_a_run_with_interventions_draws_the_usual_figures(built: Built, figure: tuple[str, str]) -> None:
+    name, others = figure[0], (MLESS,) if figure[1] else ()
     conditions = (NONE, PRESETS["arm"], PRESETS["positions"], *others)
-    run = Synthetic(conditions=conditions, right={"none": 0.5}, problems=4).build(tmp_path / "run")
+    run = built(Synthetic(conditions=conditions, right={"none": 0.5}, problems=4))
     drawn = draw(run, name)
     assert complaints(drawn.figure) == []
     if name in ("heads", "layers"):
