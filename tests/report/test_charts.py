@@ -19,6 +19,7 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report.charts import CHARTS, Panel, layer_panels, name_of, panels, rows_of
 from fillerscope.report.packed import clean
+from grid import some_fast
 from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'\u202e"
@@ -65,26 +66,38 @@ BY_LAYER: dict[str, dict[str, tuple[str, float]]] = {
 }
 
 
+CONDITIONS = (NONE, MLESS, RANDOM, TWIN, BARE, ODD)
+RECIPES = {
+    "all": Synthetic(conditions=(*CONDITIONS, *LENGTHS, *PLACED, *ARMS), problems=5, **SMALL, **INSIDE),
+    "one problem": Synthetic(conditions=(*CONDITIONS[:3], *LENGTHS, *PLACED, *ARMS), problems=1, **SMALL, **INSIDE),
+    "models": Synthetic(
+        labels={"tiny-a": HOSTILE, "tiny-b": "B"}, conditions=(NONE, MLESS, RANDOM, TWIN), problems=4, **SMALL,
+        **INSIDE | {"right": ANSWERS | {"tiny-b none": 0.25}},
+    ),
+    "failed answers": Synthetic(
+        conditions=(NONE, MLESS, RANDOM, *LENGTHS, *PLACED), problems=3, unjudged=(0, 1, 2), right=ANSWERS, **SMALL
+    ),
+    "inside": Synthetic(
+        conditions=(NONE, MLESS, RANDOM, *ARMS), problems=3, affine=True, activations=True, **SMALL,
+        missing={"digits": (0, 1, 2), "words": (0,)},
+    ),
+}  # fmt: skip
+
+
+class Runs(dict[str, Run]):
+    """Each is built when a test asks for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __missing__(self, kind: str) -> Run:
+        self[kind] = RECIPES[kind].build(self.folder / kind)
+        return self[kind]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    folder = tmp_path_factory.mktemp("charts")
-    conditions = (NONE, MLESS, RANDOM, TWIN, BARE, ODD)
-    recipes = {
-        "all": Synthetic(conditions=(*conditions, *LENGTHS, *PLACED, *ARMS), problems=5, **SMALL, **INSIDE),
-        "one problem": Synthetic(conditions=(*conditions[:3], *LENGTHS, *PLACED, *ARMS), problems=1, **SMALL, **INSIDE),
-        "models": Synthetic(
-            labels={"tiny-a": HOSTILE, "tiny-b": "B"}, conditions=(NONE, MLESS, RANDOM, TWIN), problems=4, **SMALL,
-            **INSIDE | {"right": ANSWERS | {"tiny-b none": 0.25}},
-        ),
-        "failed answers": Synthetic(
-            conditions=(NONE, MLESS, RANDOM, *LENGTHS, *PLACED), problems=3, unjudged=(0, 1, 2), right=ANSWERS, **SMALL
-        ),
-        "inside": Synthetic(
-            conditions=(NONE, MLESS, RANDOM, *ARMS), problems=3, affine=True, activations=True, **SMALL,
-            missing={"digits": (0, 1, 2), "words": (0,)},
-        ),
-    }  # fmt: skip
-    return {name: recipe.build(folder / name) for name, recipe in recipes.items()}
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory.mktemp("charts"))
 
 
 CASES = [
@@ -94,10 +107,16 @@ CASES = [
     *(("failed answers", name) for name in ("composite", "length", "position")),
     *(("inside", name) for name in ("affine", "activations", "tokenclasses", "layermap", "arm")),
 ]
+QUICK = [
+    *(("all", name) for name in FIGURES), ("one problem", "composite"), ("one problem", "affine"),
+    ("models", "fillers"), ("models", "composite"), ("failed answers", "length"), ("inside", "tokenclasses"),
+    ("inside", "arm"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "name"), CASES)
-def test_the_panels_hold_the_table_and_nothing_else(runs: dict[str, Run], kind: str, name: str) -> None:
+@pytest.mark.parametrize("case", some_fast(CASES, *QUICK), ids="-".join)
+def test_the_panels_hold_the_table_and_nothing_else(runs: Runs, case: tuple[str, str]) -> None:
+    kind, name = case
     run = runs[kind]
     drawn = draw(run, name, Request(models=("tiny-b",)) if kind == "models" and name not in TOGETHER else None)
     made = panels(run, drawn)
@@ -263,13 +282,13 @@ def of_arm(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
 # What a panel says beside its numbers
 
 
-def test_every_figure_has_an_interactive_form_and_a_new_one_needs_none(runs: dict[str, Run]) -> None:
+def test_every_figure_has_an_interactive_form_and_a_new_one_needs_none(runs: Runs) -> None:
     assert CHARTS.keys() == FIGURES.keys()
     drawn = draw(runs["all"], "depth")
     assert panels(runs["all"], Drawn("new", drawn.figure, drawn.table, drawn.caption)) == []
 
 
-def test_only_whole_prompts_have_regions_and_aligned_curves_the_tokens_without_filler(runs: dict[str, Run]) -> None:
+def test_only_whole_prompts_have_regions_and_aligned_curves_the_tokens_without_filler(runs: Runs) -> None:
     run = runs["all"]
     for panel in panels(run, draw(run, "layers")):
         assert (panel["view"], panel["regions"]) == ("aligned", [])
@@ -283,7 +302,7 @@ def test_only_whole_prompts_have_regions_and_aligned_curves_the_tokens_without_f
     assert (region["condition"], region["start"], region["stop"], region["fixed"]) == ("mless", 8, 38, True)
 
 
-def test_tokens_are_told_where_all_lines_of_a_panel_have_the_same(runs: dict[str, Run]) -> None:
+def test_tokens_are_told_where_all_lines_of_a_panel_have_the_same(runs: Runs) -> None:
     run = runs["all"]
     panel = panels(run, draw(run, "fillers", Request(conditions=("mless", "odd"))))[0]
     long, short = run.tokens("mless"), run.tokens("odd")
@@ -305,7 +324,7 @@ def test_regions_and_tokens_are_those_of_the_panel_s_own_model(tmp_path: Path) -
     assert asked == ["tiny-a"] * 4 + ["tiny-b"] * 4
 
 
-def test_conditions_with_the_same_label_have_their_names(runs: dict[str, Run]) -> None:
+def test_conditions_with_the_same_label_have_their_names(runs: Runs) -> None:
     run = runs["all"]
     assert [name_of(run, name) for name in ("none", "mless", "twin", "bare", "odd", "random")] == [
         "None", "mless", "twin", "bare", f"odd {HOSTILE}", "Random sentence",
@@ -314,7 +333,7 @@ def test_conditions_with_the_same_label_have_their_names(runs: dict[str, Run]) -
     assert [line["label"] for line in series] == ["mless", "twin"]
 
 
-def test_the_line_without_filler_and_none_in_lengths(runs: dict[str, Run]) -> None:
+def test_the_line_without_filler_and_none_in_lengths(runs: Runs) -> None:
     run = runs["all"]
     drawn = draw(run, "length")
     accuracy, mass = panels(run, drawn)
@@ -344,7 +363,7 @@ def test_bars_say_how_many_got_better_and_what_was_published(tmp_path: Path) -> 
     assert mless["note"] == "24 better, 0 worse, p Holm 1.19e-07; published: 65.9%"
 
 
-def test_a_histogram_has_an_edge_more_than_bins(runs: dict[str, Run]) -> None:
+def test_a_histogram_has_an_edge_more_than_bins(runs: Runs) -> None:
     run = runs["all"]
     panel = panels(run, draw(run, "activations"))[0]
     assert panel["edges"] == run.calibration()["edges"]
@@ -354,7 +373,7 @@ def test_a_histogram_has_an_edge_more_than_bins(runs: dict[str, Run]) -> None:
         assert sum(line["y"]) == pytest.approx(1)
 
 
-def test_panels_of_any_conditions_for_the_explorer(runs: dict[str, Run]) -> None:
+def test_panels_of_any_conditions_for_the_explorer(runs: Runs) -> None:
     run = runs["all"]
     tables = [(name, affine_table(run, name).columns()) for name in ("mless", "twin")]
     found = dict(told(layer_panels(run, "affine", tables)))

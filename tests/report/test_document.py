@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -129,17 +129,29 @@ def check(page: Page) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def made(shared: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A run and its report, made once for all workers. Nobody changes them."""
+    return shared("a home of somebody", make_run_and_report)
+
+
+def make_run_and_report(folder: Path) -> None:
     recipe = Synthetic(
         labels={"tiny-a": "A", "tiny-b": "B"}, problems=4, layers=2, heads=2, figures=DEPTH, **INSIDE,
         right={"none": 0.25, "mless": 0.75, "random": 0.0}, generation={"temperature": [0, 0.7], "samples": [1, 2]},
     )  # fmt: skip
-    return recipe.build(tmp_path_factory.mktemp("a home of somebody") / "run")
+    text = render(recipe.build(folder / "run"))
+    (folder / "rendered.html").write_text(text, encoding="utf-8", newline="")
 
 
 @pytest.fixture(scope="module")
-def text(run: Run) -> str:
-    return render(run)
+def run(made: Path) -> Run:
+    return open_run(made / "run")
+
+
+@pytest.fixture(scope="module")
+def text(made: Path) -> str:
+    with (made / "rendered.html").open(encoding="utf-8", newline="") as file:
+        return file.read()
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +198,17 @@ def test_the_whole_report(run: Run, page: Page, text: str) -> None:
     assert all(page.data["figures"].values())
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(run: Run, text: str, tmp_path: Path) -> None:
     path = write_report(open_run(run.path), tmp_path / "new" / "report.html")
     assert path.read_text(encoding="utf-8") == text
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_without_figures_the_same_run_gives_the_same_bytes(run: Run, tmp_path: Path) -> None:
+    path = write_report(open_run(run.path), tmp_path / "new" / "report.html")
+    assert path.read_text(encoding="utf-8") == render(run)
     assert list(path.parent.iterdir()) == [path]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,17 +252,19 @@ def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
 # Findings of one model
 
 
-def everything(folder: Path) -> Run:
+@pytest.fixture(scope="module")
+def everything(shared: Callable[[str, Callable[[Path], Any]], Path]) -> Run:
+    """All that can be measured, of two models. Nobody changes it."""
     conditions = (NONE, MLESS, RANDOM, PRESETS["arm"], PRESETS["knockout"], PRESETS["positions"])
     recipe = Synthetic(
         conditions=conditions, right={"none": 0.5}, affine=True, activations=True, answering=True,
         labels={"tiny-a": "A", "tiny-b": "B"},
     )  # fmt: skip
-    return recipe.build(folder / "run")
+    return open_run(shared("everything", recipe.build))
 
 
-def test_findings_come_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:
-    run = everything(tmp_path)
+def test_findings_come_in_the_order_in_which_they_are_shown(everything: Run, tmp_path: Path) -> None:
+    run = everything
     table = compare(run)
     inside = mechanism_findings(run, model="tiny-b") + control_findings(run, model="tiny-b")
     wanted = findings(run, model="tiny-b") + inside + answer_findings(run, "tiny-b", table)
@@ -276,8 +278,8 @@ def tables() -> Iterator[str]:
         yield from group
 
 
-def test_every_finding_names_a_table_that_is_exported(tmp_path: Path) -> None:
-    run = everything(tmp_path)
+def test_every_finding_names_a_table_that_is_exported(everything: Run, tmp_path: Path) -> None:
+    run = everything
     found = findings_of(run)
     named = {one.table for one in found}
     assert named == {"depth", "summaries", "affine", "activations", "lookback", "accuracy"}
