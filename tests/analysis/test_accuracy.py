@@ -250,13 +250,29 @@ def test_a_record_is_flat(rows: list[Accuracy]) -> None:
 
 
 VERDICT = st.sampled_from(VERDICTS)
+ANSWERED_TWICE = given(
+    st.lists(st.tuples(*[st.tuples(VERDICT, VERDICT)] * 2), min_size=1, max_size=7), st.sampled_from([1, 2])
+)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(*[st.tuples(VERDICT, VERDICT)] * 2), min_size=1, max_size=7), st.sampled_from([1, 2]))
+@settings(max_examples=8, deadline=None)
+@ANSWERED_TWICE
 def test_seen_from_the_other_condition_gains_are_losses(
     tmp_path_factory: pytest.TempPathFactory, verdicts: list[Any], samples: int
 ) -> None:
+    check_both_ways(tmp_path_factory, verdicts, samples)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@ANSWERED_TWICE
+def test_seen_from_the_other_condition_gains_are_losses_in_many_runs(
+    tmp_path_factory: pytest.TempPathFactory, verdicts: list[Any], samples: int
+) -> None:
+    check_both_ways(tmp_path_factory, verdicts, samples)
+
+
+def check_both_ways(tmp_path_factory: pytest.TempPathFactory, verdicts: list[Any], samples: int) -> None:
     """Two conditions that change their names; and every answer is in exactly one count."""
     seen = []
     for names in (("none", "mless"), ("mless", "none")):
@@ -264,7 +280,7 @@ def test_seen_from_the_other_condition_gains_are_losses(
         run = build(
             tmp_path_factory.mktemp("swapped") / "run",
             lambda key, table=table: answer(table[key[1], key[3], key[4]], np.random.default_rng(0)),
-            problems=len(verdicts), conditions=["none", "mless"], temperature=1, samples=samples,
+            problems=len(verdicts), conditions=["none", "mless"], shard=7, temperature=1, samples=samples,
         )  # fmt: skip
         baseline, row = compare(run)
         assert row.against is not None
