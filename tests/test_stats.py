@@ -31,6 +31,7 @@ from fillerscope.stats import (
     split_half,
     wilson_interval,
 )
+from grid import some_fast
 
 Floats = NDArray[np.float64]
 
@@ -343,9 +344,13 @@ def answered_twice(
     return found[1] - found[0]
 
 
-@pytest.mark.parametrize(("n", "samples", "lowest"), [(30, 4, 0.03), (30, 16, 0.04), (100, 4, 0.04), (500, 4, 0.04)])
-def test_the_permutation_test_rejects_as_many_true_nulls_as_it_says(n: int, samples: int, lowest: float) -> None:
+NULLS = [(30, 4, 0.03), (30, 16, 0.04), (100, 4, 0.04), (500, 4, 0.04)]
+
+
+@pytest.mark.parametrize("null", some_fast(NULLS, (30, 4, 0.03)))
+def test_the_permutation_test_rejects_as_many_true_nulls_as_it_says(null: tuple[int, int, float]) -> None:
     """Thirty differences in steps of a quarter have few sums: an exact test of them rejects fewer."""
+    n, samples, lowest = null
     differences = answered_twice(4000, n, samples, 0.0, 1.0, 0.5, seed=n)
     p = np.array([permutation_test(row, seeded()) for row in differences])
     assert lowest < (p <= 0.05).mean() < 0.06
@@ -387,7 +392,7 @@ MARGIN = 0.004  # of the resamples, which all rows share, and of the simulation
 GRADED = [(0.1, 0.0), (0.1, 0.05), (0.2, 0.0), (0.2, 0.05), (0.2, 0.15), (0.4, 0.0), (0.4, 0.05), (0.4, 0.15)]
 
 
-@pytest.mark.parametrize("n", [30, 100])
+@pytest.mark.parametrize("n", some_fast([30, 100], 30))
 def test_the_interval_of_a_paired_difference_covers_as_often_as_it_says(n: int) -> None:
     """Summed over every outcome. Of 30 problems a tenth or a fifth are three or six discordant pairs: few outcomes
     are likely, none of the usual bootstraps keeps within a point of 95% for all truths, and this one errs on the
@@ -400,8 +405,9 @@ def test_the_interval_of_a_paired_difference_covers_as_often_as_it_says(n: int) 
         assert 0.94 - MARGIN < covered < highest + MARGIN, (discordance, difference)
 
 
-@pytest.mark.parametrize(("discordance", "difference"), [(0.1, 0.05), (0.2, 0.0), (0.4, 0.15)])
-def test_the_interval_of_a_paired_difference_covers_for_many_problems(discordance: float, difference: float) -> None:
+@pytest.mark.parametrize("truth", some_fast([(0.1, 0.05), (0.2, 0.0), (0.4, 0.15)], (0.4, 0.15)))
+def test_the_interval_of_a_paired_difference_covers_for_many_problems(truth: tuple[float, float]) -> None:
+    discordance, difference = truth
     up = (discordance + difference) / 2
     table = seeded(8).multinomial(500, [up, discordance - up, 1 - discordance], 4000)[:, :2]
     interval = paired_interval(graded(table, 500), seeded(9), draws=2000)
@@ -409,23 +415,26 @@ def test_the_interval_of_a_paired_difference_covers_for_many_problems(discordanc
 
 
 SAMPLED = [(n, samples, gain) for n in (30, 100) for samples, gain in ((4, 0.0), (4, 0.05), (16, 0.15), (16, 0.05))]
+SAMPLED += [(500, 4, 0.05), (500, 16, 0.15)]
 
 
-@pytest.mark.parametrize(("n", "samples", "gain"), [*SAMPLED, (500, 4, 0.05), (500, 16, 0.15)])
-def test_the_interval_of_a_difference_of_means_covers_as_often_as_it_says(n: int, samples: int, gain: float) -> None:
+@pytest.mark.parametrize("drawn", some_fast(SAMPLED, (30, 4, 0.05), (30, 16, 0.15), (100, 4, 0.0)))
+def test_the_interval_of_a_difference_of_means_covers_as_often_as_it_says(drawn: tuple[int, int, float]) -> None:
     """With a gain of 0.05 most problems are always or never solved in both conditions. Few differ, some by much:
     30 of them give more than 95%."""
+    n, samples, gain = drawn
     concentration, shared = (0.2, 0.9) if gain == 0.05 else (1.0, 0.5)
     differences = answered_twice(5000, n, samples, gain, concentration, shared, seed=n)
     covered = covers(paired_interval(differences, seeded(10), draws=2000), gain).mean()
     assert 0.94 - MARGIN < covered < (0.97 if n == 30 and gain == 0.05 else 0.96) + MARGIN
 
 
-@pytest.mark.parametrize(("samples", "accuracy", "concentration"), [(4, 0.9, 1.0), (16, 0.5, 0.3)])
-@pytest.mark.parametrize("n", [30, 100, 500])
-def test_the_interval_of_an_accuracy_covers_as_often_as_it_says(
-    n: int, samples: int, accuracy: float, concentration: float
-) -> None:
+ANSWERED = [(n, *kind) for n in (30, 100, 500) for kind in ((4, 0.9, 1.0), (16, 0.5, 0.3))]
+
+
+@pytest.mark.parametrize("answered", some_fast(ANSWERED, ANSWERED[0], ANSWERED[3]))
+def test_the_interval_of_an_accuracy_covers_as_often_as_it_says(answered: tuple[int, int, float, float]) -> None:
+    n, samples, accuracy, concentration = answered
     generator = seeded(n)
     chance = generator.beta(accuracy * concentration, (1 - accuracy) * concentration, (4000, n))
     interval = accuracy_interval(generator.binomial(samples, chance) / samples, seeded(11), draws=2000)
