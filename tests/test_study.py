@@ -376,12 +376,16 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("added", "expected"), MISTAKES.values(), ids=MISTAKES)
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, added: str | bytes, expected: str, newline: str) -> None:
-    text = START.encode() + (added.encode() if isinstance(added, str) else added)
-    message = refusal(write(tmp_path, text.replace(b"\n", newline.encode())))
-    assert message.startswith(f"study.yaml:{expected.replace('{0}', 'conditions.1.intervention')}")
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, newline: str) -> None:
+    """All of them in one test: as tests of their own they would take longer to collect than to run."""
+    wrong = {}
+    for name, (added, expected) in MISTAKES.items():
+        text = START.encode() + (added.encode() if isinstance(added, str) else added)
+        message = refusal(write(tmp_path, text.replace(b"\n", newline.encode())))
+        if not message.startswith(f"study.yaml:{expected.replace('{0}', 'conditions.1.intervention')}"):
+            wrong[name] = message
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing yet\n", "- a list\n", "a word\n", "null\n"])
