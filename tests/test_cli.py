@@ -237,6 +237,7 @@ def test_report(command: Command, made: Path, tmp_path: Path, monkeypatch: pytes
     from fillerscope.report import document
 
     monkeypatch.setattr(document, "pictures", lambda *_: ([], {}))
+    made = Path(shutil.copytree(made, tmp_path / "copy"))
     shown = command("report", made, "--out", "new/told.html")
     written = tmp_path / "new/told.html"
     size = written.stat().st_size
@@ -247,7 +248,6 @@ def test_report(command: Command, made: Path, tmp_path: Path, monkeypatch: pytes
     shown = command("report", made, "--json")
     assert strict(shown) == {"run": str(made), "report": str(made / "report.html"), "bytes": size}
     assert (made / "report.html").read_bytes() == written.read_bytes()
-    (made / "report.html").unlink()
 
 
 def test_verify(command: Command, made: Path, tmp_path: Path) -> None:
@@ -476,8 +476,22 @@ def test_a_study_without_filler_says_so(command: Command, model: Path, tmp_path:
     assert "run/figures (none)" in shown.out
 
 
+def reproduce(model: Path) -> tuple[object, ...]:
+    return ("reproduce", "heads", "--model", model, "--problems", "builtin", "--limit", 3, "--out", "run")
+
+
+@pytest.mark.slow  # the fast half asks for heads, layers and queries that there are not
+def test_reproduce_draws_what_is_asked_for_instead(command: Command, model: Path, tmp_path: Path) -> None:
+    shown = command(*reproduce(model), "--head", 2, "--queries", "original", "--json")
+    assert shown.err == ""
+    assert list(json.loads(shown.out)["figures"]) == ["heads"]
+    caption = " ".join((tmp_path / "run/figures/heads.txt").read_text().split())
+    assert "chosen" not in caption
+    assert "queries: original" in caption
+
+
 def test_reproduce_draws_the_published_figure_on_another_model(command: Command, model: Path, tmp_path: Path) -> None:
-    ask = ("reproduce", "heads", "--model", model, "--problems", "builtin", "--limit", 3, "--out", "run")
+    ask = reproduce(model)
     shown = command(*ask)
     assert shown.code == 0, shown.err
     assert shown.out.splitlines()[0] == "Wrote run/figures/heads.pdf"
@@ -485,13 +499,6 @@ def test_reproduce_draws_the_published_figure_on_another_model(command: Command,
     assert "tiny-llama; built-in problems, n = 3 problems." in caption
     assert "Of the heads asked for, 12, 13, 14 not in this model; heads chosen by the largest" in caption
     assert "queries: all" in caption
-
-    shown = command(*ask, "--head", 2, "--queries", "original", "--json")
-    assert shown.err == ""
-    assert list(json.loads(shown.out)["figures"]) == ["heads"]
-    caption = " ".join((tmp_path / "run/figures/heads.txt").read_text().split())
-    assert "chosen" not in caption
-    assert "queries: original" in caption
 
     shown = command(*ask, "--head", 99)
     assert shown.code == 1
@@ -559,79 +566,76 @@ def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.Monkey
 # Mistakes: one line, no traceback
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("figures RUN heads --head 99", 1, "there is no head 99: Tiny-A has heads 1 to 4"),
-        ("figures RUN --head 99", 1, "there is no head 99: Tiny-A has heads 1 to 4"),
-        ("figures RUN heads --layer 99", 1, "there is no layer 99: Tiny-A has layers 1 to 3"),
-        ("figures RUN pie", 1, "there is no figure 'pie'; there are layers, heads, fillers, headmap, depth"),
-        ("figures RUN depth pie --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
-        ("figures RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
-        ("figures RUN headmap --queries some", 1, "queries are all, original, last, not 'some'"),
-        ("figures RUN heads --model other", 1, "this run has no model 'other'; it has tiny-a"),
-        ("figures RUN heads --band wide", 1, "--band takes interval or sd, not 'wide'"),
-        ("figures RUN depth --out FILE", 1, "cannot write figures to FILE: File exists; choose another folder"),
-        ("figures nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("heads nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("heads FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
-        ("verify nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("export nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("report nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("report FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
-        ("view nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("view RUN FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
-        ("view RUN --port 99999", 2, "Invalid value for '--port' / '-p': Input should be less than or equal to 65535"),
-        ("view", 2, "; see fillerscope view --help"),
-        ("heads RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
-        ("heads RUN --condition none", 1, "heads are compared with `none`; name a condition with filler"),
-        ("heads RUN --queries some", 1, "queries are all, original, last, not 'some'"),
-        ("heads RUN --by size", 1, "heads are ranked by drop, mass, peak, not by 'size'"),
-        ("heads RUN --model other", 1, "this run has no model 'other'; it has tiny-a"),
-        ("compare RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
-        ("compare RUN --by level --json", 1, "this run has no answers; give `generation` in its study and run it"),
-        ("flips RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
-        ("compare nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("flips nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-        ("compare ANSWERED --by colour", 1, "the problems have no field 'colour'; they have level"),
-        ("compare ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
-        ("flips ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
-        ("flips ANSWERED -c pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
-        ("flips ANSWERED --against pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
-        ("flips ANSWERED -c mful --against mful", 1, "'mful' does not differ from itself; name two conditions, by"),
-        ("flips ANSWERED -t 1", 1, "this run has no temperature 1; it has 0, 0.7"),
-        ("flips ANSWERED --top 0", 2, "Invalid value for '--top': Input should be greater than or equal to 1; see"),
-        ("heads ANSWERED", 1, "this run did not measure attention: its study has `probes.attention` off"),
-        ("figures ANSWERED heads", 1, "this run did not measure attention: its study has `probes.attention` off"),
-        ("export RUN --format xlsx", 1, "tables are written as parquet or csv, not 'xlsx'"),
-        ("export RUN --out FILE", 1, "cannot write tables to FILE: File exists; choose another folder with --out"),
-        ("run nowhere.yaml", 2, "no study file at nowhere.yaml; give the path of a YAML file"),
-        ("run RUN", 2, "cannot read the study file RUN"),
-        ("run BINARY", 2, "not UTF-8 text"),
-        ("run FILE", 2, "a study is a mapping of keys to values"),
-        ("reproduce pie", 2, "there is no ready study 'pie'; there are arm, composite, depth, fillers, headmap"),
-        ("reproduce heads --device gpu", 2, "device: String should match"),
-        ("reproduce heads -m a -m a", 2, "models: model 'a' is given 2 times; names must differ"),
-        ("reproduce heads --model smollm2-135 --problems builtin", 1, "model 'smollm2-135' is not known; did you"),
-        ("reproduce heads --model m --problems nowhere.jsonl", 1, "no file of problems at "),
-        ("reproduce heads --model m --problems EMPTY", 1, "holds no problems; give a source with at least one row"),
-        ("reproduce heads --model m --problems BINARY", 1, "is not a source of problems"),
-        ("models get smollm2-135", 1, "model 'smollm2-135' is not known; did you mean smollm2-135m?"),
-        ("profile hello --model smollm2-135", 1, "model 'smollm2-135' is not known; did you mean smollm2-135m?"),
-        ("profile .", 1, ". is a folder; give a text, or the path of a text file"),
-        ("profile BINARY", 1, "is not a text file in UTF-8"),
-        ("figures RUN heads -c none", 1, "`none` is what the others are compared with; name a condition with filler"),
-        ("reproduce heads --model m -q zzz", 1, "--queries takes all, original, last, not 'zzz'"),
-        ("demo --limit 0", 2, "Invalid value for '--limit' / '-n': Input should be greater than or equal to 1; see"),
-        ("figures RUN --head 0", 2, "Invalid value for '--head': Input should be greater than or equal to 1; see fill"),
-        ("heads", 2, "; see fillerscope heads --help"),
-        ("figure RUN", 2, "No such command 'figure'"),
-        ("heads RUN --tops 3", 2, "No such option: --tops"),
-    ],
-)  # fmt: skip
-def test_a_mistake_is_one_clear_line(
-    command: Command, made: Path, answered: Path, tmp_path: Path, arguments: str, code: int, message: str
-) -> None:
+MISTAKES = [
+    ("figures RUN heads --head 99", 1, "there is no head 99: Tiny-A has heads 1 to 4"),
+    ("figures RUN --head 99", 1, "there is no head 99: Tiny-A has heads 1 to 4"),
+    ("figures RUN heads --layer 99", 1, "there is no layer 99: Tiny-A has layers 1 to 3"),
+    ("figures RUN pie", 1, "there is no figure 'pie'; there are layers, heads, fillers, headmap, depth"),
+    ("figures RUN depth pie --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
+    ("figures RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
+    ("figures RUN headmap --queries some", 1, "queries are all, original, last, not 'some'"),
+    ("figures RUN heads --model other", 1, "this run has no model 'other'; it has tiny-a"),
+    ("figures RUN heads --band wide", 1, "--band takes interval or sd, not 'wide'"),
+    ("figures RUN depth --out FILE", 1, "cannot write figures to FILE: File exists; choose another folder"),
+    ("figures nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("heads nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("heads FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+    ("verify nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("export nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("report nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("report FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+    ("view nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("view RUN FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+    ("view RUN --port 99999", 2, "Invalid value for '--port' / '-p': Input should be less than or equal to 65535"),
+    ("view", 2, "; see fillerscope view --help"),
+    ("heads RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
+    ("heads RUN --condition none", 1, "heads are compared with `none`; name a condition with filler"),
+    ("heads RUN --queries some", 1, "queries are all, original, last, not 'some'"),
+    ("heads RUN --by size", 1, "heads are ranked by drop, mass, peak, not by 'size'"),
+    ("heads RUN --model other", 1, "this run has no model 'other'; it has tiny-a"),
+    ("compare RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
+    ("compare RUN --by level --json", 1, "this run has no answers; give `generation` in its study and run it"),
+    ("flips RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
+    ("compare nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("flips nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("compare ANSWERED --by colour", 1, "the problems have no field 'colour'; they have level"),
+    ("compare ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
+    ("flips ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
+    ("flips ANSWERED -c pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
+    ("flips ANSWERED --against pause", 1, "this run has no condition 'pause'; it has none, mless, mful"),
+    ("flips ANSWERED -c mful --against mful", 1, "'mful' does not differ from itself; name two conditions, by"),
+    ("flips ANSWERED -t 1", 1, "this run has no temperature 1; it has 0, 0.7"),
+    ("flips ANSWERED --top 0", 2, "Invalid value for '--top': Input should be greater than or equal to 1; see"),
+    ("heads ANSWERED", 1, "this run did not measure attention: its study has `probes.attention` off"),
+    ("figures ANSWERED heads", 1, "this run did not measure attention: its study has `probes.attention` off"),
+    ("export RUN --format xlsx", 1, "tables are written as parquet or csv, not 'xlsx'"),
+    ("export RUN --out FILE", 1, "cannot write tables to FILE: File exists; choose another folder with --out"),
+    ("run nowhere.yaml", 2, "no study file at nowhere.yaml; give the path of a YAML file"),
+    ("run RUN", 2, "cannot read the study file RUN"),
+    ("run BINARY", 2, "not UTF-8 text"),
+    ("run FILE", 2, "a study is a mapping of keys to values"),
+    ("reproduce pie", 2, "there is no ready study 'pie'; there are arm, composite, depth, fillers, headmap"),
+    ("reproduce heads --device gpu", 2, "device: String should match"),
+    ("reproduce heads -m a -m a", 2, "models: model 'a' is given 2 times; names must differ"),
+    ("reproduce heads --model smollm2-135 --problems builtin", 1, "model 'smollm2-135' is not known; did you"),
+    ("reproduce heads --model m --problems nowhere.jsonl", 1, "no file of problems at "),
+    ("reproduce heads --model m --problems EMPTY", 1, "holds no problems; give a source with at least one row"),
+    ("reproduce heads --model m --problems BINARY", 1, "is not a source of problems"),
+    ("models get smollm2-135", 1, "model 'smollm2-135' is not known; did you mean smollm2-135m?"),
+    ("profile hello --model smollm2-135", 1, "model 'smollm2-135' is not known; did you mean smollm2-135m?"),
+    ("profile .", 1, ". is a folder; give a text, or the path of a text file"),
+    ("profile BINARY", 1, "is not a text file in UTF-8"),
+    ("figures RUN heads -c none", 1, "`none` is what the others are compared with; name a condition with filler"),
+    ("reproduce heads --model m -q zzz", 1, "--queries takes all, original, last, not 'zzz'"),
+    ("demo --limit 0", 2, "Invalid value for '--limit' / '-n': Input should be greater than or equal to 1; see"),
+    ("figures RUN --head 0", 2, "Invalid value for '--head': Input should be greater than or equal to 1; see fill"),
+    ("heads", 2, "; see fillerscope heads --help"),
+    ("figure RUN", 2, "No such command 'figure'"),
+    ("heads RUN --tops 3", 2, "No such option: --tops"),
+]  # fmt: skip
+
+
+def test_a_mistake_is_one_clear_line(command: Command, made: Path, answered: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a run\n")
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
@@ -642,11 +646,12 @@ def test_a_mistake_is_one_clear_line(
         "EMPTY": tmp_path / "empty.jsonl",
         "BINARY": tmp_path / "binary",
     }
-    shown = command(*(places.get(word, word) for word in arguments.split()))
-    assert shown.code == code
-    for word, place in places.items():
-        message = message.replace(word, str(place))
-    assert message in shown.complaint
+    for arguments, code, message in MISTAKES:
+        shown = command(*(places.get(word, word) for word in arguments.split()))
+        assert shown.code == code, arguments
+        for word, place in places.items():
+            message = message.replace(word, str(place))
+        assert message in shown.complaint, arguments
 
 
 @pytest.mark.parametrize(
@@ -679,6 +684,7 @@ def test_a_run_does_not_write_over_something_else(command: Command, model: Path,
     assert "exists and is not a fillerscope run; choose another folder with --out" in shown.complaint
 
 
+@pytest.mark.slow  # in the fast half, a study that does not work out has a text of another count
 @pytest.mark.weights
 def test_slashes_that_melt_together_are_refused(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
