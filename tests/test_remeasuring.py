@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ CHANGED: tuple[Any, ...] = (
     {"name": "moved", "intervention": {"kind": "shift", "by": 6}},
 )
 FAMILIES = ("llama", "gemma3_text")
+in_every_family = pytest.mark.parametrize("family", ["llama", pytest.param("gemma3_text", marks=pytest.mark.slow)])
 
 
 @pytest.fixture(autouse=True)
@@ -49,26 +51,27 @@ def _cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("models")
-    return {family: save_model(folder / family, family) for family in FAMILIES}
+def models(shared: Callable[..., Path]) -> dict[str, Path]:
+    folder = shared("models-measured-again", lambda folder: [save_model(folder / name, name) for name in FAMILIES])
+    return {family: folder / family for family in FAMILIES}
 
 
 @pytest.fixture(scope="module")
-def runs(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def runs(models: dict[str, Path], shared: Callable[..., Path]) -> Callable[[str], Path]:
     """Undisturbed runs with every kind of condition and probe. Never changed: tests copy them."""
-    folder = tmp_path_factory.mktemp("runs")
-    probes = {"attention": {"positions": 110}, "affine": True, "activations": {}}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FILLERSCOPE_CACHE", str(folder / "cache"))
-        for family, model in models.items():
-            fillerscope.run(study_of(model, conditions=CHANGED, probes=probes), folder / family)
-    return {family: folder / family for family in models}
+
+    def make(folder: Path) -> None:
+        probes = {"attention": {"positions": 110}, "affine": True, "activations": {}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("FILLERSCOPE_CACHE", f"{folder}-cache")
+            fillerscope.run(study_of(models[folder.name.split("-")[-1]], conditions=CHANGED, probes=probes), folder)
+
+    return lambda family: shared(f"run-measured-again-{family}", make)
 
 
 @pytest.fixture
-def run(runs: dict[str, Path]) -> Run:
-    return open_run(runs["llama"])
+def run(runs: Callable[[str], Path]) -> Run:
+    return open_run(runs("llama"))
 
 
 @pytest.fixture
@@ -98,9 +101,9 @@ def small_run(folder: Path, model: Path, **changes: Any) -> Run:
 # The same numbers
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_all_problems_measured_again_have_the_numbers_of_the_run(runs: dict[str, Path], family: str) -> None:
-    run, again = open_run(runs[family]), Remeasurer()
+@in_every_family
+def test_all_problems_measured_again_have_the_numbers_of_the_run(runs: Callable[[str], Path], family: str) -> None:
+    run, again = open_run(runs(family)), Remeasurer()
     name = run.models[0]
     found = [again.measure(run, name, number) for number in range(8)]
     mine, kept = merge(one.part for one in found), run.store.get(merged_name(name))
@@ -124,10 +127,10 @@ def close(mine: Any, kept: Any, tolerance: float) -> None:
     np.testing.assert_allclose(mine, kept, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_it_is_the_road_of_a_shard_to_the_last_bit(runs: dict[str, Path], family: str) -> None:
+@in_every_family
+def test_it_is_the_road_of_a_shard_to_the_last_bit(runs: Callable[[str], Path], family: str) -> None:
     """From the problem itself, through `run_shard`, with no other probe and from the prompts of the record."""
-    run = open_run(runs[family])
+    run = open_run(runs(family))
     study = Study.model_validate(run.study.model_dump() | {"probes": {"attention": {"positions": 110}}})
     name, problems = run.models[0], load_problems(study.problems)
     loaded = load_model(name)
@@ -162,7 +165,8 @@ def test_a_lost_or_changed_file_of_problems_changes_nothing(models: dict[str, Pa
 
 
 def test_a_run_in_half_precision_is_measured_in_it_and_told(models: dict[str, Path], tmp_path: Path) -> None:
-    run = small_run(tmp_path / "run", models["llama"], models=[{"name": str(models["llama"]), "dtype": "bfloat16"}])
+    half = {"name": str(models["llama"]), "dtype": "bfloat16"}
+    run = small_run(tmp_path / "run", models["llama"], models=[half], conditions=CONDITIONS[:2])
     again = Remeasurer()
     found = again.measure(run, run.models[0], 0)
     assert again._model is not None
@@ -313,6 +317,13 @@ def own(models: dict[str, Path], tmp_path: Path) -> tuple[Run, Path]:
     return small_run(tmp_path / "run", folder), folder
 
 
+@pytest.fixture
+def opened(models: dict[str, Path], shared: Callable[..., Path]) -> tuple[Run, Path]:
+    """The same, made once: a test may change what is in memory, and nothing on the disk."""
+    folder = shared("small-measured-again", lambda folder: small_run(folder, models["llama"]))
+    return open_run(folder), models["llama"]
+
+
 def test_at_hand_says_nothing_where_all_is_there(run: Run, model: str) -> None:
     assert Remeasurer().at_hand(run, model) == ""
 
@@ -425,8 +436,8 @@ def test_another_study_beside_the_numbers(own: tuple[Run, Path]) -> None:
     refused(run, str(folder), reason, StoreError)
 
 
-def test_a_run_that_does_not_say_what_it_measured(own: tuple[Run, Path]) -> None:
-    run, folder = own
+def test_a_run_that_does_not_say_what_it_measured(opened: tuple[Run, Path]) -> None:
+    run, folder = opened
     run.store.manifest["identity"]["models"] = []
     reason = f"{run.path} does not say which weights of {folder} it measured: run the study again"
     refused(run, str(folder), reason, StoreError)
@@ -451,8 +462,8 @@ def test_a_problem_that_failed_says_why(tmp_path: Path) -> None:
 # What is told
 
 
-def test_other_versions_are_told_and_not_refused(own: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    run, folder = own
+def test_other_versions_are_told_and_not_refused(opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, folder = opened
     again = Remeasurer()
     assert again.differs(run) == ""
     run.store.manifest["identity"]["libraries"]["torch"] = "1.0"
@@ -467,10 +478,10 @@ def test_other_versions_are_told_and_not_refused(own: tuple[Run, Path], monkeypa
 
 
 def test_where_there_is_no_such_device_the_cpu_is_used_and_told(
-    own: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    run, folder = own
+    run, folder = opened
     run.store.manifest["identity"]["device"] = "cuda"
     run.store.manifest["identity"]["models"][0]["dtype"] = "bfloat16"
     again = Remeasurer()
@@ -482,9 +493,9 @@ def test_where_there_is_no_such_device_the_cpu_is_used_and_told(
 
 
 def test_numbers_that_are_not_those_of_the_run_are_refused(
-    own: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, folder = own
+    run, folder = opened
     summary = run.summary
 
     def other(metric: str, condition: str, *rest: Any) -> Any:
@@ -498,9 +509,9 @@ def test_numbers_that_are_not_those_of_the_run_are_refused(
 
 
 def test_a_number_that_is_none_in_the_run_is_a_difference(
-    own: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, folder = own
+    run, folder = opened
     summary = run.summary
     monkeypatch.setattr(run, "summary", lambda *given: summary(*given) * (np.nan if given[0] == "peak" else 1.0))
     with pytest.raises(CaptureError, match="by inf "):
@@ -520,6 +531,7 @@ def test_progress_is_told(run: Run, model: str) -> None:
     assert stages[-1] == (f"measuring {identifier} with llama", 8, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_problems_of_a_real_model(smollm2: LoadedModel, tmp_path: Path) -> None:
     conditions = ["none", "mless", {"name": "arm", "intervention": {"kind": "arm"}}]
