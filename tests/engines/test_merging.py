@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,16 @@ def test_where_all_failed_the_first_reason_is_told() -> None:
         merge([failed(7), failed(8)])
 
 
+@pytest.fixture
+def _little_garbage() -> Iterator[None]:
+    """Collecting looks at what the test makes, not at everything that was ever imported."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_little_garbage")
 def test_one_shard_is_held_at_a_time() -> None:
     """When the next shard is read, nothing holds on to the one before it but what was merged of it; and the same
     when what is kept for every problem is read again to be written."""
