@@ -17,6 +17,7 @@ from fillerscope.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part
 from fillerscope.study import Study
+from grid import grid
 from stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored
 from studies_helper import CONDITIONS
 
@@ -76,8 +77,7 @@ def assert_is_reference(part: Part, family: str) -> None:
         assert np.max(np.abs(part.arrays[f"{name}/bias/m2"] - m2) / size**2) < CLOSE
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda given: f"{given['tokens']}-{given['prefix']}")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "batch"), grid(FAMILIES, BATCHES), ids=str)
 def test_outputs_are_compared_as_defined(family: str, batch: dict[str, Any]) -> None:
     """With filler in every place, one problem a pass or all of them, beginnings run once or with every text."""
     assert_is_reference(measure(only_affine(batch=batch), loaded(family)), family)

@@ -30,6 +30,7 @@ from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import prepare_shard, texts_of
 from fillerscope.study import Study
+from grid import grid, some_fast
 from stock import (
     FAMILIES,
     Stored,
@@ -117,8 +118,7 @@ def received(weights: np.ndarray, original: np.ndarray) -> np.ndarray:
         return np.einsum("lhij,gij->glhj", weights, votes) / votes.sum(axis=1)[:, None, None]
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda given: f"{given['tokens']}-{given['prefix']}")
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "batch"), grid(FAMILIES, BATCHES), ids=str)
 def test_every_condition_is_what_a_stock_model_gives(family: str, batch: dict[str, Any]) -> None:
     """Attention received, activations (as they are after ARM) and outputs."""
     study, scale = study_with(batch=batch), scale_of(family)
@@ -159,19 +159,19 @@ def assert_affine(found: np.ndarray, with_it: Stored, without: Stored, here: lis
         assert abs(mine["bias"] - wanted["bias"]) < CLOSE * wanted["output"]
 
 
-def test_every_condition_differs_from_every_other() -> None:
+@pytest.mark.parametrize("family", some_fast(FAMILIES, "llama"))
+def test_every_condition_differs_from_every_other(family: str) -> None:
     """Or nothing would have been shown: by far more than what is allowed. Two of them are alike, as they should."""
-    for family in FAMILIES:
-        for number in range(3):
-            last = {
-                name: found.activations[-1, prompt.original]
-                for (n, name), (prompt, _, found) in reference(family).items()
-                if n == number
-            }
-            for one in last:
-                for other in last:
-                    alike = one == other or {one, other} == {"knockout", "moved"}
-                    assert alike or np.abs(last[one] - last[other]).max() > 1e-3, (family, one, other)
+    for number in range(3):
+        last = {
+            name: found.activations[-1, prompt.original]
+            for (n, name), (prompt, _, found) in reference(family).items()
+            if n == number
+        }
+        for one in last:
+            for other in last:
+                alike = one == other or {one, other} == {"knockout", "moved"}
+                assert alike or np.abs(last[one] - last[other]).max() > 1e-3, (family, one, other)
 
 
 def test_what_is_hidden_in_all_layers_is_a_mask_of_four_dimensions() -> None:
@@ -194,7 +194,7 @@ def test_what_is_hidden_in_all_layers_is_a_mask_of_four_dimensions() -> None:
 # What is knocked out is as good as gone
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "phi3", "gpt2"])
+@pytest.mark.parametrize("family", some_fast(["llama", "qwen2", "phi3", "gpt2"], "qwen2", "gpt2"))
 def test_filler_knocked_out_everywhere_leaves_its_positions_and_nothing_else(family: str) -> None:
     study, model = study_with(), loaded(family)
     part = measure(study, model, scale=scale_of(family))
