@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from fillerscope.capture.packing import GROUPS, Packing, Text
 from fillerscope.errors import CaptureError
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.study import QUERIES
+from grid import grid
 from tiny import tiny_model
 
 FAMILIES = (
@@ -57,6 +60,16 @@ def eager(model, ids, **inputs):
     return torch.stack(out.attentions).transpose(0, 1).double().numpy(), out.last_hidden_state
 
 
+@cache
+def captured(family):
+    """What is recorded of each text, and its matrices by eager attention."""
+    model = tiny_model(family)
+    ids, original = texts()
+    with capturing(model):
+        found = record(model, ids, original)
+    return [(mine, rows, eager(model, text)[0][0]) for mine, rows, text in zip(found, original, ids, strict=True)]
+
+
 def expected(matrix, original, diagonal):
     """The definition, position by position."""
     n = matrix.shape[-1]
@@ -73,23 +86,13 @@ def expected(matrix, original, diagonal):
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_equals_eager_for_every_layer_head_and_position(family, diagonal):
-    model = tiny_model(family)
-    ids, original = texts()
-    with capturing(model):
-        found = record(model, ids, original)
-    for text, rows, mine in zip(ids, original, found, strict=True):
-        matrix = eager(model, text)[0][0]
+    for mine, rows, matrix in captured(family):
         np.testing.assert_allclose(mine.mean_received(diagonal), expected(matrix, rows, diagonal), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_row_entropy_equals_eager(family):
-    model = tiny_model(family)
-    ids, original = texts()
-    with capturing(model):
-        found = record(model, ids, original)
-    for text, rows, mine in zip(ids, original, found, strict=True):
-        matrix = eager(model, text)[0][0]
+    for mine, rows, matrix in captured(family):
         entropy = -np.where(matrix > 0, matrix * np.log(np.maximum(matrix, 1e-300)), 0).sum(-1)
         np.testing.assert_allclose(mine.mean_entropy()[0], entropy.mean(-1), atol=2e-5)
         np.testing.assert_allclose(mine.mean_entropy()[2], entropy[..., -1], atol=2e-5)
@@ -103,8 +106,7 @@ def assert_alike(a, b, atol=1e-5):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=atol, rtol=rtol, err_msg=name)
 
 
-@pytest.mark.parametrize("neighbours", [(30, 30), (31,), (11, 29, 1), (90, 31, 2)], ids=str)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "neighbours"), grid(FAMILIES, [(30, 30), (31,), (11, 29, 1), (90, 31, 2)]), ids=str)
 def test_neighbours_in_the_row_change_nothing(family, neighbours):
     """As long as the text, a little longer so that it is filled up, much longer, shorter, before it and after."""
     model = tiny_model(family)

@@ -18,6 +18,7 @@ from fillerscope.problem import Problem
 from fillerscope.problems import load_problems
 from fillerscope.runner import Shard, shards_of
 from fillerscope.study import Study
+from grid import some_fast
 from stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prompts_of, stored
 
 ROUNDING = 2**-8  # to a step
@@ -50,11 +51,16 @@ def ten(**changes: Any) -> Study:
     return probed(**({"problems": {"limit": 10, "seed": 1}, "batch": {"shard": 10, "tokens": 256}} | changes))
 
 
+@cache
+def usual() -> Scale:
+    return calibrated(ten(), loaded())
+
+
 def lower_median(values: np.ndarray) -> float:
     return float(np.sort(values)[(len(values) - 1) // 2])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", some_fast(FAMILIES, "llama", "gemma3_text", "phi3", "gpt2"))
 def test_threshold_and_median_are_those_of_the_first_prompts(family: str) -> None:
     found = calibrated(ten(), loaded(family))
     everything, prompts = sizes(family)
@@ -79,19 +85,21 @@ def test_the_threshold_follows_c() -> None:
 
 @pytest.mark.parametrize("batch", [{"tokens": 1}, {"tokens": 100_000}, {"prefix": "off"}], ids=str)
 def test_how_texts_share_passes_changes_nothing(batch: dict[str, Any]) -> None:
-    usual = calibrated(ten(), loaded())
-    assert calibrated(ten(), loaded()) == usual
-    assert calibrated(ten(batch={"shard": 10} | batch), loaded()) == usual
+    assert calibrated(ten(batch={"shard": 10} | batch), loaded()) == usual()
+
+
+def test_the_scale_is_the_same_every_time() -> None:
+    assert calibrated(ten(), loaded()) == usual()
 
 
 def test_conditions_change_nothing() -> None:
     changed = ten(conditions=["none", "arm", "positions", {"name": "few", "kind": "repeat", "text": " he", "count": 2}])
-    assert calibrated(changed, loaded()) == calibrated(ten(), loaded())
+    assert calibrated(changed, loaded()) == usual()
 
 
 @pytest.mark.parametrize("shard", [1, 3])
 def test_the_size_of_shards_changes_nothing(shard: int) -> None:
-    assert calibrated(ten(batch={"shard": shard}), loaded()) == calibrated(ten(), loaded())
+    assert calibrated(ten(batch={"shard": shard}), loaded()) == usual()
 
 
 def test_problems_without_a_prompt_are_passed_over() -> None:

@@ -37,12 +37,31 @@ def texts():
     return made
 
 
+FEW = slice(1, 5)  # of the texts: both beginnings and none, filler in them and behind them, a single token
+SLIDING, FULL = "sliding_attention", "full_attention"
+SHALLOW = {
+    "llama": {"num_hidden_layers": 1},  # grouped heads
+    "gemma2": {"num_hidden_layers": 2, "layer_types": [SLIDING, FULL]},  # soft-capping, with a window of 8 and without
+    "mistral": {"num_hidden_layers": 1},  # a window of 8
+}
+
+
 @pytest.mark.skipif(CUDA, reason="the real road is tried instead")
-@pytest.mark.parametrize("family", ["llama", "gemma2", "mistral"])  # grouped heads; soft-capping; a window of 8
+@pytest.mark.parametrize("family", SHALLOW)
 def test_the_kernels_give_what_the_blocks_give(family, monkeypatch):
-    model = tiny_model(family)
+    assert_kernels_give_what_blocks_give(tiny_model(family, **SHALLOW[family]), texts()[FEW], monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CUDA, reason="the real road is tried instead")
+@pytest.mark.parametrize("family", SHALLOW)
+def test_the_kernels_give_what_the_blocks_give_in_all_layers(family, monkeypatch):
+    assert_kernels_give_what_blocks_give(tiny_model(family), texts(), monkeypatch)
+
+
+def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     with capturing(model):
-        expected = Gauge(model, 10**6).measure(texts())
+        expected = Gauge(model, 10**6).measure(given)
     served = []
 
     def serve(query, rule, packing):
@@ -54,7 +73,7 @@ def test_the_kernels_give_what_the_blocks_give(family, monkeypatch):
     monkeypatch.setattr(fused, "_prefers_cudnn", lambda *_: False)
     monkeypatch.setattr(kernels, "_tiles", lambda *_: (16, 16, 4, 2, 255))
     with capturing(model):
-        found = Gauge(model, 10**6).measure(texts())
+        found = Gauge(model, 10**6).measure(given)
     assert set(served) == {""}
     for name in ("received", "diagonal", "entropy"):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)

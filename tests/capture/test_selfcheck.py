@@ -16,6 +16,7 @@ from fillerscope.capture.masks import PLAIN_CAUSAL
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules
+from grid import grid
 from tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "mistral", "phi3", "gpt2", "gpt_neox")
@@ -25,8 +26,7 @@ def loaded(family: str, **overrides: Any) -> LoadedModel:
     return wrap(tiny_model(family, **overrides), tiny_tokenizer(), f"tiny/{family}")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["float32", "bfloat16", "float16", "float64"]))
 def test_what_is_right_passes(family: str, dtype: str) -> None:
     model = wrap(tiny_model(family).to(getattr(torch, dtype)), tiny_tokenizer(), family)
     result = selfcheck.selfcheck(model)
