@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-pytestmark = pytest.mark.weights
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.measuring import record
+from tiny import tiny_model
 
 TOKENS, LAYERS = 4096, 3
 SCRIPT = """
@@ -58,6 +64,30 @@ def memory(kind: str) -> dict[str, int]:
     return {name: int(size) >> 20 for name, size in found.items()}
 
 
+class Largest(TorchDispatchMode):
+    """How many elements the largest tensor has that is made inside."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        result = function(*given, **(named or {}))
+        for one in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(one, torch.Tensor):
+                self.elements = max(self.elements, one.untyped_storage().nbytes() // one.element_size())
+        return result
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_no_tensor_is_as_large_as_a_matrix_of_all_pairs_of_tokens(family: str) -> None:
+    tokens, heads = 1024, 4
+    ids = np.random.default_rng(0).integers(3, 500, size=tokens).tolist()
+    with capturing(model := tiny_model(family)), Largest() as largest:
+        record(model, [ids], [np.ones(tokens, dtype=bool)])
+    assert tokens * 64 <= largest.elements < heads * tokens * tokens / 4
+
+
+@pytest.mark.slow
+@pytest.mark.weights
 def test_a_long_prompt_takes_little_more_memory_than_running_it() -> None:
     """Three layers run, for the sake of time; the memory of one is free again before the next."""
     plain, capture = memory("plain"), memory("capture")
