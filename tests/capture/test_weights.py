@@ -74,6 +74,7 @@ def test_smollm2_equals_eager(smollm2: LoadedModel) -> None:
     assert_equal_to_eager(smollm2, encoded(smollm2))
 
 
+@pytest.mark.slow
 def test_gemma3_equals_eager_past_its_sliding_window(gemma3: LoadedModel) -> None:
     config = text_config(gemma3.model)
     assert (gemma3.dtype, gemma3.layers, gemma3.heads) == ("float32", 18, 4)

@@ -47,6 +47,7 @@ def test_smollm2(smollm2: LoadedModel) -> None:
     assert loss(loaded) < 2.5
 
 
+@pytest.mark.slow
 def test_gemma_begins_with_its_bos(gemma3: LoadedModel) -> None:
     loaded = gemma3
     assert (loaded.layers, loaded.heads, loaded.has_chat_template) == (18, 4, False)
@@ -54,6 +55,7 @@ def test_gemma_begins_with_its_bos(gemma3: LoadedModel) -> None:
     assert loss(loaded) < 2.5 < 4.0 < loss(loaded, special=False)
 
 
+@pytest.mark.slow
 def test_qwen() -> None:
     loaded = only_if_there("qwen2.5-coder-1.5b")
     assert (loaded.layers, loaded.heads, loaded.has_chat_template) == (28, 12, True)
