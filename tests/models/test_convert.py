@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,16 +63,21 @@ def test_a_file_is_converted_once_and_never_touched(write_gguf: WriteGguf, monke
 
 
 def test_two_at_once_convert_it_once(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, converted = str(write_gguf()), []
+    path, converted, waiting = str(write_gguf()), [], threading.Event()
 
     def slow(*arguments: Any) -> None:
+        """Ends only when the other one has come."""
         converted.append(arguments)
-        time.sleep(0.5)
+        assert waiting.wait(60)
         conversion.convert(*arguments)
+
+    def watch(stage: str, *_: object) -> None:
+        if stage.startswith("waiting for another process"):
+            waiting.set()
 
     monkeypatch.setattr("fillerscope.models.resolve.convert", slow)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(resolve, [path, path])
+        first, second = pool.map(resolve, [path, path], [watch, watch])
     assert first == second
     assert len(converted) == 1
 
