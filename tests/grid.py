@@ -1,8 +1,9 @@
-"""Cases that combine lists of values: all of them in the slow half, and in the fast half as few as show every value."""
+"""Many cases of one test: how few of them show every value, and which one of a loop has failed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -20,6 +21,16 @@ def grid(*lists: Sequence[Any]) -> list[Any]:
         )
         for places in product(*(range(len(one)) for one in lists))
     ]
+
+
+@contextmanager
+def case(*given: Any) -> Iterator[None]:
+    """Name the case in what pytest says about a failure inside."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {', '.join(map(repr, given))}")
+        raise
 
 
 def some_fast(values: Sequence[Any], *fast: Any) -> list[Any]:

@@ -37,6 +37,10 @@ def computed(expression: str) -> Fraction:
     return Fraction(eval(exact, {"Fraction": Fraction}))
 
 
+def numbers_in(text: str) -> list[str]:
+    return re.findall(r"\d+", text)
+
+
 def wording(problem: Problem) -> str:
     """The question without what does not make it another wording: numbers, names and pronouns."""
     names = "|".join(PRONOUNS)
@@ -44,11 +48,11 @@ def wording(problem: Problem) -> str:
     return re.sub(rf"\b({names}|[Ss]?[Hh]e|[Hh]er|[Hh]is)\b", "N", text)
 
 
-@pytest.mark.parametrize("problem", [*MANY[:300], *EASY[:60]], ids=lambda problem: problem.id)
-def test_the_answer_is_what_the_numbers_in_the_text_give(problem: Problem) -> None:
-    expression = str(problem.meta["expression"])
-    assert computed(expression) == int(problem.answer)
-    assert Counter(re.findall(r"\d+", expression)) == Counter(re.findall(r"\d+", problem.question))
+def test_the_answer_is_what_the_numbers_in_the_text_give() -> None:
+    for problem in (*MANY, *EASY):
+        expression = str(problem.meta["expression"])
+        assert computed(expression) == int(problem.answer), problem
+        assert Counter(numbers_in(expression)) == Counter(numbers_in(problem.question)), problem
 
 
 def test_every_step_is_whole_and_no_answer_is_negative() -> None:
@@ -123,7 +127,7 @@ def test_difficulties_come_in_turn_with_their_steps_and_sizes() -> None:
 
 
 def numbers(problem: Problem) -> list[str]:
-    return re.findall(r"\d+", problem.question)
+    return numbers_in(problem.question)
 
 
 def test_all_operations_are_asked_about_equally_often() -> None:

@@ -61,15 +61,15 @@ def test_every_kind_of_condition_has_a_recipe() -> None:
 
 
 @tokenizers
-@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(
     ("kind", "text"),
     [("repeat", " /"), ("repeat", " he"), ("repeat", "."), ("sentence", ""), ("characters", ""), ("characters", "ab ")],
 )
-def test_filler_has_exactly_the_tokens_asked_for(name: str, kind: str, text: str, count: int) -> None:
-    ids = draw(condition(kind, text=text, count=count), tokenizer_of(name))
-    assert len(ids) == count
-    assert all(isinstance(token, int) for token in ids)
+def test_filler_has_exactly_the_tokens_asked_for(name: str, kind: str, text: str) -> None:
+    for count in COUNTS:
+        ids = draw(condition(kind, text=text, count=count), tokenizer_of(name))
+        assert len(ids) == count
+        assert all(isinstance(token, int) for token in ids), ids
 
 
 @tokenizers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problem import Problem
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
 from fillerscope.study import DEFAULT_SYSTEM, PromptSpec
+from grid import case
 from tiny import tiny_tokenizer
 
 POSITIONS = ("start", "before_question", "end", "random")
@@ -175,26 +177,28 @@ def assert_filler_changes_nothing(made_by: PromptMaker, question: str, first: in
 
 
 @tokenizers
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
-def test_without_filler_the_ids_are_the_templates_own(name: str, question: str, system: str) -> None:
+def test_without_filler_the_ids_are_the_templates_own(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    assert list(maker(tokenizer, system=system).plain(question).ids) == by_template(tokenizer, system, question)
+    for system, question in product((DEFAULT_SYSTEM, ""), QUESTIONS):
+        with case(system, question):
+            assert list(maker(tokenizer, system=system).plain(question).ids) == by_template(tokenizer, system, question)
 
 
 @tokenizers
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_filler_changes_no_token_of_a_chat_prompt(name: str, question: str) -> None:
-    assert_filler_changes_nothing(maker(tokenizer_of(name)), question)
+def test_filler_changes_no_token_of_a_chat_prompt(name: str) -> None:
+    for question in QUESTIONS:
+        with case(question):
+            assert_filler_changes_nothing(maker(tokenizer_of(name)), question)
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_spans_of_a_real_tokenizer_are_exact(question: str) -> None:
+def test_spans_of_a_real_tokenizer_are_exact() -> None:
     smollm2 = tokenizer_of("smollm2-135m")
     before = f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\n"
-    prompt = maker(smollm2).plain(question)
-    assert list(prompt.spans) == spans_by_bytes(smollm2, prompt.ids, before, question)
+    for question in QUESTIONS:
+        with case(question):
+            prompt = maker(smollm2).plain(question)
+            assert list(prompt.spans) == spans_by_bytes(smollm2, prompt.ids, before, question)
 
 
 @settings(deadline=None)
@@ -227,14 +231,15 @@ NO_SYSTEM_ROLE = (
 )
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_template_without_a_system_role_gets_the_system_text_in_the_users_turn(question: str) -> None:
+def test_a_template_without_a_system_role_gets_the_system_text_in_the_users_turn() -> None:
     tokenizer = with_template(NO_SYSTEM_ROLE)
     made_by = maker(tokenizer)
-    plain = made_by.plain(question)
-    assert list(plain.ids) == by_template(tokenizer, "", f"{DEFAULT_SYSTEM}\n\n{question}")
-    assert question_of(plain) == question
-    assert_filler_changes_nothing(made_by, question)
+    for question in QUESTIONS:
+        with case(question):
+            plain = made_by.plain(question)
+            assert list(plain.ids) == by_template(tokenizer, "", f"{DEFAULT_SYSTEM}\n\n{question}")
+            assert question_of(plain) == question
+            assert_filler_changes_nothing(made_by, question)
 
 
 def test_a_template_without_a_system_role_takes_a_question_alone() -> None:
@@ -253,15 +258,16 @@ TRIMMING = (
 )
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
-def test_a_template_that_trims_the_question(question: str, system: str) -> None:
+def test_a_template_that_trims_the_question(system: str) -> None:
     tokenizer = with_template(TRIMMING)
     made_by = maker(tokenizer, system=system)
-    plain = made_by.plain(question)
-    assert list(plain.ids) == by_template(tokenizer, system, question)
-    assert question_of(plain) == question.strip()
-    assert_filler_changes_nothing(made_by, question)
+    for question in QUESTIONS:
+        with case(question):
+            plain = made_by.plain(question)
+            assert list(plain.ids) == by_template(tokenizer, system, question)
+            assert question_of(plain) == question.strip()
+            assert_filler_changes_nothing(made_by, question)
 
 
 @pytest.mark.parametrize("template", [TRIMMING, NO_SYSTEM_ROLE, TINY.chat_template], ids=["trim", "no role", "chatml"])
@@ -321,14 +327,15 @@ RAWS = ("{system}\n\n{question}\n", "{system}{question}", "{question}", "{questi
 
 
 @pytest.mark.parametrize("raw", RAWS)
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_filler_changes_no_token_of_a_raw_prompt(raw: str, question: str) -> None:
+def test_filler_changes_no_token_of_a_raw_prompt(raw: str) -> None:
     made_by = maker(template="raw", raw=raw)
-    assert_filler_changes_nothing(made_by, question)
     before, _, after = raw.replace("{system}", DEFAULT_SYSTEM).partition("{question}")
-    prompt = made_by.plain(question)
-    assert list(prompt.ids) == TINY.encode(before + question + after)
-    assert list(prompt.spans) == spans_by_bytes(TINY, prompt.ids, before, question)
+    for question in QUESTIONS:
+        with case(question):
+            assert_filler_changes_nothing(made_by, question)
+            prompt = made_by.plain(question)
+            assert list(prompt.ids) == TINY.encode(before + question + after)
+            assert list(prompt.spans) == spans_by_bytes(TINY, prompt.ids, before, question)
 
 
 def test_a_token_across_the_boundary_is_the_questions() -> None:
@@ -392,20 +399,18 @@ ADDED = ("[BOS] $A", "[BOS] $A [EOS]", "$A [EOS]", "$A")
 
 
 @pytest.mark.parametrize("single", ADDED)
-@pytest.mark.parametrize("raw", RAWS)
-@pytest.mark.parametrize("question", ["What is 2 + 2?", "les\n", " 🙂", "<|im_end|>"])
-def test_special_tokens_that_the_tokenizer_adds_are_no_part_of_the_question(
-    single: str, raw: str, question: str
-) -> None:
+def test_special_tokens_that_the_tokenizer_adds_are_no_part_of_the_question(single: str) -> None:
     tokenizer = adding(single)
-    made_by = maker(tokenizer, raw=raw, system="Anna has 3 app")
-    prompt = made_by.plain(question)
-    assert list(prompt.ids) == tokenizer.encode(raw.format(system="Anna has 3 app", question=question))
-    before, _, _ = raw.replace("{system}", "Anna has 3 app").partition("{question}")
     opening, closing = ("<|endoftext|>" if "[BOS]" in single else ""), ("<|im_end|>" if "[EOS]" in single else "")
-    assert list(prompt.spans) == spans_by_bytes(tokenizer, prompt.ids, opening + before, question)
-    assert span(prompt, TAIL)[-1:] == tokenizer.encode(closing, add_special_tokens=False) or not closing
-    assert_filler_changes_nothing(made_by, question, first=1 if opening else 0)
+    for raw, question in product(RAWS, ("What is 2 + 2?", "les\n", " 🙂", "<|im_end|>")):
+        with case(raw, question):
+            made_by = maker(tokenizer, raw=raw, system="Anna has 3 app")
+            prompt = made_by.plain(question)
+            assert list(prompt.ids) == tokenizer.encode(raw.format(system="Anna has 3 app", question=question))
+            before, _, _ = raw.replace("{system}", "Anna has 3 app").partition("{question}")
+            assert list(prompt.spans) == spans_by_bytes(tokenizer, prompt.ids, opening + before, question)
+            assert span(prompt, TAIL)[-1:] == tokenizer.encode(closing, add_special_tokens=False) or not closing
+            assert_filler_changes_nothing(made_by, question, first=1 if opening else 0)
 
 
 def test_the_bos_token_stays_first() -> None:
@@ -520,14 +525,15 @@ class Lying:
 
 
 @pytest.mark.parametrize("template", ["chat", "raw"])
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_wrong_character_offsets_do_not_matter(template: str, question: str) -> None:
-    assert maker(Lying(TINY), template).plain(question) == maker(TINY, template).plain(question)
+def test_wrong_character_offsets_do_not_matter(template: str) -> None:
+    for question in QUESTIONS:
+        assert maker(Lying(TINY), template).plain(question) == maker(TINY, template).plain(question), question
 
 
 # Gemma's own tokenizer: sentencepiece with a BOS, no words, no chat template in the base model ------------
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_gemma() -> None:
     gemma = tokenizer_of("gemma-3-270m")
@@ -548,6 +554,7 @@ def test_gemma() -> None:
         assert len(filler_ids(filler, gemma, 0, "p")) == 55
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 @pytest.mark.parametrize("question", ["What is 2 + 2?", "  two\n\n", "user", "<start_of_turn>user\nhi<end_of_turn>"])
 def test_gemma_with_its_chat_template(question: str) -> None:

@@ -14,6 +14,7 @@ from fillerscope.models.structure import activation_modules, decoder_of
 from fillerscope.redistribution.applying import Stretch, arm, redistributing
 from fillerscope.redistribution.draws import sequence_seed, step_seeds
 from fillerscope.redistribution.rule import redistribute
+from grid import some_fast
 from tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "gemma3_text", "mistral", "phi3", "gpt2", "gemma2", "gpt_neox")
@@ -21,7 +22,7 @@ STRONG = {"fraction": 0.25, "layers": [1, 3]}
 NEW = 6
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=some_fast(FAMILIES, "llama", "gemma3_text", "phi3", "gpt2"))
 def any_model(request):
     # Gemma 2's plain attention gives NaN for padding in float64.
     model = tiny_model(request.param)
@@ -117,6 +118,7 @@ def test_a_prompt_is_answered_alike_alone_in_a_batch_and_in_any_order(any_model)
     assert not torch.allclose(generated(any_model, texts[:1])[1], alone[0][1], atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_batch_of_sixteen_and_single_prompts_in_words(model):
     tokenizer = tiny_tokenizer()
     question = "Anna has three apples and buys four more. How many apples does she have now?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from fillerscope.interventions import ARM_PRESETS, Redistribution
 from fillerscope.redistribution import draws, rule
 from fillerscope.redistribution.rule import redistribute
+from grid import case, grid
 
 SEED = 12345
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -92,12 +94,10 @@ def same_bits(one, other):
     return torch.equal(one.contiguous().view(size), other.contiguous().view(size))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", ["arm", "scatter"])
-@pytest.mark.parametrize("given", SETTINGS, ids=str)
-def test_the_definition(given, kind, dtype):
-    for count in (1, 2, 3, 50, 333):
-        for mode in ("add", "replace"):
+@pytest.mark.parametrize(("given", "dtype"), grid(SETTINGS, DTYPES), ids=str)
+def test_the_definition(given, dtype):
+    for kind, count, mode in product(("arm", "scatter"), (1, 2, 3, 50, 333), ("add", "replace")):
+        with case(kind, count, mode):
             check(activations(count, seed=count, dtype=dtype), spec(kind, mode=mode, **given))
 
 
@@ -128,21 +128,22 @@ def test_the_definition_on_anything(values, kind, mode, c, limits, p1, fraction,
     assert len(chosen) <= len(values)
 
 
-@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
-@pytest.mark.parametrize("given", [{}, {"fraction": 1.0}, {"fraction": 0.0}, {"mode": "replace"}], ids=str)
 @pytest.mark.parametrize(
     "values",
     [[0.0] * 9, [-0.0] * 9, [-1.0, -2.0, -3.0], [1.0, 2.0, 3.0], [2.0] * 8, [-2.0] * 8, [5.0], [-5.0], [0.0]],
     ids=str,
 )
-def test_odd_rows_give_finite_numbers(values, given, kind):
+def test_odd_rows_give_finite_numbers(values):
     row = torch.tensor(values)
-    found = redistribute(row[None], spec(kind, **given), torch.tensor([SEED]))[0]
-    assert found.isfinite().all()
-    if kind != "gaussian":
-        check(row, spec(kind, **given))
-    if not any(values):
-        assert torch.equal(found, row)
+    some = ({}, {"fraction": 1.0}, {"fraction": 0.0}, {"mode": "replace"})
+    for kind, asked in product(("arm", "scatter", "gaussian"), some):
+        with case(kind, asked):
+            found = redistribute(row[None], spec(kind, **asked), torch.tensor([SEED]))[0]
+            assert found.isfinite().all()
+            if kind != "gaussian":
+                check(row, spec(kind, **asked))
+            if not any(values):
+                assert torch.equal(found, row)
 
 
 def test_all_negative_elements_move_down_and_all_positive_ones_up():
@@ -217,8 +218,7 @@ def test_gaussian_noise_is_as_large_as_what_arm_would_have_changed(dtype, mode):
     assert (noise != 0).double().mean() > 0.99
 
 
-@pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dtype", "kind"), product(DTYPES, ["arm", "scatter", "gaussian"]), ids=str)
 @pytest.mark.parametrize("given", [{}, {"c": 0.0}, {"fraction": 0.25}], ids=str)
 def test_rows_beside_it_change_no_bit_of_a_row(given, dtype, kind, monkeypatch):
     rows, seeds = activations(7, 513, dtype=dtype), torch.arange(7) + 100
@@ -249,16 +249,17 @@ def test_long_rows_do_not_depend_on_their_neighbours_either():
 
 
 @pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
-@pytest.mark.parametrize("given", SETTINGS, ids=str)
-def test_without_looking_at_the_numbers_the_same_comes_out(given, kind, monkeypatch):
+def test_without_looking_at_the_numbers_the_same_comes_out(kind, monkeypatch):
     """What a GPU does, where the host must not wait for a number."""
     rows, seeds = activations(5, 301), torch.arange(5)
     rows[1] = rows[1].round()
     rows[2] = 0
-    expected = redistribute(rows, spec(kind, **given), seeds)
+    expected = [redistribute(rows, spec(kind, **asked), seeds) for asked in SETTINGS]
     monkeypatch.setattr(rule, "_on_host", lambda _: False)
-    found = redistribute(rows, spec(kind, **given), seeds)
-    assert torch.allclose(found, expected, atol=1e-6) if kind == "gaussian" else same_bits(found, expected)
+    for asked, before in zip(SETTINGS, expected, strict=True):
+        found = redistribute(rows, spec(kind, **asked), seeds)
+        same = torch.allclose(found, before, atol=1e-6) if kind == "gaussian" else same_bits(found, before)
+        assert same, asked
 
 
 @pytest.mark.parametrize("name", ARM_PRESETS)
