@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,11 @@ from fillerscope.runner import Shard, shards_of
 from fillerscope.store import Part, RunStore, lookback_name, merged_name, shard_name
 from fillerscope.study import Study
 from fillerscope.tallying import tally
+from grid import grid, some_fast
 from stock import ALL_PROBES, loaded, measure, probed, scale_for
 from studies_helper import CONDITIONS, merge, save_model, study_of
 
+COUNT = 5  # problems
 CONTINUOUS = ("tokens", "mean", "variance", "l1", "l2")
 EVERYTHING: tuple[Any, ...] = (
     *CONDITIONS[:3],
@@ -38,17 +40,18 @@ EVERYTHING: tuple[Any, ...] = (
 )
 
 
-def eight(**changes: Any) -> Study:
-    return probed(**({"problems": {"limit": 8}, "conditions": EVERYTHING} | changes))
+def five(**changes: Any) -> Study:
+    return probed(**({"problems": {"limit": COUNT}, "conditions": EVERYTHING} | changes))
 
 
 @cache
 def frozen() -> Scale:
-    return scale_for(eight(), loaded())
+    return scale_for(five(), loaded())
 
 
+@cache
 def in_shards(size: int, **batch: Any) -> Part:
-    study, model = eight(batch={"shard": size} | batch), loaded()
+    study, model = five(batch={"shard": size} | batch), loaded()
     return merge(measure(study, model, shard, frozen()) for shard in shards_of(load_problems(study.problems), size))
 
 
@@ -79,25 +82,26 @@ def assert_close(a: Part, b: Part, elements: float) -> None:
     assert {"affine", "activations", "histogram", "bias"} <= seen
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", some_fast([1, 3], 3))
 def test_where_passes_are_the_same_the_size_of_shards_changes_no_bit(size: int) -> None:
     """One problem a pass and nothing shared: then only the merging differs."""
-    alone, together = (in_shards(each, tokens=1, prefix="off") for each in (size, 8))
+    alone, together = (in_shards(each, tokens=1, prefix="off") for each in (size, COUNT))
     for key, array in together.arrays.items():
         if key.endswith(("/affine", "/activations", "/counts")):
             np.testing.assert_array_equal(alone.arrays[key], array, err_msg=key)
     assert_close(alone, together, 0)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("batch", [{"tokens": 256}, {"tokens": 100_000}, {"tokens": 256, "prefix": "off"}], ids=str)
-def test_the_size_of_shards_and_passes_changes_nothing(size: int, batch: dict[str, Any]) -> None:
-    assert_close(in_shards(size, **batch), in_shards(8, tokens=1, prefix="off"), 3)
+@pytest.mark.parametrize(
+    ("batch", "size"), grid([{"tokens": 256}, {"tokens": 100_000}, {"tokens": 256, "prefix": "off"}], [3, 1]), ids=str
+)
+def test_the_size_of_shards_and_passes_changes_nothing(batch: dict[str, Any], size: int) -> None:
+    assert_close(in_shards(size, **batch), in_shards(COUNT, tokens=1, prefix="off"), 3)
 
 
 def test_what_is_merged_of_shards_is_their_sum_and_their_problems_in_order() -> None:
-    study, model = eight(), loaded()
-    parts = [measure(study, model, shard, frozen()) for shard in shards_of(load_problems(study.problems), 3)]
+    study, model = five(), loaded()
+    parts = [measure(study, model, shard, frozen()) for shard in shards_of(load_problems(study.problems), 2)]
     merged = merge(parts)
     for condition in study.conditions:
         key = f"{condition.name}/histogram/counts"
@@ -109,7 +113,7 @@ def test_what_is_merged_of_shards_is_their_sum_and_their_problems_in_order() -> 
     for name in ("mless", "moved"):
         pieces = [Moments(*(part.arrays[f"{name}/bias/{key}"] for key in ("count", "mean", "m2"))) for part in parts]
         whole = pieces[0].merge(pieces[1]).merge(pieces[2])
-        assert whole.count.tolist() == [[[8]]]
+        assert whole.count.tolist() == [[[COUNT]]]
         for key, array in whole.state().items():
             np.testing.assert_array_equal(merged.arrays[f"{name}/bias/{key}"], array)
 
@@ -137,7 +141,7 @@ def test_a_bias_counts_where_every_head_has_one() -> None:
 
 def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its texts stay together while passes are halved; the others have the numbers that they had."""
-    study, model = eight(batch={"shard": 8, "prefix": "off"}), loaded()
+    study, model = five(batch={"shard": COUNT, "prefix": "off"}), loaded()
     healthy = measure(study, model, scale=frozen())
     sizes = [sum(len(p["ids"]) for p in record["prompts"].values()) for record in healthy.records]
     bad = int(np.argmax(sizes))
@@ -156,7 +160,7 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.Mon
     assert max(failed) > min(failed) == len(study.conditions)
     assert [record["number"] for record in part.records if record["status"] == "failed"] == [bad]
     assert "memory runs out" in part.records[bad]["error"]
-    rest = [number for number in range(8) if number != bad]
+    rest = [number for number in range(COUNT) if number != bad]
     for name in ("affine", "activations"):
         keep = slice(None) if name == "affine" else [ACTIVATION.index(metric) for metric in CONTINUOUS]
         mine, theirs = part.arrays[f"mless/{name}"], healthy.arrays[f"mless/{name}"][rest]
@@ -166,18 +170,18 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.Mon
 
 
 def test_a_problem_whose_numbers_are_not_finite_is_in_no_histogram() -> None:
-    study, model = eight(), loaded()
+    study, model = five(), loaded()
     healthy = measure(study, model, scale=frozen())
     shard = Shard(0, 0, (*load_problems(study.problems), Problem("broken", "What is \u00a7?", "")))
     token = model.tokenizer.encode("\u00a7", add_special_tokens=False)[-1]
     model.model.get_input_embeddings().weight.data[token] = torch.nan
     part = measure(study, model, shard, frozen())
-    assert [record["status"] for record in part.records] == ["ok"] * 8 + ["failed"]
+    assert [record["status"] for record in part.records] == ["ok"] * COUNT + ["failed"]
     for condition in study.conditions:
         counts = [each.arrays[f"{condition.name}/histogram/counts"] for each in (part, healthy)]
         assert np.abs(counts[0] - counts[1]).sum(-1).max() <= 2
-        assert part.arrays[f"{condition.name}/activations"].shape[0] == 8
-    assert part.arrays["mless/bias/count"].tolist() == [[[8]]]
+        assert part.arrays[f"{condition.name}/activations"].shape[0] == COUNT
+    assert part.arrays["mless/bias/count"].tolist() == [[[COUNT]]]
 
 
 # From end to end
@@ -191,24 +195,25 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+Shared = Callable[[str, Callable[[Path], Any]], Path]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("models") / "tiny-llama")
+def saved(shared: Shared) -> Path:
+    return shared("tallying-tiny-llama", save_model)
 
 
 def full(model: Path, shard: int = 2, **changes: Any) -> Study:
-    """Everything that can be measured, of five problems."""
+    """Everything that can be measured."""
     return study_of(
-        model, problems={"limit": 5}, conditions=EVERYTHING, probes=ALL_PROBES | {"answering": True},
+        model, problems={"limit": COUNT}, conditions=EVERYTHING, probes=ALL_PROBES | {"answering": True},
         generation={"max_tokens": 4, "recheck": 0}, batch={"shard": shard, "tokens": 512}, **changes,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "finished"
-    carry_out(full(saved), folder)
-    return folder
+def finished(saved: Path, shared: Shared) -> Path:
+    return shared("tallying-finished", lambda folder: carry_out(full(saved), folder))
 
 
 def data(folder: Path) -> dict[str, bytes]:
@@ -216,11 +221,14 @@ def data(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(files)}
 
 
-@pytest.mark.parametrize("stage", ["launch", "look_back"])
-@pytest.mark.parametrize("after", [0, 1, 2])
+KILLS = [(stage, after) for stage in ("launch", "look_back") for after in (0, 1, 2)]
+
+
+@pytest.mark.parametrize("kill", some_fast(KILLS, ("launch", 1), ("look_back", 2)), ids=str)
 def test_a_run_that_was_killed_between_shards_ends_in_the_same_bytes(
-    saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, after: int
+    saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: tuple[str, int]
 ) -> None:
+    stage, after = kill
     work, done = getattr(local, stage), []
 
     def killed(*given: Any) -> Any:
@@ -241,7 +249,7 @@ def test_a_run_that_was_killed_between_shards_ends_in_the_same_bytes(
     assert store.verify() == []
 
 
-@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("index", some_fast([0, 2], 0))
 def test_a_lost_shard_is_measured_against_the_scale_that_was_kept(
     saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
@@ -265,15 +273,16 @@ def test_every_condition_has_its_arrays(saved: Path, finished: Path) -> None:
     store = RunStore.open(finished)
     merged, back = store.get(merged_name(str(saved))).arrays, store.get(lookback_name(str(saved))).arrays
     for name in fillerscope.open_run(finished).conditions:
-        assert merged[f"{name}/activations"].shape == (5, len(ACTIVATION), 5, 3)
+        assert merged[f"{name}/activations"].shape == (COUNT, len(ACTIVATION), 5, 3)
         assert back[f"{name}/heads"].shape[2] == 1
         assert (f"{name}/affine" in merged) == (name != "none")
         if name != "none":
-            assert merged[f"{name}/affine"].shape == (5, len(AFFINE), 3, 4)
+            assert merged[f"{name}/affine"].shape == (COUNT, len(AFFINE), 3, 4)
             assert merged[f"{name}/bias/mean"].shape == (3, 4, 16)
     assert not [key for key in back if "affine" in key or "activations" in key]
 
 
+@pytest.mark.slow
 def test_the_size_of_shards_changes_nothing_in_a_run(saved: Path, finished: Path, tmp_path: Path) -> None:
     carry_out(full(saved, shard=1), tmp_path / "run")
     mine, theirs = (RunStore.open(folder).get(merged_name(str(saved))) for folder in (tmp_path / "run", finished))
