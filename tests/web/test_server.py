@@ -207,68 +207,66 @@ def test_a_problem_that_was_measured_again(app: Starlette, monkeypatch: pytest.M
 # What there is not
 
 
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("7/overview", "there are 1 runs, counted from 0"),
-        ("0/map", "the page asked for nothing that there is: 'model'"),
-        ("0/map?model=other&condition=mless&queries=all", "this run has no model 'other'; it has tiny-a"),
-        (f"0/map?model={MODEL}&condition=none&queries=all", "heads are compared with `none`; name a condition"),
-        (f"0/map?model={MODEL}&condition=mless&queries=some", "queries are all, original, last, answer, not 'some'"),
-        (f"0/head?{AT.replace('layer=2', 'layer=3')}", f"there is no layer 3 head 3: {SIZE}"),
-        (f"0/layer?{AT.replace('layer=2', 'layer=0')}", f"there is no layer 0 head 3: {SIZE}"),
-        (f"0/head?{AT.replace('layer=2', 'layer=x')}", "invalid literal for int() with base 10: 'x'"),
-        (f"0/head?{AT.replace('aligned', 'up')}", "views are whole, aligned, difference, logratio, not 'up'"),
-        (f"0/histogram?model={MODEL}&layer=0&cls=all", "there is no layer 0: Tiny-A has layers 1 to 2"),
-        (f"0/histogram?model={MODEL}&layer=3&cls=all", "there is no layer 3: Tiny-A has layers 1 to 2"),
-        (f"0/histogram?model={MODEL}&layer=1&cls=verbs", "classes of tokens are all, digits, operators, words"),
-        ("0/comparison?by=colour", "the problems have no field 'colour'; they have level"),
-        (f"0/flips?model={MODEL}&condition=x&against=none", "this run has no condition 'x'; it has none"),
-        (f"0/answers?model={MODEL}&start=-1", "answers are counted from 0, not from -1"),
-        (f"0/answers?model={MODEL}&temperature=nan", "this run has no temperature nan; it has 0"),
-        ("0/table/nothing.csv", "this run has no table 'nothing'; it has profiles, summaries, heads, depth, problems"),
-        ("0/table/..%2fmanifest.csv", "this run has no table"),
-        ("0/ready?model=other", "this run has no model 'other'; it has tiny-a"),
-        (f"0/problem?{AT}", "the page asked for nothing that there is: 'problem'"),
-    ],
-)  # fmt: skip
-def test_what_there_is_not_is_one_line(app: Starlette, address: str, message: str) -> None:
-    found = ask(app, f"/api/{address}")
-    assert found.status == 400
-    assert found.headers["content-type"] == "application/json"
-    assert found.error.startswith(message)
+REFUSED = [
+    ("7/overview", "there are 1 runs, counted from 0"),
+    ("0/map", "the page asked for nothing that there is: 'model'"),
+    ("0/map?model=other&condition=mless&queries=all", "this run has no model 'other'; it has tiny-a"),
+    (f"0/map?model={MODEL}&condition=none&queries=all", "heads are compared with `none`; name a condition"),
+    (f"0/map?model={MODEL}&condition=mless&queries=some", "queries are all, original, last, answer, not 'some'"),
+    (f"0/head?{AT.replace('layer=2', 'layer=3')}", f"there is no layer 3 head 3: {SIZE}"),
+    (f"0/layer?{AT.replace('layer=2', 'layer=0')}", f"there is no layer 0 head 3: {SIZE}"),
+    (f"0/head?{AT.replace('layer=2', 'layer=x')}", "invalid literal for int() with base 10: 'x'"),
+    (f"0/head?{AT.replace('aligned', 'up')}", "views are whole, aligned, difference, logratio, not 'up'"),
+    (f"0/histogram?model={MODEL}&layer=0&cls=all", "there is no layer 0: Tiny-A has layers 1 to 2"),
+    (f"0/histogram?model={MODEL}&layer=3&cls=all", "there is no layer 3: Tiny-A has layers 1 to 2"),
+    (f"0/histogram?model={MODEL}&layer=1&cls=verbs", "classes of tokens are all, digits, operators, words"),
+    ("0/comparison?by=colour", "the problems have no field 'colour'; they have level"),
+    (f"0/flips?model={MODEL}&condition=x&against=none", "this run has no condition 'x'; it has none"),
+    (f"0/answers?model={MODEL}&start=-1", "answers are counted from 0, not from -1"),
+    (f"0/answers?model={MODEL}&temperature=nan", "this run has no temperature nan; it has 0"),
+    ("0/table/nothing.csv", "this run has no table 'nothing'; it has profiles, summaries, heads, depth, problems"),
+    ("0/table/..%2fmanifest.csv", "this run has no table"),
+    ("0/ready?model=other", "this run has no model 'other'; it has tiny-a"),
+    (f"0/problem?{AT}", "the page asked for nothing that there is: 'problem'"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "address", ["/nothing", "/api/-1/overview", "/api/x/overview", "/api/0/nothing", "/api", "/static/"]
-)
-def test_other_addresses_are_not_found(app: Starlette, address: str) -> None:
-    assert ask(app, address).status == 404
+def test_what_there_is_not_is_one_line(app: Starlette) -> None:
+    for address, message in REFUSED:
+        found = ask(app, f"/api/{address}")
+        assert found.status == 400, address
+        assert found.headers["content-type"] == "application/json", address
+        assert found.error.startswith(message), address
 
 
-@pytest.mark.parametrize("name", ["built.json", "server.py", "..", "../server.py", "page.js/", "PAGE.JS", ""])
-def test_only_the_page_s_own_files_are_served(app: Starlette, name: str) -> None:
-    found = ask(app, f"/static/{name}")
-    assert found.status in (307, 404)
-    assert b"import" not in found.content
+def test_other_addresses_are_not_found(app: Starlette) -> None:
+    for address in ("/nothing", "/api/-1/overview", "/api/x/overview", "/api/0/nothing", "/api", "/static/"):
+        assert ask(app, address).status == 404, address
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-def test_nothing_can_be_changed(app: Starlette, method: str) -> None:
-    for address in ("/", "/static/page.js", "/api/runs", "/api/0/overview", f"/api/0/tokens?model={MODEL}"):
-        assert ask(app, address, method).status == 405
+def test_only_the_page_s_own_files_are_served(app: Starlette) -> None:
+    for name in ("built.json", "server.py", "..", "../server.py", "page.js/", "PAGE.JS", ""):
+        found = ask(app, f"/static/{name}")
+        assert found.status in (307, 404), name
+        assert b"import" not in found.content, name
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:8642", "", "127.0.0.2"])
-def test_another_host_is_refused(app: Starlette, host: str) -> None:
-    found = ask(app, "/api/runs", host=host)
-    assert found.status == 400
-    assert b"synthetic" not in found.content
+def test_nothing_can_be_changed(app: Starlette) -> None:
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+        for address in ("/", "/static/page.js", "/api/runs", "/api/0/overview", f"/api/0/tokens?model={MODEL}"):
+            assert ask(app, address, method).status == 405, f"{method} {address}"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:8642"])
-def test_this_machine_may_ask(app: Starlette, host: str) -> None:
-    assert ask(app, "/api/runs", host=host).status == 200
+def test_another_host_is_refused(app: Starlette) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:8642", "", "127.0.0.2"):
+        found = ask(app, "/api/runs", host=host)
+        assert found.status == 400, host
+        assert b"synthetic" not in found.content, host
+
+
+def test_this_machine_may_ask(app: Starlette) -> None:
+    for host in ("127.0.0.1", "127.0.0.1:1", "localhost:8642"):
+        assert ask(app, "/api/runs", host=host).status == 200, host
 
 
 def test_a_bug_is_one_line_and_a_traceback_on_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
