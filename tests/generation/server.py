@@ -249,12 +249,13 @@ def hang(handler: _Handler) -> bool:
 
 
 def until(condition: Callable[[Proxy], bool]) -> Fault:
-    """The answer comes when this is so; a test that waits in vain goes on and fails."""
+    """The answer comes when this is so. A test that waits in vain is let go, and fails."""
 
     def wait(handler: _Handler) -> bool:
         proxy, end = handler.server.proxy, time.monotonic() + WATCHDOG
-        while not condition(proxy) and time.monotonic() < end:
-            proxy.closed.wait(0.005)
+        while not condition(proxy) and not proxy.closed.wait(0.005):
+            if time.monotonic() > end:
+                proxy.closed.set()
         return False
 
     return wait
