@@ -13,10 +13,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from driving import PATIENCE, Served, serving
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+from driving import PATIENCE, Served, Watch, viewing
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.runs import Run, open_run
 
 expect.set_options(timeout=1000 * PATIENCE)
 QUIET = [
@@ -44,6 +44,14 @@ STUDY: dict[str, Any] = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Before tests are chosen by their markers."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """For one file at a time: while it is open an event loop runs in this thread, and others could not start theirs."""
@@ -58,51 +66,29 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(shared: Callable[..., Path]) -> Run:
     """Six problems of SmolLM2, measured and answered. Whoever asks for it is marked `weights`."""
     import fillerscope
     from fillerscope.study import Study
 
-    return fillerscope.run(Study.model_validate(STUDY), tmp_path_factory.mktemp("real") / "seen")
+    def make(folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        fillerscope.run(Study.model_validate(STUDY), folder / "seen")
+
+    return open_run(shared("e2e-run", make) / "seen")
 
 
 @pytest.fixture(scope="session")
 def explorer(run: Run) -> Iterator[Served]:
-    with serving(run.path) as served:
+    with viewing(run.path) as served:
         yield served
 
 
 @pytest.fixture(scope="session")
-def report(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(run: Run, shared: Callable[..., Path]) -> Path:
     from fillerscope.report.document import write_report
 
-    return write_report(run, tmp_path_factory.mktemp("report") / "report.html")
-
-
-class Watch:
-    """What a context was seen to do."""
-
-    def __init__(self, context: BrowserContext) -> None:
-        self.context = context
-        self.faults: list[str] = []
-        self.asked: list[str] = []
-        context.on("console", self._heard)
-        context.on("weberror", lambda error: self.faults.append(f"error: {error.error}"))
-        context.on("request", lambda request: self.asked.append(request.url))
-        context.on("requestfailed", self._failed)
-
-    def _heard(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.faults.append(f"{message.type}: {message.text} ({message.location.get('url')})")
-
-    def _failed(self, request: Request) -> None:
-        if request.failure != "net::ERR_ABORTED":  # what the page itself gave up, or what became a download
-            self.faults.append(f"{request.url}: {request.failure}")
-
-    def assert_quiet(self) -> None:
-        inside = ("http://127.0.0.1:", "data:", "blob:", "file:", "about:")
-        assert [url for url in self.asked if not url.startswith(inside)] == []
-        assert self.faults == []
+    return shared("e2e-report", lambda folder: write_report(run, folder / "report.html")) / "report.html"
 
 
 @pytest.fixture
@@ -110,12 +96,9 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Pages of any size and theme; after the test, what they did is looked through."""
     watches: list[Watch] = []
 
-    def make(width: int = 1280, height: int = 900, offline: bool = False, **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True, **options)
-        context.set_default_timeout(1000 * PATIENCE)
-        context.set_offline(offline)
-        watches.append(Watch(context))
-        return context.new_page()
+    def make(**options: Any) -> Page:
+        watches.append(Watch(browser, **options))
+        return watches[-1].page
 
     yield make
     for watch in watches:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -14,11 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 from typing import Any
+from unittest.mock import patch
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Locator, Page
+import uvicorn
+from playwright.sync_api import Browser, Locator, Page, Request
+
+from fillerscope.analysis.runs import Run
+from fillerscope.store import MANIFEST
+from fillerscope.web.serving import serve
 
 TABS = ("attention", "answers", "activations", "affine", "findings", "methods")
 PATIENCE = 60  # seconds, for a machine that has much else to do
@@ -37,24 +46,50 @@ class Served:
 
 
 @contextmanager
-def serving(*runs: Path, **changed: str) -> Iterator[Served]:
-    """`fillerscope view` as a process of its own, its files checked already. `changed` goes into the environment."""
+def serving(*runs: Path) -> Iterator[Served]:
+    """What `fillerscope view` does, in a thread of this process; the files of the runs are checked already."""
+    said: Queue[str] = Queue()
+    started: list[uvicorn.Server] = []
+
+    class Server(uvicorn.Server):
+        def __init__(self, config: uvicorn.Config) -> None:
+            super().__init__(config)
+            started.append(self)
+
+    thread = Thread(target=serve, args=(runs, 0, False, said.put), daemon=True)
+    try:
+        with patch.object(uvicorn, "Server", Server):
+            thread.start()
+            served = _served(said.get(timeout=PATIENCE), len(runs))
+        yield served
+    finally:
+        for server in started:
+            server.should_exit = True
+        thread.join(PATIENCE)
+
+
+@contextmanager
+def viewing(*runs: Path, **changed: str) -> Iterator[Served]:
+    """The command as a process of its own. `changed` goes into the environment."""
     command = [sys.executable, "-m", "fillerscope.cli", "view", *map(str, runs), "--no-browser", "--port", "0"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"} | changed
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     try:
-        said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
-        assert found, said + process.stdout.read()
-        served = Served(found.group())
-        until(lambda: answers(served))
-        for number in range(len(runs)):
-            until(lambda number=number: served.json(f"api/{number}/overview")["checked"])
-        yield served
+        yield _served(process.stdout.readline() or process.stdout.read(), len(runs))
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def _served(said: str, runs: int) -> Served:
+    found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+    assert found, said
+    served = Served(found.group())
+    until(lambda: answers(served))
+    for number in range(runs):
+        until(lambda number=number: served.json(f"api/{number}/overview")["checked"])
+    return served
 
 
 def answers(served: Served) -> bool:
@@ -65,20 +100,63 @@ def answers(served: Served) -> bool:
         return False
 
 
-def until(holds: Callable[[], Any]) -> Any:
+def until(holds: Callable[[], Any], patience: float = PATIENCE) -> Any:
     """What it gives when it is something at last."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not (found := holds()):
         assert time.monotonic() < deadline, "this has not come about"
         time.sleep(0.02)
     return found
 
 
+class Watch:
+    """A page of any size and theme, and what it was seen to do."""
+
+    def __init__(
+        self, browser: Browser, width: int = 1280, height: int = 900, offline: bool = False, **options: Any
+    ) -> None:
+        context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True, **options)
+        context.set_default_timeout(1000 * PATIENCE)
+        context.set_offline(offline)
+        self.context = context
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        context.on("console", self._heard)
+        context.on("weberror", lambda error: self.faults.append(f"error: {error.error}"))
+        context.on("request", lambda request: self.asked.append(request.url))
+        context.on("requestfailed", self._failed)
+        self.page = context.new_page()
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type}: {message.text} ({message.location.get('url')})")
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # what the page itself gave up, or what became a download
+            self.faults.append(f"{request.url}: {request.failure}")
+
+    def assert_quiet(self) -> None:
+        inside = ("http://127.0.0.1:", "data:", "blob:", "file:", "about:")
+        assert [url for url in self.asked if not url.startswith(inside)] == []
+        assert self.faults == []
+
+
 def look_at(page: Page, address: str) -> Page:
     """Even where only what stands behind the # is another."""
-    page.goto("about:blank")
+    if page.url != "about:blank":
+        page.goto("about:blank")
     page.goto(address)
+    return ready(page)
+
+
+def ready(page: Page) -> Page:
     page.wait_for_selector("body[data-ready]", state="attached")
+    return settled(page)
+
+
+def settled(page: Page) -> Page:
+    """Charts take their size when the next frame is laid out."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
     return page
 
 
@@ -87,6 +165,7 @@ def after(page: Page, act: Callable[[], Any]) -> None:
     before = page.locator("body").get_attribute("data-ready")
     act()
     page.wait_for_selector(f'body:not([data-ready="{before}"])', state="attached")
+    settled(page)
 
 
 def choose(page: Page, name: str, value: str) -> None:
@@ -107,6 +186,36 @@ def table_of(content: bytes) -> list[Row]:
 def saved_table(ground: Locator) -> list[Row]:
     """The CSV file of the card."""
     return table_of(saved(ground.locator('button[data-kind="csv"]').first)[1])
+
+
+# Clicks, and takes what the page would give to the browser to be saved: a page may save only so many files at once.
+HANDED = """async (button, patience) => {
+    const make = URL.createObjectURL, click = HTMLAnchorElement.prototype.click;
+    let file = null;
+    try {
+        const name = await new Promise((done, fail) => {
+            URL.createObjectURL = one => { file = one; return make.call(URL, one); };
+            HTMLAnchorElement.prototype.click = function () { done(this.download); };
+            setTimeout(() => fail(new Error("no file was handed out")), 1000 * patience);
+            button.click();
+        });
+        return [name, await file.text()];
+    } finally {
+        URL.createObjectURL = make;
+        HTMLAnchorElement.prototype.click = click;
+    }
+}"""
+
+
+def handed(button: Locator) -> tuple[str, bytes]:
+    """As `saved`, for a text, without a file: quicker, and as often as one likes."""
+    name, text = button.evaluate(HANDED, PATIENCE)
+    return name, text.encode()
+
+
+def handed_table(ground: Locator) -> list[Row]:
+    """The CSV file of the card."""
+    return table_of(handed(ground.locator('button[data-kind="csv"]').first)[1])
 
 
 def tip_of(ground: Locator) -> Locator:
@@ -155,7 +264,43 @@ def assert_fits(page: Page) -> None:
     assert page.evaluate(CUT_OFF) == []
 
 
+# Canvases that have a size and show fewer than three colours.
+EMPTY = """() => [...document.querySelectorAll("canvas")].filter(canvas => {
+    if (!canvas.checkVisibility() || !canvas.clientWidth) return false;
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    return new Set(new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size < 3;
+}).map(canvas => canvas.parentElement.outerHTML.slice(0, 300))"""
+
+
 def assert_drawn(page: Page) -> None:
-    """Every canvas that has a size shows something."""
-    for canvas in page.locator("canvas:visible").all():
-        assert colours(canvas) > 2, canvas.evaluate("canvas => canvas.parentElement.outerHTML.slice(0, 300)")
+    """Every canvas that has a size shows something. They are drawn a few at a time, after all else is ready."""
+    deadline = time.monotonic() + PATIENCE
+    while empty := page.evaluate(EMPTY):
+        assert time.monotonic() < deadline, empty
+        page.wait_for_timeout(20)
+
+
+class Growth:
+    """A finished run that comes into being once more, file by file in the order in which it was measured."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self.whole, self.folder = run.path, folder
+        self.manifest = json.loads((run.path / MANIFEST).read_text())
+        folder.mkdir()
+        shutil.copy(self.whole / "study.json", folder)
+        self.there: list[str] = []
+        self.land("problems.parquet")
+
+    def land(self, *beginnings: str) -> None:
+        names = sorted(name for name in self.manifest["files"] if name.startswith(beginnings))
+        assert names
+        for name in names:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(self.whole / name, self.folder / f"{name}.tmp")
+            os.replace(self.folder / f"{name}.tmp", self.folder / name)
+            self.there.append(name)
+        files = {name: self.manifest["files"][name] for name in self.there}
+        temporary = self.folder / f"{MANIFEST}.tmp"
+        temporary.write_text(json.dumps(self.manifest | {"files": files}))
+        os.replace(temporary, self.folder / MANIFEST)

@@ -11,8 +11,22 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from driving import TABS, Served, after, assert_drawn, assert_fits, choose, colours, look_at, saved, saved_table, tip_of
-from driving import serving as serving_runs
+from driving import (
+    TABS,
+    Served,
+    after,
+    assert_drawn,
+    assert_fits,
+    choose,
+    colours,
+    look_at,
+    ready,
+    saved,
+    saved_table,
+    serving,
+    tip_of,
+    viewing,
+)
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
@@ -20,7 +34,7 @@ from fillerscope.analysis.answers import answers
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.runs import Run
 
-pytestmark = pytest.mark.weights
+pytestmark = [pytest.mark.slow, pytest.mark.weights]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -107,10 +121,12 @@ def test_a_small_picture_goes_to_its_head(seen: Page) -> None:
 
 
 def test_a_condition_that_is_off_is_off_everywhere(seen: Page) -> None:
+    assert_drawn(seen)
     shown = profile_of(seen).locator(".linechart canvas")
     with_it, multiples = shown.screenshot(), seen.locator(".multiples .grid").screenshot()
     after(seen, profile_of(seen).locator('.legend button[data-condition="random"]').click)
     assert lines_on(seen) == ["None", "Meaningless tokens"]
+    assert_drawn(seen)
     assert profile_of(seen).locator(".linechart canvas").screenshot() != with_it
     assert seen.locator(".multiples .grid").screenshot() != multiples
     assert series_of(saved_table(profile_of(seen))) == ["None", "Meaningless tokens"]
@@ -229,19 +245,18 @@ def test_the_picture_of_a_map_as_svg(seen: Page, run: Run) -> None:
     assert len([one for one in colours if float(one.get("x")) < beside]) == layers * heads
 
 
-@pytest.mark.parametrize("card", [".card.map", ".card.profile"])
-def test_pictures_as_png(seen: Page, card: str) -> None:
+def test_pictures_as_png(seen: Page) -> None:
     """Three pixels for one of the SVG file."""
-    ground = seen.locator(card)
-    picture = ElementTree.fromstring(saved(ground.locator('[data-kind="svg"]'))[1])
-    name, content = saved(ground.locator('[data-kind="png"]'))
-    image = Image.open(io.BytesIO(content))
-    image.load()
-    assert name.endswith(".png")
-    wanted = [3 * float(picture.get(side)) for side in ("width", "height")]
-    assert np.allclose(image.size, wanted, atol=1)
-    assert len(image.convert("RGB").getcolors(1 << 24)) > 50
-    assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)  # paper, whatever the theme
+    for ground in (map_of(seen), profile_of(seen)):
+        picture = ElementTree.fromstring(saved(ground.locator('[data-kind="svg"]'))[1])
+        name, content = saved(ground.locator('[data-kind="png"]'))
+        image = Image.open(io.BytesIO(content))
+        image.load()
+        assert name.endswith(".png")
+        wanted = [3 * float(picture.get(side)) for side in ("width", "height")]
+        assert np.allclose(image.size, wanted, atol=1)
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50
+        assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)  # paper, whatever the theme
 
 
 def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[..., Page]) -> None:
@@ -263,18 +278,16 @@ def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[
     assert saved(map_of(again).locator('[data-kind="svg"]')) == saved(map_of(seen).locator('[data-kind="svg"]'))
     assert [one.input_value() for one in again.locator("select").all()] == ["mass", "random", "last", "sd", ""]
     seen.reload()
-    seen.wait_for_selector("body[data-ready]", state="attached")
-    assert seen.locator("#main").inner_text() == again.locator("#main").inner_text()
+    assert ready(seen).locator("#main").inner_text() == again.locator("#main").inner_text()
 
 
-@pytest.mark.parametrize(
-    "odd",
-    ["layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me", "tab=__proto__&x=NaN~1"],
-)
-def test_an_address_that_is_wrong_shows_what_there_is(page: Page, explorer: Served, odd: str) -> None:
-    look_at(page, f"{explorer.address}#{odd}")
-    expect(profile_of(page).locator("h3")).to_have_text(re.compile(r"SmolLM2-135M Layer \d+ Head \d"))
-    assert_drawn(page)
+def test_an_address_that_is_wrong_shows_what_there_is(page: Page, explorer: Served) -> None:
+    for odd in (
+        "layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me", "tab=__proto__&x=NaN~1",
+    ):  # fmt: skip
+        look_at(page, f"{explorer.address}#{odd}")
+        expect(profile_of(page).locator("h3")).to_have_text(re.compile(r"SmolLM2-135M Layer \d+ Head \d"))
+        assert_drawn(page)
 
 
 def test_the_keyboard_reaches_everything(seen: Page) -> None:
@@ -301,19 +314,21 @@ def test_arrow_keys_walk_through_the_tabs(seen: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tab", "name", "value"),
+    ("tab", "menus"),
     [
-        ("attention", "metric", "mass"), ("attention", "condition", "random"), ("attention", "band", "sd"),
-        ("answers", "by", "operation"), ("answers", "condition", "random"), ("answers", "against", "random"),
-        ("answers", "verdict", "right"), ("activations", "layer", "3"), ("activations", "cls", "digits"),
+        ("attention", {"metric": "mass", "condition": "random", "band": "sd"}),
+        ("answers", {"by": "operation", "against": "random", "condition": "random", "verdict": "right"}),
+        ("activations", {"layer": "3", "cls": "digits"}),
     ],
-)  # fmt: skip
-def test_a_menu_keeps_the_focus(page: Page, explorer: Served, tab: str, name: str, value: str) -> None:
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_menu_keeps_the_focus(page: Page, explorer: Served, tab: str, menus: dict[str, str]) -> None:
     look_at(page, f"{explorer.address}#tab={tab}")
-    page.locator(f'select[name="{name}"]').focus()
-    choose(page, name, value)
-    expect(page.locator(f'select[name="{name}"]')).to_be_focused()
-    expect(page.locator(f'select[name="{name}"]')).to_have_value(value)
+    for name, value in menus.items():
+        page.locator(f'select[name="{name}"]').focus()
+        choose(page, name, value)
+        expect(page.locator(f'select[name="{name}"]')).to_be_focused()
+        expect(page.locator(f'select[name="{name}"]')).to_have_value(value)
 
 
 def test_lines_by_layer_keep_the_focus(page: Page, explorer: Served) -> None:
@@ -420,7 +435,7 @@ def test_a_damaged_file_is_told_on_every_tab(page: Page, run: Run, tmp_path: Pat
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    with serving_runs(copy) as served:
+    with serving(copy) as served:
         look_at(page, served.address)
         expect(page.get_by_role("alert")).to_contain_text("damaged: 1 files are damaged: shards/")
         after(page, lambda: page.locator('[data-tab="methods"]').click())
@@ -441,7 +456,7 @@ def test_one_problem_is_measured_again_and_agrees(seen: Page, run: Run) -> None:
 
 
 def test_without_the_model_it_says_why_not(page: Page, run: Run, tmp_path: Path) -> None:
-    with serving_runs(run.path, FILLERSCOPE_CACHE=str(tmp_path), HF_HUB_OFFLINE="1") as served:
+    with viewing(run.path, FILLERSCOPE_CACHE=str(tmp_path), HF_HUB_OFFLINE="1") as served:
         look_at(page, f"{served.address}#problem=2")
         note = profile_of(page).locator(".note")
         expect(note).to_have_text(
@@ -454,7 +469,7 @@ def test_without_the_model_it_says_why_not(page: Page, run: Run, tmp_path: Path)
 def test_two_runs_side_by_side(page: Page, run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(run.path, other)
-    with serving_runs(run.path, other, run.path) as served:
+    with serving(run.path, other, run.path) as served:
         look_at(page, served.address)
         names = page.locator(".runs label").all_inner_texts()
         assert names == [str(run.path), "other", str(run.path)]  # two have the same name
@@ -479,9 +494,10 @@ def test_two_runs_side_by_side(page: Page, run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_tab_fits(opened: Callable[..., Page], explorer: Served, width: int, dark: bool) -> None:
-    page = opened(width=width, color_scheme="dark" if dark else "light")
+    page = look_at(opened(width=width, color_scheme="dark" if dark else "light"), explorer.address)
     for tab in TABS:
-        look_at(page, f"{explorer.address}#tab={tab}")
+        if tab != TABS[0]:
+            after(page, page.locator(f'[data-tab="{tab}"]').click)
         assert_fits(page)
         assert_drawn(page)
     ground = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
@@ -495,5 +511,4 @@ def test_light_and_dark_change_places(seen: Page) -> None:
     assert seen.evaluate(ground) != light
     assert map_of(seen).locator("canvas").screenshot() != drawn
     seen.reload()
-    seen.wait_for_selector("body[data-ready]", state="attached")
-    assert seen.evaluate(ground) != light  # it is remembered
+    assert ready(seen).evaluate(ground) != light  # it is remembered

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,37 +12,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driving import TABS, Served, after, look_at, saved_table, serving, until
+from driving import TABS, Growth, Served, after, look_at, saved_table, serving, until
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.store import MANIFEST
 from studies_helper import CONDITIONS, save_model, write_study
 
+# A run that stops, as by Ctrl-Z, when its second shard has landed.
+HELD = """
+import os, signal
+from fillerscope.cli import main
+from fillerscope.store import RunStore
 
-class Growth:
-    """A finished run that comes into being once more, file by file in the order in which it was measured."""
+put, landed = RunStore.put, []
 
-    def __init__(self, run: Run, folder: Path) -> None:
-        self.whole, self.folder = run.path, folder
-        self.manifest = json.loads((run.path / MANIFEST).read_text())
-        folder.mkdir()
-        shutil.copy(self.whole / "study.json", folder)
-        self.there: list[str] = []
-        self.land("problems.parquet")
+def held(store, name, part):
+    put(store, name, part)
+    landed.append(name)
+    if len(landed) == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
-    def land(self, *beginnings: str) -> None:
-        names = sorted(name for name in self.manifest["files"] if name.startswith(beginnings))
-        assert names
-        for name in names:
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(self.whole / name, self.folder / f"{name}.tmp")
-            os.replace(self.folder / f"{name}.tmp", self.folder / name)
-            self.there.append(name)
-        files = {name: self.manifest["files"][name] for name in self.there}
-        temporary = self.folder / f"{MANIFEST}.tmp"
-        temporary.write_text(json.dumps(self.manifest | {"files": files}))
-        os.replace(temporary, self.folder / MANIFEST)
+RunStore.put = held
+main()
+"""
+PROCESS = 600  # seconds, for one that loads torch where many others do
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
@@ -110,12 +102,13 @@ def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
         batch={"shard": 1, "tokens": 512}, figures=[{"name": "depth"}],
     )  # fmt: skip
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "fillerscope.cli", "run", str(study), "--out", str(folder), "--json"]
+    command = [sys.executable, "-c", HELD, "run", str(study), "--out", str(folder), "--json"]
     environment = os.environ | {"FILLERSCOPE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     try:
-        until(lambda: len(list(folder.glob("shards/*/*.safetensors"))) >= 2)
-        process.send_signal(signal.SIGSTOP)
+        ended = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        until(lambda: os.waitid(os.P_PID, process.pid, ended), PROCESS)
+        assert process.poll() is None
         with serving(folder) as served:
             look_at(page, served.address)
             told = page.locator("div.live").inner_text()
@@ -123,11 +116,11 @@ def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
             assert 1 <= done < 12
             expect(page.locator(".card.map .readout")).to_contain_text(f"n = {done}")
             process.send_signal(signal.SIGCONT)
-            expect(page.locator("div.live")).to_be_empty()
+            expect(page.locator("div.live")).to_be_empty(timeout=1000 * PROCESS)
             expect(page.locator(".card.map .readout")).to_contain_text("n = 12")
             after(page, lambda: page.locator('select[name="metric"]').select_option("mass"))
             rows = saved_table(page.locator(".card.map"))
-        assert process.wait(timeout=120) == 0
+        assert process.wait(timeout=PROCESS) == 0
     finally:
         process.send_signal(signal.SIGCONT) if process.poll() is None else None
         process.kill()
