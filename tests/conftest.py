@@ -80,17 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = 0
-    if config.pluginmanager.has_plugin("dsession"):
-        config.pluginmanager.register(Workers(config))
 
 
-class Workers:
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-
-    def pytest_testnodedown(self, node: Any) -> None:
-        left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
-        self.config.stash[LEFT_OUT] = max(self.config.stash[LEFT_OUT], left_out)  # all of them collect all tests
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)  # all of them collect all tests
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
