@@ -53,7 +53,7 @@ class Forks:
 
     def stop(self) -> None:
         self.server.stdin.close()
-        self.server.wait(timeout=60)
+        self.server.wait(timeout=300)  # a busy machine takes its time to free its memory
 
 
 class Fork:
