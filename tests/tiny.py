@@ -127,7 +127,7 @@ def tiny_model(family: str, seed: int = 0, **config_overrides: Any) -> PreTraine
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = mapping[type(config)](config)
-        _spread(model)
+        redraw(model)
     model.generation_config.pad_token_id = 0
     return model.eval().requires_grad_(False)
 
@@ -146,7 +146,7 @@ def tiny_config(family: str, **overrides: Any) -> PreTrainedConfig:
     )
 
 
-def _spread(model: torch.nn.Module, spread: float = 0.15) -> None:
+def redraw(model: torch.nn.Module, spread: float = 0.15) -> None:
     """Redraw every parameter around its start: norms stay near their identity, biases are not zero."""
     for parameter in model.parameters():
         centre = parameter.data.mean() if parameter.dim() == 1 else 0.0

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertLMHeadModel, MambaConfig, MambaForCausalLM
 
+from families import small_model
 from fillerscope.errors import ModelError
 from fillerscope.models.structure import (
     activation_modules,
@@ -51,9 +52,10 @@ def test_the_decoder_gives_hidden_states_without_logits(family: str) -> None:
 def test_modules_are_found_in_the_order_of_layers(family: str) -> None:
     model = tiny_model(family)
     decoder = decoder_of(model)
-    for modules in (attention_modules(decoder), layers_of(decoder)):
+    attention = attention_modules(decoder)
+    for modules in (list(attention.values()), layers_of(decoder)):
         assert calls_in_order(modules, lambda: model(input_ids=IDS)) == list(range(layer_count(model)))
-    assert [module.layer_idx for module in attention_modules(decoder)] == list(range(layer_count(model)))
+    assert [module.layer_idx for module in attention.values()] == list(attention) == list(range(layer_count(model)))
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"gpt_oss"}))
@@ -93,7 +95,7 @@ def test_the_decoder_of_a_decoder_is_itself() -> None:
 
 def test_attention_in_both_directions_is_refused() -> None:
     config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48)
-    with pytest.raises(ModelError, match="BertModel"):
+    with pytest.raises(ModelError, match="BertEncoder attends in both directions"):
         attention_modules(decoder_of(BertLMHeadModel(config)))
 
 
@@ -105,15 +107,20 @@ def test_a_bidirectional_gemma_is_refused() -> None:
 
 def test_layers_without_attention_are_refused() -> None:
     model = MambaForCausalLM(MambaConfig(hidden_size=32, num_hidden_layers=2, vocab_size=64, state_size=4))
-    with pytest.raises(ModelError, match=r"layer 1 of MambaModel has 0 attention modules, expected 1; .*state-space"):
+    with pytest.raises(ModelError, match=r"no layer of MambaModel has an attention module.*state-space"):
         attention_modules(decoder_of(model))
 
 
 def test_a_layer_whose_attention_does_not_know_its_place_is_refused() -> None:
     decoder = decoder_of(tiny_model("llama"))
     del attention_modules(decoder)[1].layer_idx
-    with pytest.raises(ModelError, match="layer 2 of LlamaModel has 0 attention modules"):
+    with pytest.raises(ModelError, match=r"layer 2 of LlamaModel has attention \(LlamaAttention\) that does not know"):
         attention_modules(decoder)
+
+
+def test_layers_of_a_hybrid_that_have_attention_are_found() -> None:
+    decoder = decoder_of(small_model("qwen3_next"))
+    assert list(attention_modules(decoder)) == [1, 3]
 
 
 @pytest.mark.parametrize("family", some_fast(FAMILIES, "llama", "gemma3"))

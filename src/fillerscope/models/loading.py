@@ -166,7 +166,7 @@ def _refuse_others(config: Any, name: str) -> None:
     """Encoders too have a place in transformers' list of causal models, so what was saved decides."""
     saved = (config.architectures or [""])[0]
     if getattr(config, "is_encoder_decoder", False):
-        raise ModelError(f"{name} is an encoder-decoder of type {config.model_type}, {_WANTED}")
+        raise ModelError(f"{name} is made of an encoder and a decoder (type {config.model_type}), {_WANTED}")
     if saved and not saved.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
         raise ModelError(f"{name} was saved as {saved}, {_WANTED}")
 
@@ -184,6 +184,8 @@ def _to_device(model: Any, device: str, label: str) -> Any:
 
 
 def _measurable(name: str, label: str, digest: str, model: Any, tokenizer: Any) -> LoadedModel:
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelError(f"{label} is made of an encoder and a decoder (type {model.config.model_type}), {_WANTED}")
     attention_modules(decoder_of(model))  # refuses, by layer, what is not a causal decoder
     first = next(model.parameters())
     dtype = str(first.dtype).removeprefix("torch.")

@@ -14,7 +14,8 @@ from torch import nn
 from fillerscope.errors import ModelError
 
 # What only attention has, besides its layer's number: a direction, groups of heads, or a maker of queries.
-_SIGNS_OF_ATTENTION = ("is_causal", "num_key_value_groups", "q_proj", "qkv_proj", "c_attn", "query_key_value")
+_SIGNS_OF_QUERIES = ("q_proj", "qkv_proj", "c_attn", "query_key_value")
+_SIGNS_OF_ATTENTION = ("is_causal", "num_key_value_groups", *_SIGNS_OF_QUERIES)
 
 
 def text_config(model: nn.Module) -> Any:
@@ -42,7 +43,9 @@ def decoder_of(model: nn.Module) -> nn.Module:
     # A wrapper around a wrapper: each may answer with the next one in.
     while hasattr(decoder, "get_decoder") and decoder.get_decoder() is not decoder:
         decoder = decoder.get_decoder()
-    return cast(nn.Module, decoder)
+    if _layer_list(decoder) is None:  # some answer with themselves, or with the layer that makes logits
+        decoder = next((module for module in model.modules() if _layer_list(module) is not None), decoder)
+    return cast(nn.Module, decoder if hasattr(decoder, "config") else model)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -52,33 +55,46 @@ def device_of(model: nn.Module) -> torch.device:
 
 def layers_of(decoder: nn.Module) -> list[nn.Module]:
     """The decoder's layers in order: its list of as many blocks as the config says."""
+    layers = _layer_list(decoder)
+    if layers is None:
+        raise ModelError(
+            f"{type(decoder).__name__} holds no list of {layer_count(decoder)} layers, as its config says; "
+            "fillerscope measures decoder-only transformers such as Llama, Qwen, Gemma, Mistral, Phi or GPT-2"
+        )
+    return layers
+
+
+def _layer_list(decoder: nn.Module) -> list[nn.Module] | None:
+    if not hasattr(decoder, "config"):
+        return None
     wanted = layer_count(decoder)
-    for child in decoder.children():
-        if isinstance(child, nn.ModuleList) and len(child) == wanted:
-            return list(child)
-    raise ModelError(
-        f"{type(decoder).__name__} holds no list of {wanted} layers, as its config says; "
-        "fillerscope measures decoder-only transformers such as Llama, Qwen, Gemma, Mistral, Phi or GPT-2"
-    )
+    lists = (child for child in decoder.children() if isinstance(child, nn.ModuleList))
+    return next((list(child) for child in lists if len(child) == wanted), None)
 
 
-def attention_modules(decoder: nn.Module) -> list[nn.Module]:
-    """One causal attention module a layer, in layer order."""
-    layers = layers_of(decoder)
-    return [_attention_of(decoder, layer, number) for number, layer in enumerate(layers, start=1)]
+def attention_modules(decoder: nn.Module) -> dict[int, nn.Module]:
+    """The causal attention module of each layer that has one, by the layer's number from 0. In hybrid models other
+    layers have a state-space mixer, linear attention or a convolution instead."""
+    found = {number: _attention_of(decoder, layer, number + 1) for number, layer in enumerate(layers_of(decoder))}
+    modules = {number: module for number, module in found.items() if module is not None}
+    if not modules:
+        raise ModelError(
+            f"no layer of {type(decoder).__name__} has an attention module that transformers' attention interface "
+            "serves; state-space models (Mamba, RWKV) and linear attention have no attention weights to measure"
+        )
+    return modules
 
 
 def activation_modules(decoder: nn.Module) -> list[nn.Module]:
     """One nonlinearity a layer, in layer order: what comes out of it is act(gate) in gated MLPs, act(up) in others."""
-    attention = attention_modules(decoder)
-    return [
-        _activation_of(decoder, layer, set(attended.modules()), number)
-        for number, (layer, attended) in enumerate(zip(layers_of(decoder), attention, strict=True), start=1)
-    ]
+    return [_activation_of(decoder, layer, number) for number, layer in enumerate(layers_of(decoder), start=1)]
 
 
-def _activation_of(decoder: nn.Module, layer: nn.Module, attention: set[nn.Module], number: int) -> nn.Module:
-    found = [module for module in layer.modules() if module not in attention and _is_activation(module)]
+def _activation_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module:
+    # What mixes tokens, attention or another, knows its layer's number; an MLP does not.
+    mixing = {part for module in layer.modules() if hasattr(module, "layer_idx") and module is not layer
+              for part in module.modules()}  # fmt: skip
+    found = [module for module in layer.modules() if module not in mixing and _is_activation(module)]
     expert = next((name for name, _ in layer.named_modules() if "expert" in name.rpartition(".")[2]), None)
     if len(found) != 1 or expert:
         why = f"its {expert} see some of the tokens each" if expert else f"{len(found)} were found, expected 1"
@@ -97,12 +113,15 @@ def _is_activation(module: nn.Module) -> bool:
     )
 
 
-def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module:
+def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module | None:
     found = [module for module in layer.modules() if _is_attention(module)]
-    if len(found) != 1:
+    if not found:
+        _refuse_unplaced(decoder, layer, number)
+        return None
+    if len(found) > 1:
         raise ModelError(
             f"layer {number} of {type(decoder).__name__} has {len(found)} attention modules, expected 1; "
-            "models with state-space, linear or cross attention layers cannot be measured"
+            "models with cross attention (encoder and decoder) or several attentions in a layer cannot be measured"
         )
     if not getattr(found[0], "is_causal", True):
         raise ModelError(
@@ -110,6 +129,16 @@ def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Modul
             "so choose a model that generates text"
         )
     return found[0]
+
+
+def _refuse_unplaced(decoder: nn.Module, layer: nn.Module, number: int) -> None:
+    """What makes queries and does not know its layer's number is attention that nobody could place."""
+    for module in layer.modules():
+        if any(hasattr(module, sign) for sign in _SIGNS_OF_QUERIES):
+            raise ModelError(
+                f"layer {number} of {type(decoder).__name__} has attention ({type(module).__name__}) that does not "
+                "know its layer's number, as transformers' attention interface wants it; this model is not supported"
+            )
 
 
 def _is_attention(module: nn.Module) -> bool:
