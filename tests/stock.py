@@ -111,7 +111,7 @@ def stored(
 def _listening(model: Any, outputs: list[Any], activations: list[Any]) -> Iterator[None]:
     decoder = decoder_of(model)
     with ExitStack() as stack:
-        for attention in attention_modules(decoder):
+        for attention in attention_modules(decoder).values():
             projection = _first(attention, "o_proj", "c_proj", "dense")
             handle = projection.register_forward_pre_hook(lambda _, inputs: outputs.append(inputs[0].clone()))
             stack.callback(handle.remove)
@@ -142,7 +142,7 @@ def _hiding(model: Any, hidden: Callable[[int], Any] | None) -> Iterator[None]:
         return changed
 
     with ExitStack() as stack:
-        for layer, module in enumerate(attention_modules(decoder_of(model)) if hidden else []):
+        for layer, module in attention_modules(decoder_of(model)).items() if hidden else ():
             stack.callback(module.register_forward_pre_hook(hook(layer), with_kwargs=True).remove)
         yield
 

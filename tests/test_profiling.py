@@ -120,11 +120,12 @@ def test_it_is_part_of_the_library() -> None:
     assert fillerscope.attention_profile is attention_profile
 
 
-def test_the_model_is_left_as_it_was_but_for_training(tokenizer: Any) -> None:
-    model = tiny_model("llama").train()
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(tokenizer: Any, training: bool) -> None:
+    model = tiny_model("llama").train(training)
     attention_profile(model, tokenizer, TEXTS)
     assert model.config._attn_implementation == "sdpa"
-    assert not model.training
+    assert model.training is training
 
 
 # What cannot be measured

@@ -76,5 +76,5 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
 
 def _voters_only(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The one group of queries, still with an axis of its own."""
-    axis = {"heads": 2, "peak_at": 1}.get(name.rpartition("/")[2], 0)
+    axis = {"heads": 2, "peak_at": 1, "sinks": 1}.get(name.rpartition("/")[2], 0)
     return np.take(array, [VOTERS], axis)

@@ -11,6 +11,7 @@ from fillerscope.analysis.profiles import Profile
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import GROUPS, Text
+from fillerscope.capture.rowcheck import rowcheck
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
@@ -30,17 +31,24 @@ def attention_profile(
 ) -> Profile:
     """What every position receives, for every layer and head, with moments over the texts.
 
-    Texts are encoded as the tokenizer does by itself and aligned from their start. `check` compares the
-    capture with the model's eager attention first, which costs a short pass.
+    Texts are encoded as the tokenizer does by itself and aligned from their start. `check` compares the capture
+    with the model's eager attention first, and texts together with each alone, which costs some short passes. The
+    model is left in the mode, training or eval, in which it came.
     """
     if queries not in GROUPS:
         raise PromptError(f"queries are {', '.join(GROUPS)}, not {queries!r}")
     ids = _encoded(texts, tokenizer, model)
+    training = model.training
     loaded = wrap(model, tokenizer)
-    if check:
-        selfcheck(loaded)
-    with capturing(model):
-        measured = Gauge(model, batch_tokens).measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
+    try:
+        if check:
+            selfcheck(loaded)
+        layout = rowcheck(loaded, max(map(len, ids))).layout if check else "apart"
+        with capturing(model):
+            gauge = Gauge(model, batch_tokens, layout=layout)
+            measured = gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
+    finally:
+        model.train(training)
     values = np.full((len(ids), layer_count(model), head_count(model), max(map(len, ids))), np.nan)
     for number, row in enumerate(values):
         received = measured.text(number).mean_received(diagonal)[GROUPS.index(queries)]

@@ -84,7 +84,9 @@ def reduce(
     found: dict[str, list[Tensor]] = {}
     for layers in _some_layers(measured, sheets):
         means = _means(measured, layers, share, probe.diagonal)
-        for name, tensor in _numbers(sheets, means, _entropies(measured, layers, device)):
+        entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sunk))
+        assert entropies is not None
+        for name, tensor in _numbers(sheets, means, entropies, sinks):
             found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
     return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | _counts(sheets)
 
@@ -146,16 +148,21 @@ def _means(measured: Measured, layers: slice, share: Tensor, diagonal: bool) -> 
     return means
 
 
-def _entropies(measured: Measured, layers: slice, device: torch.device) -> Tensor:
-    """[query, text, head] of some layers."""
-    return measured.entropy[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
+def _by_head(sums: Tensor | None, layers: slice, device: torch.device) -> Tensor | None:
+    """[query, text, head] of some layers, from [layer, text, head, query]."""
+    return None if sums is None else sums[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
 
 
-def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _numbers(
+    sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, sinks: Tensor | None
+) -> Iterator[tuple[str, Tensor]]:
     """Everything that is kept of some layers, by name, with heads on the last axis."""
     plain = sheets[0].aligned.take(means)
     for sheet in sheets:
         yield from _heads(sheet, means, entropies)
+        if sinks is not None:
+            shares = [sinks.index_select(1, band.texts) / band.voters for band in sheet.bands]
+            yield f"{sheet.name}/sinks", torch.cat(shares, dim=1).index_select(1, sheet.order)
         yield from _moments(f"{sheet.name}/whole", sheet.whole.take(means), sheet.whole.marks)
         if sheet is sheets[0]:
             yield from _moments(f"{sheet.name}/aligned", plain, sheet.aligned.marks)
@@ -209,4 +216,6 @@ def _arranged(name: str, tensor: Tensor) -> Tensor:
         return tensor.permute(1, 2, 0, 3, 4).float().contiguous()
     if name.endswith("/peak_at"):
         return tensor.transpose(0, 1).int().contiguous()
+    if name.endswith("/sinks"):
+        return tensor.transpose(0, 1).float().contiguous()
     return tensor.permute(0, 2, 3, 1).contiguous()

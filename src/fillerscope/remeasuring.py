@@ -217,7 +217,8 @@ def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel,
         done += count
         progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
 
-    gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded))
+    layout = (run.facts(model).get("rowcheck") or {}).get("layout", "shared")
+    gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
     with capturing(loaded.model):
         part = launch(study, [_prepared(record)], gauge, tick).reduced(study, maker).part()
     if part.records[0]["status"] != "ok":

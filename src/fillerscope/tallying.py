@@ -22,7 +22,8 @@ def tally(numbers: Mapping[str, Sequence[int]], measured: Measured) -> dict[str,
         mine = {probe: _of(tensor, texts) for probe, tensor in measured.probes.items()}
         if "affine" in mine and place:
             found[f"{name}/affine"] = mine["affine"].permute(0, 2, 1, 3).float().contiguous()
-            found |= {f"{name}/bias/{part}": array for part, array in _moments(mine["affine_more"]).items()}
+            moments = _moments(mine["affine_more"], measured.without)
+            found |= {f"{name}/bias/{part}": array for part, array in moments.items()}
         if "activity" in mine:
             found[f"{name}/activations"] = mine["activity"].permute(0, 3, 2, 1).float().contiguous()
             found[f"{name}/histogram/counts"] = mine["activity_more"].sum(0, dtype=torch.int64)
@@ -34,9 +35,11 @@ def _of(tensor: Tensor, texts: Sequence[int]) -> Tensor:
     return tensor.transpose(0, 1).index_select(0, to_device(np.array(texts), tensor.device))
 
 
-def _moments(values: Tensor) -> dict[str, Tensor]:
-    """Over the problems [problem, layer, head, dim] that have a bias in every layer and head."""
-    kept = torch.isfinite(values).flatten(1).all(1)
+def _moments(values: Tensor, without: Sequence[int]) -> dict[str, Tensor]:
+    """Over the problems [problem, layer, head, dim] that have a bias in every layer with attention and every head."""
+    finite = torch.isfinite(values).flatten(2).all(2)
+    finite[:, list(without)] = True
+    kept = finite.all(1)
     marks = kept[:, None, None, None]
     count = kept.sum()
     mean = torch.where(marks, values, 0.0).sum(0) / count.clamp(min=1)

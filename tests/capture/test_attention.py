@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from families import small_model
 from fillerscope.capture import blocks
 from fillerscope.capture.attention import Recorder, captured_attention, capturing, observe
 from fillerscope.capture.measuring import record
@@ -172,9 +173,9 @@ def test_model_has_its_own_attention_again_afterwards():
     model(input_ids=torch.tensor([[3, 4, 5]]))
 
 
-def test_attention_sinks_are_refused_by_name():
-    model = tiny_model("gpt_oss")
-    with capturing(model), pytest.raises(CaptureError, match="s_aux"):
+def test_what_changes_the_weights_in_an_unknown_way_is_refused_by_name():
+    model = small_model("inkling_text")
+    with capturing(model), pytest.raises(CaptureError, match="InklingAttention passes position_bias to its attention"):
         record(model, [[3, 4, 5]], [np.ones(3, bool)])
 
 

@@ -20,7 +20,7 @@ from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.headsummary import METRICS, SINK_MASS
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, NDArray[Any]]
@@ -89,7 +89,8 @@ def _summaries(run: Run) -> Iterator[Columns]:
         for condition in run.conditions:
             for queries in run.queries:
                 ids = np.array([record["id"] for record in run.measured(model, queries)])
-                values = {metric: run.summary(metric, condition, queries, model) for metric in METRICS}
+                metrics = (*METRICS, SINK_MASS) if run.has_sinks(model) else METRICS
+                values = {metric: run.summary(metric, condition, queries, model) for metric in metrics}
                 peak_at = run.peak_at(condition, queries, model)
                 problem, layer, head = (axis.ravel() for axis in np.indices(peak_at.shape))
                 columns: Columns = {"problem": ids[problem], "layer": layer + 1, "head": head + 1}

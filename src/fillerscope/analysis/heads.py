@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
+from fillerscope.headsummary import SINK_MASS
 from fillerscope.inlinesvg import Scale, cells
 from fillerscope.stats import ratio_interval, sample_interval, split_half
 from fillerscope.visible import block, bounded, note
@@ -136,5 +137,7 @@ def head_table(run: Run, condition: str, queries: str = "original", model: str |
         "peak": Estimate.ratio(*pair("peak")),
         "entropy": Estimate.mean(with_entropy - without_entropy),
     }
+    if run.has_sinks(model):
+        columns[SINK_MASS] = Estimate.mean(run.summary(SINK_MASS, condition, queries, model))
     name = run.model(model)
     return HeadTable(name, run.label(name), condition, queries, len(run.measured(name, queries)), columns)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.profiles import Profile
 from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.headsummary import METRICS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import Moments
@@ -222,8 +222,14 @@ class Run:
         """[problem, layer, head] of one number of the head summaries."""
         self.condition(condition)
         source, row = self._row(queries)
+        if metric == SINK_MASS and self.has_sinks(model):
+            return np.asarray(self._array(f"{condition}/sinks", model, source)[:, row], dtype=np.float64)
         values = self._array(f"{condition}/heads", model, source)[:, _place(metric, METRICS, "metrics"), row]
         return np.asarray(values, dtype=np.float64)
+
+    def has_sinks(self, model: str | None = None) -> bool:
+        """Whether the model has learned attention sinks, so that `sink_mass` is one of its metrics."""
+        return bool((self.facts(model).get("rowcheck") or {}).get("sinks"))
 
     def peak_at(self, condition: str, queries: str = "original", model: str | None = None) -> NDArray[np.int32]:
         """[problem, layer, head]: the original token that receives most, counted from 0."""

@@ -7,7 +7,7 @@ cannot be measured exactly is refused by name. Knows nothing of problems, condit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,10 +37,12 @@ class Recorder:
     received: Tensor  # [layer, head, group, key]: sums of rows below the diagonal
     diagonal: Tensor  # [layer, head, token]
     parts: dict[int, Tensor] = field(default_factory=dict)  # of the entropy: by layer [text, head, group, part]
-    behind: Sequence[Sequence[tuple[Tensor, Tensor]]] = ()  # keys and values of each beginning, by layer
+    sunk: dict[int, Tensor] = field(default_factory=dict)  # by layer with learned sinks [text, head, group]
+    behind: Sequence[Mapping[int, tuple[Tensor, Tensor]]] = ()  # keys and values of each beginning, by layer
     keep: bool = False  # whether keys and values are wanted
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
+    without: tuple[int, ...] = ()  # layers that have no attention
     attended: Callable[[int, Tensor], None] | None = None  # told a layer and its heads' outputs [token, head, dim]
 
     @classmethod
@@ -51,7 +53,10 @@ class Recorder:
         away = device.type == "cuda" and 4 * sum(map(math.prod, shapes)) > ON_DEVICE
         place: dict[str, Any] = {"pin_memory": True} if away else {"device": device}
         received, diagonal = (torch.empty(shape, **place) for shape in shapes)
-        return cls(packing, device, received, diagonal, **more)
+        recorder = cls(packing, device, received, diagonal, **more)
+        for layer in recorder.without:
+            received[layer] = diagonal[layer] = torch.nan  # missing, not zero
+        return recorder
 
     def behind_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
         """Keys and values of all beginnings of the pass [kv_head, position, dim], one after another."""
@@ -77,7 +82,16 @@ class Recorder:
     def entropy(self) -> Tensor:
         """[layer, text, head, group], texts as they stand in the row. The parts are added up in float64, so that how
         many there are, which neighbours in the row decide, does not show."""
-        return torch.stack([self.parts[layer] for layer in sorted(self.parts)]).sum(-1, dtype=torch.float64).float()
+        sums = {layer: parts.sum(-1, dtype=torch.float64).float() for layer, parts in self.parts.items()}
+        missing = torch.full_like(next(iter(sums.values())), torch.nan)
+        return torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
+
+    def sinks(self) -> Tensor | None:
+        """[layer, text, head, group], texts as they stand in the row; NaN in layers without a learned sink."""
+        if not self.sunk:
+            return None
+        missing = torch.full_like(next(iter(self.sunk.values())), torch.nan)
+        return torch.stack([self.sunk.get(layer, missing) for layer in range(len(self.received))])
 
 
 _active: ContextVar[Recorder | None] = ContextVar("fillerscope_recorder", default=None)
@@ -92,13 +106,14 @@ def recorder_at_work() -> Recorder:
 
 def captured_attention(
     module: torch.nn.Module,
-    query: Tensor,  # [1, head, token, dim]
-    key: Tensor,  # [1, kv_head, token, dim]
+    query: Tensor,  # [row, head, token, dim]
+    key: Tensor,  # [row, kv_head, token, dim]
     value: Tensor,
     attention_mask: MaskRule | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,  # [head]: learned sinks
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """The usual attention output; with a recorder active, also what every position receives."""
@@ -109,20 +124,33 @@ def captured_attention(
         raise CaptureError(
             f"{type(module).__name__} makes its own mask, which is not known to be right for packed texts"
         )
+    if key.shape[2] != query.shape[2]:
+        raise CaptureError(
+            f"{type(module).__name__} attends to {key.shape[2]} keys where there are {query.shape[2]} tokens: keys "
+            "that stand for no single token cannot be measured"
+        )
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     hidden = recorder.packing.hidden(layer)
     engine = fused if hidden is None and fused.can_serve(query, rule, recorder.packing) else blocks
+    flat = [_one_row(tensor) for tensor in (query, key, value)]
     with recorder.room(layer) as room:
-        output, recorder.parts[layer] = engine.attend(
-            query[0], key[0], value[0], recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
-            recorder.block, hidden,
+        output, recorder.parts[layer], sunk = engine.attend(
+            *flat, recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
+            recorder.block, hidden, s_aux,
         )  # fmt: skip
+    if sunk is not None:
+        recorder.sunk[layer] = sunk
     if recorder.attended is not None:
         recorder.attended(layer, output)
     if recorder.keep:
-        recorder.kept[layer] = key[0], value[0]
-    return output[None], None
+        recorder.kept[layer] = flat[1], flat[2]
+    return torch.unflatten(output, 0, (recorder.packing.rows, -1)), None
+
+
+def _one_row(tensor: Tensor) -> Tensor:
+    """[head, token, dim] of [row, head, token, dim]."""
+    return tensor[0] if len(tensor) == 1 else tensor.transpose(0, 1).flatten(1, 2)
 
 
 def register() -> None:
@@ -142,9 +170,9 @@ def capturing(model: Any, name: str = NAME) -> Iterator[None]:
 
 
 def observe(model: Any, recorder: Recorder) -> Recorder:
-    """One forward pass inside `capturing`, over the row of tokens that the recorder's packing describes."""
-    device = device_of(model)
-    ids, positions = (to_device(array, device)[None] for array in recorder.packing.row())
+    """One forward pass inside `capturing`, over the rows of tokens that the recorder's packing describes."""
+    device, shape = device_of(model), (recorder.packing.rows, -1)
+    ids, positions = (to_device(array, device).view(shape) for array in recorder.packing.row())
     token = _active.set(recorder)
     try:
         with torch.inference_mode():
@@ -154,10 +182,13 @@ def observe(model: Any, recorder: Recorder) -> Recorder:
             )
     finally:
         _active.reset(token)
-    missing = sorted(set(range(layer_count(model))) - recorder.parts.keys())
+    missing = sorted(set(range(layer_count(model))) - recorder.parts.keys() - {*recorder.without})
     if missing:
         names = ", ".join(str(layer + 1) for layer in missing)
-        raise CaptureError(f"layers {names} do not attend through transformers' attention interface")
+        alibi = (
+            ", and its positions are alibi biases" if any("alibi" in name for name in dir(decoder_of(model))) else ""
+        )
+        raise CaptureError(f"layers {names} do not attend through transformers' attention interface{alibi}")
     if recorder.received.device != device:
         torch.cuda.current_stream(device).synchronize()  # until all of it has arrived
     return recorder

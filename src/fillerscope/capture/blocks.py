@@ -31,6 +31,7 @@ class Attended:
     received: Tensor  # [text, head, group, key] float32: weighted sums of rows strictly below the diagonal
     diagonal: Tensor  # [text, head, query] float32: what each token receives from itself
     entropy: Tensor  # [text, head, group] float32: weighted sums of row entropies, in nats
+    sunk: Tensor | None  # [text, head, group] float32: weighted sums of what rows give to a learned sink
 
 
 def attend(
@@ -46,13 +47,15 @@ def attend(
     diagonal: Tensor,  # [head, token], to be written
     block: int | None = None,
     hidden: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,  # rows [token] and keys that they do not see
-) -> tuple[Tensor, Tensor]:
-    """Output [token, head, value_dim] and entropies [text, head, group, 1], the texts as they stand in the row."""
+    sinks: Tensor | None = None,  # [head]: a logit that takes its share of every row and stands for no token
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output [token, head, value_dim], entropies [text, head, group, 1] and what sinks take [text, head, group], the
+    texts as they stand in the row."""
     heads, tokens, _ = query.shape
     output = query.new_empty(tokens, heads, value.shape[-1])
     weights = to_device(packing.weights, query.device)
     unseen = hidden and [to_device(mask, query.device)[None] for mask in hidden]
-    entropy = []
+    entropy, sunk = [], []
     for band in packing.bands:
         rows = band.queries(weights)  # [text, group, query]
         keys, values = _with_beginning(band, key, value, behind)
@@ -61,12 +64,14 @@ def attend(
         for some in (slice(start, start + texts) for start in range(0, len(band.texts), texts)):
             pairs = None if unseen is None else (band.queries(unseen[0])[some], band.keys(unseen[1])[some])
             found = attend_texts(
-                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block, pairs
-            )
+                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block, pairs,
+                sinks,
+            )  # fmt: skip
             for target, part in zip(targets, (found.output, found.received, found.diagonal), strict=True):
                 target[some] = part
             entropy.append(found.entropy)
-    return output, torch.cat(entropy)[..., None]
+            sunk += [] if found.sunk is None else [found.sunk]
+    return output, torch.cat(entropy)[..., None], torch.cat(sunk) if sunk else None
 
 
 def attend_texts(
@@ -79,6 +84,7 @@ def attend_texts(
     softcap: float | None = None,
     block: int | None = None,
     unseen: tuple[Tensor, Tensor] | None = None,  # rows [text, 1, query] and keys [text, 1, key] that they do not see
+    sinks: Tensor | None = None,  # [head]
 ) -> Attended:
     """Texts of one length."""
     texts, heads, query_count, dim = query.shape
@@ -88,6 +94,8 @@ def attend_texts(
     received = torch.zeros(texts, heads, rows.shape[1], key_count, device=query.device)
     diagonal = torch.empty(texts, heads, query_count, device=query.device)
     entropy = torch.zeros(texts, heads, rows.shape[1], device=query.device)
+    sunk = None if sinks is None else torch.zeros_like(entropy)
+    logits = None if sinks is None else sinks.float()[:, None, None] * LOG2E
     columns = key.float().transpose(-1, -2).contiguous()  # once, where each product would do it again
     value = value.contiguous()
     step = block or _block_rows(texts * heads * key_count)
@@ -109,20 +117,31 @@ def attend_texts(
         _hide(scores, rule, places, keys)
         if unseen is not None:
             scores.masked_fill_(unseen[0][..., piece, None] & unseen[1][:, :, None, seen], LOWEST)
-        scores.sub_(scores.amax(-1, keepdim=True))
+        largest = scores.amax(-1, keepdim=True)
+        if logits is not None:
+            largest = torch.maximum(largest, logits)
+        scores.sub_(largest)
         torch.exp2(scores, out=powers)
         total = powers.sum(-1)  # [text, head, row]
+        taken = None
+        if logits is not None:
+            taken = torch.exp2(logits - largest).squeeze(-1)
+            total += taken
+            taken /= total
         mixed = powers.to(value.dtype).view(texts, kv_heads, -1, len(keys)) @ value[:, :, seen]
         torch.div(mixed.view(texts, heads, len(places), -1), total[..., None], out=output[:, :, piece])
         lost = scores.mul_(powers).sum(-1).div_(total).mul_(math.log(2))
         part = rows[:, None, :, piece]  # [text, 1, group, row]
-        entropy += (part @ (total.log() - lost)[..., None]).squeeze(-1)
+        spread = total.log() if taken is None else total.log() * (1 - taken)
+        entropy += (part @ (spread - lost)[..., None]).squeeze(-1)
+        if taken is not None and sunk is not None:
+            sunk += (part @ taken[..., None]).squeeze(-1)
         own = torch.diagonal(powers, offset=places.start - keys.start, dim1=-2, dim2=-1)
         torch.div(own, total, out=diagonal[:, :, piece])
         own.zero_()  # a token's attention to itself is kept apart, exactly, not subtracted later
         for groups in _alike(part):
             received[:, :, groups, seen] += (part[:, :, groups[:1]] / total[:, :, None]) @ powers
-    return Attended(output, received, diagonal, entropy)
+    return Attended(output, received, diagonal, entropy, sunk)
 
 
 def _alike(part: Tensor) -> list[list[int]]:

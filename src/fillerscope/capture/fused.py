@@ -102,7 +102,8 @@ def attend(
     diagonal: Tensor,
     block: int | None = None,  # noqa: ARG001 - for blocks alone
     hidden: None = None,  # noqa: ARG001 - the same
-) -> tuple[Tensor, Tensor]:
+    sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """As `blocks.attend`, the entropies in as many parts as there are blocks of keys."""
     from fillerscope.capture import kernels
 
@@ -120,9 +121,23 @@ def attend(
         output, lse = _cudnn(query, key, value, len(packing.texts), scaling)
     else:
         output, lse = _flash(query, key, value, places.ragged, scaling, window)
-    return output, kernels.column_sums(
+    sunk = None
+    if sinks is not None:
+        logits = sinks.float()[:, None]
+        taken = torch.sigmoid(logits - lse)  # [head, token]
+        output = (output * (1 - taken).T[..., None]).to(output.dtype)
+        lse, sunk = torch.logaddexp(lse, logits), _by_text(taken, packing)
+    entropy = kernels.column_sums(
         query, key, lse, places.rows, places.ragged, scaling, window, softcap, received, diagonal
     )
+    return output, entropy, sunk
+
+
+def _by_text(taken: Tensor, packing: Packing) -> Tensor:
+    """[text, head, group]: sums of [head, token] over the rows of each group, the texts as they stand in the row."""
+    weights = to_device(packing.weights, taken.device)
+    bands = [band.queries(taken) @ band.queries(weights).transpose(1, 2) for band in packing.bands]
+    return torch.cat(bands)
 
 
 def _flash(

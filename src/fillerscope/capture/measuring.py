@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,9 +20,11 @@ from fillerscope.capture.attention import Recorder, observe
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
 from fillerscope.capture.probing import Collector, Probing, changed
 from fillerscope.capture.transfer import Arriving, to_device
-from fillerscope.models.structure import device_of, head_count, layer_count
+from fillerscope.models.positions import length_limit, reset_positions
+from fillerscope.models.structure import attention_modules, decoder_of, device_of, head_count, layer_count
 
 REMEMBERED = 32  # beginnings whose keys and values are kept
+Layout = Literal["shared", "packed", "apart"]  # texts in one row behind shared prefixes; in one row; a row for each
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Measured:
     texts: tuple[Text, ...]
     errors: Mapping[int, str] = field(default_factory=dict)  # by text, why it has no numbers
     probes: Mapping[str, Tensor] = field(default_factory=dict)  # [layer, text, ...]: see Collector
+    without: tuple[int, ...] = ()  # layers that have no attention, and NaN in place of numbers
+    sunk: Tensor | None = None  # [layer, text, head, group]: sums of what rows give to learned sinks, where there are
 
     @cached_property
     def starts(self) -> list[int]:
@@ -82,7 +86,11 @@ class Measured:
 
     def finite(self) -> Callable[[], NDArray[np.bool_]]:
         """[text]: whether all of its numbers are numbers. Asked at once, and told when it is known."""
-        totals = {"positions": self.received.sum(dim=(0, 1, 2)), "texts": self.entropy.sum(dim=(0, 2, 3))}
+        totals = {"positions": self.received.sum(dim=(1, 2)), "texts": self.entropy.sum(dim=(2, 3))}
+        for total in totals.values():
+            for layer in self.without:
+                total[layer] = 0.0
+        totals = {name: total.sum(0) for name, total in totals.items()}
         arriving = Arriving.of({name: torch.isfinite(total) for name, total in totals.items()})
 
         def found() -> NDArray[np.bool_]:
@@ -96,27 +104,48 @@ class Measured:
 class Beginning:
     """What texts that begin alike share: keys and values of each layer, and what its rows give to one another."""
 
-    cache: tuple[tuple[Tensor, Tensor], ...]  # [kv_head, position, dim]
+    cache: Mapping[int, tuple[Tensor, Tensor]]  # by layer, [kv_head, position, dim]
     received: Tensor  # [layer, head, group, position]
     diagonal: Tensor  # [layer, head, position]
     entropy: Tensor  # [layer, head, group]
+    sunk: Tensor | None  # the same of learned sinks
 
 
 class Gauge:
     """A model that measures texts, inside `capturing`. Remembers the beginnings that it has run."""
 
-    def __init__(self, model: Any, tokens: int, block: int | None = None, probing: Probing | None = None) -> None:
+    def __init__(
+        self, model: Any, tokens: int, block: int | None = None, probing: Probing | None = None,
+        layout: Layout = "shared",
+    ) -> None:  # fmt: skip
         self.model, self.tokens, self.block, self.probing = model, tokens, block, probing or Probing()
+        self.layout, self.limit = layout, length_limit(model)
+        attending = attention_modules(decoder_of(model))
+        self.without = tuple(layer for layer in range(layer_count(model)) if layer not in attending)
         self._beginnings: dict[tuple[tuple[int, bool], ...], Beginning] = {}
 
     def measure(self, texts: Sequence[Text], tick: Callable[[int], None] = lambda _: None) -> Measured:
         """Some texts, in their order. Where memory runs out a pass is tried again in halves."""
+        if self.layout != "shared":
+            texts = [replace(text, shared=0) for text in texts]
         parts: list[tuple[list[int], Measured]] = []
-        for numbers in passes(texts, self.tokens):
-            for some in self._halving(texts, numbers):
-                parts.append(some)
-                tick(len(some[0]))
+        for some in self._parts(texts):
+            parts.append(some)
+            tick(len(some[0]))
         return _in_order(parts, texts)
+
+    def _parts(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Measured]]:
+        """Texts beyond a length at which the model changes its arithmetic have a pass of their own."""
+        beyond = [n for n, text in enumerate(texts) if self.limit is not None and text.room > self.limit]
+        apart = {texts[number].problem for number in beyond} - {-1} if self.probing.affine else set()
+        torn = [number for number, text in enumerate(texts) if text.problem in apart]
+        reason = f"beyond {self.limit} tokens this model changes its positions, so prompts cannot share a pass"
+        yield from (([number], self._nothing(texts[number], reason)) for number in torn)
+        for number in sorted({*beyond} - {*torn}):
+            yield from self._halving([replace(text, shared=0) for text in texts], [number])
+        near = [number for number in range(len(texts)) if number not in {*beyond, *torn}]
+        for numbers in passes([texts[number] for number in near], self.tokens):
+            yield from self._halving(texts, [near[number] for number in numbers])
 
     def _halving(self, texts: Sequence[Text], numbers: list[int]) -> Iterator[tuple[list[int], Measured]]:
         tokens = sum(texts[number].own for number in numbers)
@@ -129,7 +158,8 @@ class Gauge:
                 if not _ran_out(error):
                     raise
                 if len(apart) == 1:
-                    yield from (([number], self._nothing(texts[number], error)) for number in numbers)
+                    reason = f"memory runs out: {str(error).partition(chr(10))[0]}"
+                    yield from (([number], self._nothing(texts[number], reason)) for number in numbers)
                     return
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
@@ -138,26 +168,28 @@ class Gauge:
         for some in (apart[:half], apart[half:]):
             yield from self._halving(texts, [number for one in some for number in one])
 
-    def _nothing(self, text: Text, error: Exception) -> Measured:
-        """A text that memory does not hold: numbers that are none, and the reason."""
+    def _nothing(self, text: Text, reason: str) -> Measured:
+        """A text that cannot be measured: numbers that are none, and the reason."""
         layers, heads, groups = layer_count(self.model), head_count(self.model), len(GROUPS)
-        reason = f"{len(text)} tokens, and memory runs out: {str(error).partition(chr(10))[0]}"
         shapes = (layers, heads, groups, len(text)), (layers, heads, len(text)), (layers, 1, heads, groups)
         device = device_of(self.model)
         received, diagonal, entropy = (torch.full(shape, torch.nan, device=device) for shape in shapes)
-        return Measured(received, diagonal, entropy, (text,), {0: reason})
+        errors = {0: f"{len(text)} tokens, and {reason}"}
+        return Measured(received, diagonal, entropy, (text,), errors, without=self.without)
 
     def one_pass(self, texts: Sequence[Text]) -> Measured:
-        packing = Packing.of(texts)
+        packing = Packing.apart(texts) if self.layout == "apart" else Packing.of(texts)
+        reset_positions(self.model)
         known = {text.beginning: self._beginning(text) for text in texts if text.shared}
         beginnings = [known[beginning] for beginning in packing.beginnings]
         collector = Collector.of(self.probing, packing, device_of(self.model))
         recorder = Recorder.of(
-            self.model, packing, behind=[b.cache for b in beginnings], block=self.block, attended=collector.attended
-        )
+            self.model, packing, behind=[b.cache for b in beginnings], block=self.block, attended=collector.attended,
+            without=self.without,
+        )  # fmt: skip
         with changed(self.model, packing), collector.listening(self.model):
             observe(self.model, recorder)
-        return replace(_measured(recorder, beginnings), probes=collector.tensors())
+        return replace(_measured(recorder, beginnings), probes=collector.tensors(layer_count(self.model)))
 
     def _beginning(self, text: Text) -> Beginning:
         if text.beginning not in self._beginnings:
@@ -168,10 +200,12 @@ class Gauge:
 
     def _begin(self, ids: tuple[int, ...], original: NDArray[np.bool_]) -> Beginning:
         packing = Packing.of([Text(ids, original, ends=False)])
-        recorder = observe(self.model, Recorder.of(self.model, packing, keep=True, block=self.block))
-        cache = tuple(recorder.kept[layer] for layer in sorted(recorder.kept))
+        reset_positions(self.model)
+        keeping = Recorder.of(self.model, packing, keep=True, block=self.block, without=self.without)
+        recorder = observe(self.model, keeping)
         sums = _measured(recorder, [])
-        return Beginning(cache, sums.received, sums.diagonal, sums.entropy[:, 0])
+        sunk = None if sums.sunk is None else sums.sunk[:, 0]
+        return Beginning(recorder.kept, sums.received, sums.diagonal, sums.entropy[:, 0], sunk)
 
 
 def record(
@@ -193,8 +227,13 @@ def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
     received = _select(received, packing.kept_keys())
     order = np.argsort([number for band in packing.bands for number in band.texts])
     entropy = entropy.index_select(1, to_device(order, device))
+    sunk = recorder.sinks()
+    if sunk is not None:
+        sunk = sunk.to(device).index_select(1, to_device(order, device))
+        sunk = sunk.index_select(3, to_device(np.array(packing.groups), device))
     if not beginnings:
-        return Measured(received, _select(diagonal, packing.kept_queries()), entropy, packing.texts)
+        kept = _select(diagonal, packing.kept_queries())
+        return Measured(received, kept, entropy, packing.texts, without=recorder.without, sunk=sunk)
     # What beginnings receive from their own rows is added to what they receive from later ones.
     before, texts, positions = packing.beginning_places()
     nothing = torch.zeros_like(beginnings[0].received[..., :1])
@@ -202,8 +241,16 @@ def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
     received += _select(own, before)
     entropies = torch.stack([*(b.entropy for b in beginnings), torch.zeros_like(beginnings[0].entropy)], dim=1)
     entropy += entropies.to(device).index_select(1, to_device(texts, device))
+    if sunk is not None:
+        before_sunk = [b.sunk for b in beginnings if b.sunk is not None]
+        sunk += (
+            torch.stack([*before_sunk, torch.zeros_like(before_sunk[0])], 1)
+            .to(device)
+            .index_select(1, to_device(texts, device))
+        )
     diagonal = torch.cat([*(b.diagonal.to(device) for b in beginnings), diagonal], dim=-1)
-    return Measured(received, _select(diagonal, positions), entropy, packing.texts)
+    kept = _select(diagonal, positions)
+    return Measured(received, kept, entropy, packing.texts, without=recorder.without, sunk=sunk)
 
 
 def _select(tensor: Tensor, places: NDArray[np.int64]) -> Tensor:
@@ -231,7 +278,18 @@ def _in_order(parts: Sequence[tuple[list[int], Measured]], texts: Sequence[Text]
         tuple(texts),
         {number: part.errors[place] for number, (part, place) in enumerate(found) if place in part.errors},
         _probes([part for _, part in parts], found),
+        parts[0][1].without,
+        _sunk(found, home),
     )
+
+
+def _sunk(found: Sequence[tuple[Measured, int]], home: torch.device) -> Tensor | None:
+    """Text by text; NaN for one that could not be measured."""
+    like = next((part.sunk[:, 0] for part, _ in found if part.sunk is not None), None)
+    if like is None:
+        return None
+    missing = torch.full_like(like, torch.nan, device=home)
+    return torch.stack([missing if p.sunk is None else p.sunk[:, at].to(home) for p, at in found], dim=1)
 
 
 def _probes(parts: Sequence[Measured], found: Sequence[tuple[Measured, int]]) -> dict[str, Tensor]:

@@ -1,13 +1,14 @@
-"""How texts share a forward pass: one row of tokens, no text padded to the length of another.
+"""How texts share a forward pass: in one row of tokens, or each in a row of its own.
 
-Texts of about one length that begin alike stand side by side in a band, each filled up at its end to the longest
-of them, so that attention sees plain batches as views of the row. Knows nothing of models or scores.
+In one row no text is padded to the length of another: texts of about one length that begin alike stand side by side
+in a band, each padded at its end to the longest of them, so that attention sees plain batches as views of the row.
+Models that carry a state along a row need a row for each text. Knows nothing of models or scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +46,11 @@ class Text:
     def own(self) -> int:
         """How many tokens are left to run."""
         return len(self.ids) - self.shared
+
+    @property
+    def room(self) -> int:
+        """Positions that it takes, those left empty included."""
+        return len(self.ids) + self.gap[1]
 
     @cached_property
     def beginning(self) -> tuple[tuple[int, bool], ...]:
@@ -118,10 +124,18 @@ class Packing:
     texts: tuple[Text, ...]
     beginnings: tuple[tuple[tuple[int, bool], ...], ...]
     bands: tuple[Band, ...]
+    rows: int = 1  # of tokens, all of one width
+
+    @classmethod
+    def apart(cls, texts: Sequence[Text]) -> Packing:
+        """A row for each text, padded at its end; nothing is shared."""
+        own = tuple(replace(text, shared=0) for text in texts)
+        band = Band(tuple(range(len(own))), max(map(len, own)), 0, 0, slice(0, 0))
+        return cls(own, (), (band,), len(own))
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Packing:
-        """Bands in the order of beginnings and lengths."""
+        """One row, its bands in the order of beginnings and lengths."""
         beginnings = tuple(dict.fromkeys(text.beginning for text in texts if text.shared))
         ends = np.cumsum([len(beginning) for beginning in beginnings]).tolist()
         places = {b: slice(end - len(b), end) for b, end in zip(beginnings, ends, strict=True)} | {(): slice(0, 0)}
@@ -136,15 +150,20 @@ class Packing:
 
     @property
     def tokens(self) -> int:
-        """Queries in the row, those that fill up included."""
+        """Queries in all rows, padding included."""
         return self.bands[-1].stop
 
     @property
     def key_count(self) -> int:
         return self.bands[-1].key_stop
 
+    @property
+    def width(self) -> int:
+        """Tokens of a row."""
+        return self.tokens // self.rows
+
     def row(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Token ids and positions [token]."""
+        """Token ids and positions [token], row after row."""
         ids, positions = np.zeros((2, self.tokens), dtype=np.int64)
         for band in self.bands:
             positions[band.start : band.stop] = np.tile(np.arange(band.shared, band.span), len(band.texts))

@@ -35,7 +35,7 @@ class Collector:
     scale: Scale | None
     pairs: Pairs | None
     cells: Cells | None
-    found: dict[str, list[Tensor]] = field(default_factory=dict)
+    found: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # by layer
 
     @classmethod
     def of(cls, probing: Probing, packing: Packing, device: torch.device) -> Collector:
@@ -48,30 +48,36 @@ class Collector:
             Cells.of(packing, probing.classes, device) if counted else None,
         )
 
-    def attended(self, layer: int, output: Tensor) -> None:  # noqa: ARG002 - layers come in their order
+    def attended(self, layer: int, output: Tensor) -> None:
         """Told the heads' outputs [token, head, dim]."""
         if self.pairs is not None:
-            self._keep(affine=affine(output, self.pairs, self.texts))
+            self._keep(layer, affine=affine(output, self.pairs, self.texts))
 
     def heard(self, layer: int, values: Tensor) -> None:
-        """Told the output of the MLP's nonlinearity [1, token, width]."""
+        """Told the output of the MLP's nonlinearity [row, token, width]."""
         assert self.cells is not None
         assert self.scale is not None
-        self._keep(activity=activity(values[0], self.cells, self.scale, layer))
+        self._keep(layer, activity=activity(values.flatten(0, 1), self.cells, self.scale, layer))
 
-    def _keep(self, **found: tuple[Tensor, Tensor]) -> None:
+    def _keep(self, layer: int, **found: tuple[Tensor, Tensor]) -> None:
         for name, (numbers, more) in found.items():
-            self.found.setdefault(name, []).append(numbers)
-            self.found.setdefault(f"{name}_more", []).append(more)
+            self.found.setdefault(name, {})[layer] = numbers
+            self.found.setdefault(f"{name}_more", {})[layer] = more
 
     @contextmanager
     def listening(self, model: Any) -> Iterator[None]:
         with hearing(model, self.heard) if self.cells is not None else nullcontext():
             yield
 
-    def tensors(self) -> dict[str, Tensor]:
-        """By name, [layer, text, ...]: `affine` with the bias as its `_more`, `activity` with the histogram."""
-        return {name: torch.stack(layers) for name, layers in self.found.items()}
+    def tensors(self, layers: int) -> dict[str, Tensor]:
+        """By name, [layer, text, ...]: `affine` with the bias as its `_more`, `activity` with the histogram. Layers
+        without attention have no affine picture: NaN."""
+        missing = {name: torch.full_like(next(iter(some.values())), torch.nan) for name, some in self.found.items()
+                   if len(some) < layers}  # fmt: skip
+        return {
+            name: torch.stack([some[layer] if layer in some else missing[name] for layer in range(layers)])
+            for name, some in self.found.items()
+        }
 
 
 @contextmanager
@@ -80,15 +86,15 @@ def changed(model: Any, packing: Packing) -> Iterator[None]:
     wanted: dict[Redistribution, list[Stretch]] = {}
     for text, place in zip(packing.texts, packing.places(), strict=True):
         if isinstance(text.change, Redistribution):
-            wanted.setdefault(text.change, []).extend(_stretches(text, place))
+            wanted.setdefault(text.change, []).extend(_stretches(text, *divmod(place.start, packing.width)))
     with ExitStack() as stack:
         for spec, stretches in wanted.items():
             stack.enter_context(redistributing(model, spec, partial(tuple, stretches)))
         yield
 
 
-def _stretches(text: Text, place: slice) -> list[Stretch]:
+def _stretches(text: Text, row: int, first: int) -> list[Stretch]:
     """A prompt is changed as a whole, and each token of an answer alone, as when it was written."""
     prompt = len(text) - text.written
     cuts = [(0, prompt), *((at, at + 1) for at in range(prompt, len(text)))]
-    return [Stretch(0, place.start + start, place.start + stop, text.key, start) for start, stop in cuts]
+    return [Stretch(row, first + start, first + stop, text.key, start) for start, stop in cuts]

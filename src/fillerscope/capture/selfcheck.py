@@ -24,9 +24,10 @@ from fillerscope.capture.attention import captured_attention, capturing, recorde
 from fillerscope.capture.masks import MaskRule, mask_rule
 from fillerscope.capture.measuring import Gauge, TextAttention
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.errors import CaptureError
+from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config
+from fillerscope.models.wording import first_line
 
 NAME = "fillerscope_check"
 TOLERANCE = 1e-5
@@ -93,15 +94,31 @@ def selfcheck(loaded: LoadedModel) -> SelfCheck:
     other = [*ids[:shared], *ids[-(length // 4) :]]
     original = random.random(length) < 0.5
     texts = [Text(tuple(text), original[: len(text)], shared) for text in (ids, other)]
-    with _listening() as eager, capturing(loaded.model, NAME):
+    with _listening() as eager, capturing(loaded.model, NAME), refusing(loaded.label):
         measured = Gauge(loaded.model, 2 * length, BLOCK).one_pass(texts)
     allowed = np.maximum(TOLERANCE, ROUNDING * np.array([eager.largest[layer] for layer in sorted(eager.largest)]))
     found = [measured.text(number) for number in range(len(texts))]
-    gaps = [_gap(mine, eager_received(eager.matrices(number), mine.rows)) for number, mine in enumerate(found)]
+    layers = sorted(eager.largest)
+    gaps = [_gap(mine, eager_received(eager.matrices(number), mine.rows), layers) for number, mine in enumerate(found)]
     gap = np.maximum(*gaps)
     layer, head = np.unravel_index(int((gap / allowed[:, None]).argmax()), gap.shape)
     worst = float(gap[layer, head]), float(allowed[layer])
-    return _judge(SelfCheck(*worst, length, int(layer) + 1, int(head) + 1), loaded.label)
+    return _judge(SelfCheck(*worst, length, layers[int(layer)] + 1, int(head) + 1), loaded.label)
+
+
+@contextmanager
+def refusing(label: str) -> Iterator[None]:
+    """A model whose forward pass breaks under a registered attention function is refused, whatever it raised."""
+    try:
+        yield
+    except (FillerscopeError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {first_line(error)}"
+        why = f"its forward pass does not work with a registered attention function ({said})"
+        if "Mask" in said:  # it looked into the rule that stands for the mask
+            why = "it works on the attention mask itself, as sparse and dynamic-mask attention do"
+        raise CaptureError(f"{label} cannot be measured: {why}") from error
 
 
 @contextmanager
@@ -123,10 +140,11 @@ def eager_received(weights: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDA
         return np.stack([(below[..., group, :].sum(-2)) / voters[group].sum(0) for group in rows])
 
 
-def _gap(mine: TextAttention, expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[layer, head]: the largest over groups and positions; NaN where either is not a number and should be one."""
+def _gap(mine: TextAttention, expected: NDArray[np.float64], layers: list[int]) -> NDArray[np.float64]:
+    """[layer, head] of layers that have attention: the largest over groups and positions; NaN where either is not a
+    number and should be one."""
     votes = mine.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - mine.rows > 0
-    gaps = np.abs(mine.mean_received() - expected)
+    gaps = np.abs(mine.mean_received()[:, layers] - expected)
     return np.asarray(np.where(votes[:, None, None], gaps, 0.0).max(axis=(0, -1)))
 
 
