@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from fillerscope.answering import Ask, answer_shard
+from fillerscope.answering import Ask, answer_shard, asks_of
 from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.calibration import calibrate, first_texts, is_enough
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.measuring import Gauge, Layout
 from fillerscope.capture.packing import Text
 from fillerscope.capture.probing import Probing
+from fillerscope.capture.rowcheck import rowcheck
 from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.engines.merging import Merger
 from fillerscope.errors import ModelError
@@ -27,9 +28,15 @@ from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer,
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts import PromptMaker
-from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare_shard
+from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
 from fillerscope.store import Part, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
+
+LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
+LAYOUTS = {
+    "packed": "its texts do not share prefixes, which would change its numbers",
+    "apart": "each text has a row of its own, because the model carries a state along a row; this is slower",
+}
 
 
 def measure_model(
@@ -94,9 +101,10 @@ class _Work:
         check = selfcheck(self.loaded)
         maker = self.maker
         self._note(selfcheck=check.record())
+        layout = self._layout(shards)
         writer = Writer(self.store, kept)
         tokens = self._pass_tokens()
-        gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards))
+        gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards, layout), layout=layout)
         tick = self._ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
         measure_shards(self.study, gauge, maker, missing, writer, tick)
         if gauge.tokens != tokens:
@@ -109,12 +117,25 @@ class _Work:
         self._note(batch_tokens=tokens)
         return int(tokens)
 
+    def _layout(self, shards: Sequence[Shard]) -> Layout:
+        """How texts share rows: found by comparing them with each alone, once a run."""
+        known = self._facts().get("rowcheck")
+        if known is None:
+            longest = longest_prompt(self.study, self.maker, shards, context_length(self.loaded.model))
+            check = rowcheck(self.loaded, longest)
+            if check.layout != "shared":
+                self.progress.say(f"{self.loaded.label}: {LAYOUTS[check.layout]}")
+            known = check.record()
+            self._note(rowcheck=known)
+        layout: Layout = known["layout"]
+        return layout
+
     def look_back(self, missing: list[tuple[Shard, str]], total: int, kept: Callable[[str, Part], None]) -> None:
         """Where the answers that are there attend."""
         if not missing:
             return
         model, maker = self.loaded.model, self.maker
-        gauge = Gauge(model, self._pass_tokens())
+        gauge = Gauge(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
         conditions = len(self.study.conditions)
         tick = self._ticker(f"looking back with {self.folder.label}", missing, total, conditions)
         with capturing(model):
@@ -125,7 +146,7 @@ class _Work:
                 self.store.put(name, part)
                 kept(name, part)
 
-    def _probing(self, shards: Sequence[Shard]) -> Probing:
+    def _probing(self, shards: Sequence[Shard], layout: Layout) -> Probing:
         """What activations are held against is taken once, from the first prompts of the study, and kept."""
         probes = self.study.probes
         if probes.activations is None:
@@ -133,7 +154,7 @@ class _Work:
         record = self._facts().get("calibration")
         if record is None:
             self.progress.stage(f"calibrating on {self.folder.label}", 0, None)
-            record = calibration(self.study, self.loaded.model, self.maker, shards)
+            record = calibration(self.study, self.loaded.model, self.maker, shards, layout)
             self._note(calibration=record)
         return Probing(probes.affine, Scale.read(record) if record else None, len(probes.activations.classes) + 1)
 
@@ -142,7 +163,7 @@ class _Work:
             return
         assert self.study.generation is not None
         draws = sum(self.study.generation.drawn(temperature) for temperature in self.study.generation.temperature)
-        maker, generator = self.maker, self._generator()
+        maker, generator = self.maker, self._generator(missing[0][0])
         tick = self._ticker(f"answering with {self.folder.label}", missing, total, len(self.study.conditions) * draws)
         context = stated_context(self.folder)
         with Grader() as grader:
@@ -151,15 +172,25 @@ class _Work:
                 self._recheck(greedy)
                 self.store.put_table(name, table)
 
-    def _generator(self) -> Generator:
+    def _generator(self, first: Shard) -> Generator:
+        """The engine whose first tokens are those of plain forward passes, found once a run."""
         if self.spec.endpoint is not None:
             from fillerscope.generation.endpoint import EndpointGenerator
 
             return EndpointGenerator(self.spec.endpoint, self.spec.name, self.maker.tokenizer)
-        from fillerscope.generation.local import LocalGenerator
+        from fillerscope.generation.answercheck import ENGINES, answercheck
 
         assert self.study.generation is not None
-        return LocalGenerator(self.loaded, self.study.generation.rows)
+        rows = self.study.generation.rows
+        known = self._facts().get("answercheck")
+        if known is None:
+            asks = asks_of(self.study, first, self.maker, stated_context(self.folder))
+            requests = [ask.request for ask in asks if ask.request is not None]
+            known = answercheck(self.loaded, requests, rows).record()
+            if known["engine"] != "rows":
+                self.progress.say(f"{self.loaded.label}: answers are written one at a time, which is slower")
+            self._note(answercheck=known)
+        return ENGINES[known["engine"]](self.loaded, rows)
 
     def _recheck(self, greedy: list[tuple[Ask, Reply]]) -> None:
         """Once a model: some of the first shard's greedy answers, evenly spread over it, written alone."""
@@ -167,13 +198,14 @@ class _Work:
         wanted = min(self.study.generation.recheck, len(greedy))
         if not wanted or self.spec.endpoint is not None or "recheck" in self._facts():
             return
-        from fillerscope.generation.local import LocalGenerator
+        from fillerscope.generation.answercheck import ENGINES
         from fillerscope.generation.recheck import recheck
 
         self.progress.stage(f"writing {wanted} answers of {self.folder.label} again, one at a time", 0, None)
         chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]
         requests = [ask.request for ask, _ in chosen if ask.request is not None]
-        alone, decoding = LocalGenerator(self.loaded, rows=1), self.study.generation.decoding(0.0)
+        engine = ENGINES[self._facts()["answercheck"]["engine"]]
+        alone, decoding = engine(self.loaded, rows=1), self.study.generation.decoding(0.0)
         self._note(recheck=recheck(alone, requests, [reply for _, reply in chosen], decoding))
 
     def _ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
@@ -212,7 +244,17 @@ def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
             )
 
 
-def calibration(study: Study, model: Any, maker: PromptMaker, shards: Sequence[Shard]) -> dict[str, Any]:
+def longest_prompt(study: Study, maker: PromptMaker, shards: Sequence[Shard], context: int | None) -> int:
+    """Tokens of the longest prompt of a study, from the problems with the longest questions."""
+    questions = [(problem, shard.start + i) for shard in shards for i, problem in enumerate(shard.problems)]
+    longest = sorted(questions, key=lambda one: -len(one[0].question))[:LONG_QUESTIONS]
+    prepared = [prepare(study, maker, context, number, problem) for problem, number in longest]
+    return max((prompt.room for item in prepared for prompt in item.prompts.values()), default=0)
+
+
+def calibration(
+    study: Study, model: Any, maker: PromptMaker, shards: Sequence[Shard], layout: Layout = "shared"
+) -> dict[str, Any]:
     """Of the first prompts of the study, however it is cut into shards; nothing where there are none."""
     assert study.probes.activations is not None
     texts: list[Text] = []
@@ -224,7 +266,8 @@ def calibration(study: Study, model: Any, maker: PromptMaker, shards: Sequence[S
         return {}
     texts = first_texts(texts)
     with capturing(model):
-        return calibrate(Gauge(model, sum(map(len, texts))), texts, study.probes.activations.c).record()
+        gauge = Gauge(model, sum(map(len, texts)), layout=layout)
+        return calibrate(gauge, texts, study.probes.activations.c).record()
 
 
 def measure_shards(

@@ -25,6 +25,7 @@ from fillerscope.generation.stops import stop_ids
 from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
+from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import context_length, device_of, layer_count
 from fillerscope.redistribution.applying import Stretch, redistributing
 
@@ -44,6 +45,11 @@ class Row:
     draws: NDArray[np.float64]  # a random number for each token that may be written
     written: list[int] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, index: int, request: Request, room: int) -> Row:
+        draws = np.random.default_rng(request.seed).random(max(0, room))
+        return cls(index, len(request.ids) - 1, request.ids[-1], draws)
+
     @property
     def part(self) -> float:
         """How much of what it may write is written."""
@@ -56,29 +62,48 @@ class LocalGenerator:
         self.device = device_of(self.model)
         self.rows = rows or ROWS[self.device.type]
         self.stops = stop_ids(self.model, self.tokenizer)
+        self.limit = length_limit(self.model)
+        self.notice: Callable[[int, Tensor], None] | None = None  # told a request's number and the logits of a step
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
+        replies = dict(self._answered(requests, decoding, tick))
+        return [replies[index] for index in range(len(requests))]
+
+    def _answered(
+        self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
+    ) -> Iterator[tuple[int, Reply]]:
         """What is done inside the model is done to all rows of a pass, so those alike are answered together."""
         register()
-        replies: dict[int, Reply] = {}
         with torch.inference_mode(), attending(self.model, NAME), sdpa_kernel(KERNELS):
             for change in dict.fromkeys(request.change for request in requests):
                 numbers = [number for number, request in enumerate(requests) if request.change == change]
-                for row in _Work(self, [requests[number] for number in numbers], decoding, tick).finished():
-                    replies[numbers[row.index]] = self._reply(row)
+                reset_positions(self.model)
+                for row in _Work(self, [requests[number] for number in numbers], decoding, tick, numbers).finished():
+                    number = numbers[row.index]
+                    yield number, self._reply(row, requests[number], decoding)
                     tick(1 - row.part)
-        return [replies[index] for index in range(len(requests))]
 
     def room(self, request: Request, decoding: Decoding) -> int:
-        """How many tokens may be written: no model is asked to go on beyond its context."""
-        context = context_length(self.model)
+        """How many tokens may be written: no model is asked to go on beyond its context, nor beyond a length at which
+        the positions of what is cached would change."""
+        limits = [limit for limit in (context_length(self.model), self.limit) if limit is not None]
         taken = len(request.ids) + request.gap[1]
-        return decoding.max_tokens if context is None else min(decoding.max_tokens, context - taken)
+        return min(decoding.max_tokens, *(limit - taken for limit in limits))
 
-    def _reply(self, row: Row) -> Reply:
+    def _notice(self, numbers: Sequence[int], logits: Tensor) -> None:
+        if self.notice is not None:
+            for number, one in zip(numbers, logits, strict=True):
+                self.notice(number, one)
+
+    def _reply(self, row: Row, request: Request, decoding: Decoding) -> Reply:
+        stopped = bool(row.written) and row.written[-1] in self.stops
+        if self.limit is not None and not stopped and len(row.draws) < decoding.max_tokens:
+            taken = len(request.ids) + request.gap[1] + len(row.draws)
+            if taken >= self.limit or not row.written:
+                reason = f"prompt and answer go beyond {self.limit} tokens, where this model changes all its positions"
+                return Reply("", 0, "failed", reason)
         if not row.written:
             return Reply("", 0, "failed", "the prompt fills the model's context: there is no room for an answer")
-        stopped = row.written[-1] in self.stops
         ids = row.written[:-1] if stopped else row.written
         text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.written))
@@ -88,9 +113,11 @@ class _Work:
     """Requests that want the same change, on their way through the slots."""
 
     def __init__(
-        self, engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
-    ) -> None:
+        self, engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None],
+        numbers: Sequence[int],
+    ) -> None:  # fmt: skip
         self.engine, self.requests, self.decoding, self.tick = engine, requests, decoding, tick
+        self.numbers = numbers  # of the requests, where they are some of many
         # Neighbours in the queue begin alike and are about as long.
         order = sorted(range(len(requests)), key=lambda i: (_beginning(requests[i]), len(requests[i].ids), i))
         self.rows = [self._row(index) for index in range(len(requests))]
@@ -119,8 +146,7 @@ class _Work:
 
     def _row(self, index: int) -> Row:
         request = self.requests[index]
-        room = max(0, self.engine.room(request, self.decoding))
-        return Row(index, len(request.ids) - 1, request.ids[-1], np.random.default_rng(request.seed).random(room))
+        return Row.of(index, request, self.engine.room(request, self.decoding))
 
     def _make_slots(self, count: int, capacity: int) -> Slots:
         return Slots(self.engine.model, layer_count(self.engine.model), count, capacity)
@@ -175,6 +201,7 @@ class _Work:
     def _advance(self, places: Sequence[int], logits: Tensor) -> Iterator[Row]:
         """The next token of some active rows."""
         rows = [self.active[place] for place in places]
+        self.engine._notice([self.numbers[row.index] for row in rows], logits)
         draws = torch.tensor([row.draws[len(row.written)] for row in rows], dtype=torch.float64, device=logits.device)
         done = []
         for place, row, token in zip(places, rows, choose(logits, self.decoding, draws).tolist(), strict=True):

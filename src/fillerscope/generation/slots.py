@@ -7,7 +7,8 @@ same pass. Knows nothing of texts, sampling or who waits for an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,16 @@ class Pass:
 
 
 _pass: ContextVar[Pass] = ContextVar("fillerscope_pass")
+
+
+@contextmanager
+def during(now: Pass) -> Iterator[None]:
+    """Attention and caches inside the block belong to this pass."""
+    token = _pass.set(now)
+    try:
+        yield
+    finally:
+        _pass.reset(token)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
@@ -98,14 +109,11 @@ class Slots:
     def forward(self, tokens: Tensor, now: Pass, moved: Tensor | int = 0) -> Tensor:
         """Logits [row, vocabulary] after the last of the tokens [row, query], which are kept in their slots. The
         model is told that they stand so many positions further on."""
-        token = _pass.set(now)
         positions = now.positions + moved
-        try:
+        with during(now):
             result = self.model(
                 input_ids=tokens, position_ids=positions, past_key_values=self.cache, use_cache=True, logits_to_keep=1
             )
-        finally:
-            _pass.reset(token)
         logits: Tensor = result.logits[:, -1]
         return logits
 
@@ -134,6 +142,7 @@ def slot_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,  # [head]: learned sinks
     **extra: Any,
 ) -> tuple[Tensor, None]:
     """Query heads that share keys are stacked as queries, so keys and values are never repeated."""
@@ -142,12 +151,18 @@ def slot_attention(
     rows, heads, queries, dim = query.shape
     stacked = query.reshape(rows, key.shape[1], -1, dim)
     mask = attention_mask if queries == 1 else attention_mask.repeat(1, 1, heads // key.shape[1], 1)
-    if softcap is None:
+    if softcap is None and s_aux is None:
         mixed = scaled_dot_product_attention(stacked, key, value, attn_mask=mask, scale=scaling)
     else:
         scores = stacked.float() @ key.float().transpose(-1, -2) * (dim**-0.5 if scaling is None else scaling)
-        scores = torch.tanh(scores / softcap).mul_(softcap).masked_fill_(~mask, torch.finfo(torch.float32).min)
-        mixed = scores.softmax(dim=-1).to(value.dtype) @ value
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap).mul_(softcap)
+        scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
+        total = scores.logsumexp(-1, keepdim=True)
+        if s_aux is not None:
+            sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
+            total = torch.logaddexp(total, sinks)
+        mixed = (scores - total).exp().to(value.dtype) @ value
     return mixed.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
 
 
@@ -155,7 +170,7 @@ def _seen(mask: Tensor, layer: int) -> Tensor:
     """The mask of a layer, less what is hidden there."""
     if (unseen := _pass.get().unseen) is None or not unseen[0].applies(layer):
         return mask
-    return mask & ~unseen[1]
+    return mask & ~unseen[1][..., -mask.shape[-1] :]  # a cache of a sliding window holds the last keys alone
 
 
 def register() -> None:
