@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from comparing import draw_all
-from driving import assert_drawn, assert_fits, handed, look_at, saved, table_of, unfold
+from driving import assert_drawn, assert_fits, handed, look_at, saved, table_of, unfold, until
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.accuracy import compare
@@ -61,11 +61,13 @@ def test_every_figure_can_be_played_with_and_printed(read: Page, run: Run) -> No
 def test_panels_come_when_they_are_scrolled_to(read: Page) -> None:
     assert read.locator(".coming").count() > 10
     last = read.locator("#figure-layermap .panels > *").last
-    last.scroll_into_view_if_needed()
-    expect(read.locator("#figure-layermap .panels canvas").last).to_be_visible()
+    # What is drawn above it on the way moves it on.
+    until(lambda: last.scroll_into_view_if_needed() or last.locator("canvas").count())
+    expect(last.locator("canvas")).to_be_visible()
 
 
 def test_its_figures_can_be_saved(read: Page, run: Run) -> None:
+    draw_all(read)  # a panel that is drawn meanwhile would move what is clicked
     figure = read.locator("#figure-depth")
     figure.locator("details.print summary").click()
     content = {kind: saved(figure.locator(f'[data-file="figure-depth.{kind}"]'))[1] for kind in ("pdf", "svg", "csv")}
@@ -91,9 +93,8 @@ def test_its_methods_can_be_copied(opened: Callable[..., Page], report: Path) ->
 
 
 def test_panels_hold_their_lines_and_pictures(read: Page) -> None:
+    draw_all(read)
     card = read.locator('#figure-depth .card[data-title="Paired drop, ratio to none"]')
-    read.locator("#figure-depth").scroll_into_view_if_needed()
-    card.scroll_into_view_if_needed()
     card.locator('.legend button[data-condition="random"]').click()
     rows = table_of(saved(card.locator('[data-kind="csv"]'))[1])
     assert {row["condition"] for row in rows} == {"mless"}
@@ -106,6 +107,7 @@ def test_panels_hold_their_lines_and_pictures(read: Page) -> None:
 
 
 def test_the_comparison_can_be_sorted(read: Page, run: Run) -> None:
+    draw_all(read)
     rows = read.locator("#comparison tbody tr")
     head = read.locator("#comparison th", has=read.get_by_role("button", name="accuracy %"))
     head.locator("button").click()

@@ -574,26 +574,27 @@ def test_the_report_from_disk(read: Page, run: Run) -> None:
 
 
 def test_what_a_report_is_asked_for(read: Page, run: Run, tmp_path: Path) -> None:
+    draw_all(read)
+    draw_all(read)  # a panel that is drawn meanwhile would move what is clicked
     file = write_table(run, "heads", tmp_path, "csv")
     assert saved(read.locator('#tables [data-file="heads.csv"]')) == (file.name, file.read_bytes())
-    read.locator("#figure-layers details.print summary").press("Enter")  # drawn panels may move it under a mouse
+    read.locator("#figure-layers details.print summary").click()
     assert saved(read.locator('[data-file="figure-layers.pdf"]'))[1].startswith(b"%PDF-")
     assert ElementTree.fromstring(handed(read.locator('[data-file="figure-layers.svg"]'))[1]).tag == f"{SVG}svg"
     for condition, place in zip(run.fillers, read.locator("#flips details.card").all(), strict=True):
         expect(place.locator("summary").first).to_contain_text(f"{len(flips(run, condition, 'none'))} changed")
     head = read.locator("#comparison th", has=read.get_by_role("button", name="accuracy %"))
     head.locator("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
     order = [row.condition for row in sorted(compare(run), key=lambda row: row.accuracy)]
     assert [one.locator("td").first.inner_text() for one in read.locator("#comparison tbody tr").all()] == order
     card = read.locator("#figure-layers .card").first
-    card.scroll_into_view_if_needed()
     before = {row["condition"] for row in handed_table(card)}
     card.locator('.legend button[data-condition="mless"]').click()
     assert {row["condition"] for row in handed_table(card)} == before - {"mless"} != before
     card.locator(".linechart").focus()
     read.keyboard.press("ArrowRight")
     expect(tip_of(card).locator(".tip-head")).to_have_text(re.compile(r"^Token position \d$"))
-    read.locator("#figure-tokenclasses").scroll_into_view_if_needed()
     bars = handed(read.locator("#figure-tokenclasses .card").first.locator('[data-kind="svg"]'))[1]
     assert len(list(ElementTree.fromstring(bars).iter(f"{SVG}circle"))) > 3
     read.get_by_role("button", name="Copy as Markdown").click()
