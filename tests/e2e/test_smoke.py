@@ -574,7 +574,6 @@ def test_the_report_from_disk(read: Page, run: Run) -> None:
 
 
 def test_what_a_report_is_asked_for(read: Page, run: Run, tmp_path: Path) -> None:
-    draw_all(read)
     draw_all(read)  # a panel that is drawn meanwhile would move what is clicked
     file = write_table(run, "heads", tmp_path, "csv")
     assert saved(read.locator('#tables [data-file="heads.csv"]')) == (file.name, file.read_bytes())
