@@ -1,7 +1,7 @@
 """Every decoder family that transformers can build, small and with random weights: exact, or refused by name.
 
     python tests/families.py [NAME ...]          a line a family
-    python tests/families.py --write             the table of docs/models.md
+    python tests/families.py --write             all of them, as the table of docs/models.md
 
 Weights are drawn with a standard deviation of 0.15: at the usual 0.02 a state that leaks from text to text is lost in
 rounding. What fillerscope gives is compared with the stock model's own attention weights, each text alone, which
@@ -45,6 +45,7 @@ LENGTHS = (12, 37, 5, 90, 41, 300)  # tokens behind what all texts begin with
 PREFIX = 8
 SPREAD = 0.15
 LARGEST = 20_000_000  # parameters of a model that is called small
+WIDEST = 100  # characters of a table's cell
 
 _SIZES = {
     64: "hidden_size n_embd d_model dim embed_dim word_embed_proj_dim lru_width emb_dim",
@@ -130,13 +131,14 @@ def small_model(family: str, **overrides: Any) -> Any:
     torch.manual_seed(0)
     model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
     redraw(model, SPREAD)
-    return model.eval().requires_grad_(False)
+    model.eval().requires_grad_(False)
+    with torch.inference_mode():
+        model(input_ids=torch.arange(5, 25)[None], use_cache=False)  # sizes that do not fit one another say so here
+    return model
 
 
 def judge(family: str, model: Any) -> Verdict:
     """Measured, answered and compared, as a study would do it."""
-    with torch.inference_mode():
-        model(input_ids=torch.arange(5, 25)[None], use_cache=False)  # sizes that do not fit one another say so here
     try:
         loaded = wrap(model, tiny_tokenizer(), family)
         selfcheck(loaded)
@@ -195,27 +197,64 @@ def _is_greedy(model: Any, ids: tuple[int, ...], written: tuple[int, ...]) -> bo
     return bool((logits.amax(-1) - chosen <= 1e-3 * logits.std(-1)).all())
 
 
+ATTENTION = {"shared": "exact", "packed": "exact, without shared prefixes", "apart": "exact, a row for each text"}
+ANSWERS = {"rows": "many at once", "alone": "one at a time"}
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+INTRODUCTION = """# Which models can be measured
+
+Every family that transformers {version} can build as a causal language model, from a small configuration with random
+weights of standard deviation 0.15, and what becomes of it. Texts of unequal length, with a shared prefix and without,
+up to 308 tokens, are measured as a study would measure them and compared with the stock model's own attention weights,
+each text alone (float32, CPU); greedy answers are compared with plain forward passes. Made by
+`python tests/families.py --write`; a test repeats it.
+
+{exact} families are exact (largest difference {largest:.0e} of attention received), {refused} are refused by name, and
+{missing} could not be built small.
+
+| family | attention | answers |
+|---|---|---|
+"""
+
+
+def row_of(verdict: Verdict) -> str:
+    attention = ATTENTION.get(verdict.attention, verdict.attention)
+    return f"| {verdict.family} | {_cell(attention)} | {_cell(ANSWERS.get(verdict.answers, verdict.answers))} |"
+
+
+def _cell(text: str) -> str:
+    """Short enough to be read: what a refusal goes on to say is left to the message itself."""
+    text = text.replace("|", "/").partition(";")[0]
+    return text if len(text) <= WIDEST else text[: WIDEST - 3].rpartition(" ")[0] + " ..."
+
+
+def verdict_on(family: str) -> Verdict:
+    try:
+        model = small_model(family)
+    except Exception as error:  # not every class is made small by sizes alone
+        return Verdict(family, f"not built: {type(error).__name__}")
+    return judge(family, model)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=FAMILIES)
+    parser.add_argument("--write", action="store_true", help="write docs/models.md")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    verdicts = []
     for family in given.families:
-        try:
-            model = small_model(family)
-        except Exception as error:  # not every class can be made small by sizes alone
-            print(f"{family} | not built: {type(error).__name__}: {str(error).splitlines()[0][:150]}", flush=True)
-            continue
-        try:
-            found = judge(family, model)
-            said = f"WRONG {found.wrong} | " if found.wrong else ""
-            print(
-                f"{family} | {said}{found.attention[:200]} | {found.difference:.1e} | {found.answers[:160]}", flush=True
-            )
-        except Exception as error:
-            print(f"{family} | RAW {type(error).__name__}: {str(error).splitlines()[0][:150]}", flush=True)
+        verdicts.append(verdict_on(family))
+        print(row_of(verdicts[-1]), f"{verdicts[-1].difference:.1e}", verdicts[-1].wrong, flush=True)
+    if given.write:
+        exact = [one for one in verdicts if one.attention in ATTENTION]
+        refused = [one for one in verdicts if one.attention.startswith("refused")]
+        top = INTRODUCTION.format(
+            version=transformers.__version__, exact=len(exact), refused=len(refused),
+            missing=len(verdicts) - len(exact) - len(refused), largest=max(one.difference for one in exact),
+        )  # fmt: skip
+        PAGE.write_text(top + "\n".join(map(row_of, verdicts)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

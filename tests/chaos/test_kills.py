@@ -160,8 +160,8 @@ def test_killed_at_every_step_of_every_write(
     forks: Forks, study: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     steps = steps_of(forks, study, tmp_path)
-    # manifest and study; five notes; two shards and a merger, each with its manifest: three steps each
-    assert len(steps) == 3 * (2 + 5 + 2 * 3)
+    # manifest and study; six notes; two shards and a merger, each with its manifest: three steps each
+    assert len(steps) == 3 * (2 + 6 + 2 * 3)
     assert_resumed(forks, study, undisturbed, tmp_path, range(1, len(steps) + 1))
 
 
