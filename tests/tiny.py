@@ -114,7 +114,7 @@ _RECIPES: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "phi3": (Phi3Config, _COMMON),
     "gpt2": (GPT2Config, _GPT2),
     "gpt_neox": (GPTNeoXConfig, _UNGROUPED),
-    "gpt_oss": (GptOssConfig, _GPT_OSS),  # attention sinks: the capture must refuse it
+    "gpt_oss": (GptOssConfig, _GPT_OSS),  # learned sinks
     "gemma3": (Gemma3Config, {}),  # multimodal; overrides go to its text config
 }
 FAMILIES = tuple(_RECIPES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import blocks, fused
+from fillerscope.capture import attention, blocks, fused
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.measuring import Gauge
@@ -43,6 +43,7 @@ SHALLOW = {
     "llama": {"num_hidden_layers": 1},  # grouped heads
     "gemma2": {"num_hidden_layers": 2, "layer_types": [SLIDING, FULL]},  # soft-capping, with a window of 8 and without
     "mistral": {"num_hidden_layers": 1},  # a window of 8
+    "gpt_oss": {"num_hidden_layers": 2, "layer_types": [SLIDING, FULL]},  # learned sinks
 }
 
 
@@ -75,7 +76,7 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     with capturing(model):
         found = Gauge(model, 10**6).measure(given)
     assert set(served) == {""}
-    for name in ("received", "diagonal", "entropy"):
+    for name in ("received", "diagonal", "entropy", *(["sunk"] if model.config.model_type == "gpt_oss" else [])):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)
 
 
@@ -83,8 +84,6 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral"])
 @pytest.mark.parametrize("on_device", [0, 1 << 28])
 def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
-    from fillerscope.capture import attention
-
     monkeypatch.setattr(attention, "ON_DEVICE", on_device)
     model = tiny_model(family).to("cuda", torch.bfloat16)
     with capturing(model):
@@ -95,6 +94,42 @@ def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
         torch.testing.assert_close(
             getattr(found, name)[0].cpu(), getattr(expected, name)[0].cpu(), rtol=1e-3, atol=1e-3
         )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [8, 1000])
+def test_learned_sinks_on_a_gpu(dtype, window, monkeypatch):
+    """From the queries, keys and sinks that each layer was given, in float64."""
+    model = tiny_model("gpt_oss", sliding_window=window).to("cuda", dtype)
+    given = {}
+
+    def noting(module, query, key, value, *rest, **more):
+        given[module.layer_idx] = query[0].double(), key[0].double(), more["s_aux"].double(), more.get("sliding_window")
+        return captured(module, query, key, value, *rest, **more)
+
+    captured = attention.captured_attention
+    monkeypatch.setattr(attention, "captured_attention", noting)
+    text = Text(tuple(np.random.default_rng(0).integers(3, 500, 300).tolist()), np.ones(300, bool))
+    with capturing(model):
+        measured = Gauge(model, 10**6).measure([text])
+    for layer, (query, key, sinks, reach) in given.items():
+        weights = weights_with_sinks(query, key, sinks, reach)
+        received = weights.tril(-1).sum(1) / torch.arange(299, -1, -1, device="cuda")
+        mine = torch.tensor(measured.text(0).mean_received()[0, layer, :, :-1])
+        torch.testing.assert_close(mine, received[:, :-1].cpu(), rtol=0, atol=1e-5)
+        sunk = measured.sunk[layer, 0, :, 0].double()
+        torch.testing.assert_close(sunk, 300 - weights.sum((1, 2)), rtol=1e-5, atol=1e-3)
+
+
+def weights_with_sinks(query, key, sinks, reach):
+    """[head, row, key]: a logit more in every row, left out again."""
+    key = key.repeat_interleave(len(query) // len(key), 0)
+    scores = query @ key.transpose(1, 2) / query.shape[-1] ** 0.5
+    behind = torch.arange(len(scores[0]), device="cuda")[:, None] - torch.arange(len(scores[0]), device="cuda")
+    scores = scores.masked_fill((behind < 0) | (behind >= (reach or 10**6)), -torch.inf)
+    more = sinks[:, None, None].expand(-1, scores.shape[1], 1)
+    return torch.cat([scores, more], -1).softmax(-1)[..., :-1]
 
 
 def tensor(device="cuda", dtype=torch.bfloat16, dim=64):

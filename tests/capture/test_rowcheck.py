@@ -87,7 +87,7 @@ def test_rope_by_the_longest_text_of_the_row() -> None:
     model = loaded("phi3", **LONGROPE)
     assert length_limit(model.model) == 64
     check = rowcheck(model, longest=90)
-    assert (check.layout, check.tokens) == ("shared", 88)
+    assert (check.layout, check.tokens) == ("shared", 90)
     assert_exact(model, check.layout, texts(20, 63, 64, 65, 90, 30))
 
 

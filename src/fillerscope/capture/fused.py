@@ -114,14 +114,17 @@ def attend(
             torch.cat([before.transpose(0, 1), own]).index_select(0, places.gather)
             for before, own in zip(behind, (key, value), strict=True)
         )
+    width = value.shape[-1]
+    if width < query.shape[-1]:  # latent attention; the fused kernels want one size
+        value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
     window = rule.window(places.ragged.longest_key)
-    if softcap is not None:
+    if softcap is not None or width > query.shape[-1]:
         output, lse = kernels.forward(query, key, value, places.ragged, scaling, window, softcap)
     elif window is None and places.plain and _prefers_cudnn(query.device, query.dtype, query.shape[1], *key.shape[1:]):
         output, lse = _cudnn(query, key, value, len(packing.texts), scaling)
     else:
         output, lse = _flash(query, key, value, places.ragged, scaling, window)
-    sunk = None
+    output, sunk = output[..., :width], None
     if sinks is not None:
         logits = sinks.float()[:, None]
         taken = torch.sigmoid(logits - lse)  # [head, token]

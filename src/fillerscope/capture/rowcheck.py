@@ -1,19 +1,19 @@
 """Texts run as a study runs them, compared with each of them alone in the stock model.
 
 The self-check gives both sides the same queries, keys and values, so it is blind to whatever a row of tokens does
-beyond attention: a state carried from text to text, positions taken from the longest text of the row. Here the
-attention inputs of every layer, the hidden states at the end and the attention received are compared. Rounding
-differs with the shape of a pass; how much is measured on the model itself, so the tolerance grows with depth and
-dtype as rounding does.
+beyond attention: a state carried from text to text, positions taken from the longest text of the row. Here hidden
+states before and behind every layer, its attention inputs and the attention received are compared. Every layer starts
+from what the stock model gave it, so that the rounding of one layer is all that may differ; how much that is, is
+measured on the model itself. Short texts go through all layers, texts as long as the study's through the first layer of
+each kind.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
+from fillerscope.capture.layerinputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
 from fillerscope.capture.masks import mask_rule
 from fillerscope.capture.measuring import Gauge, Layout, Measured
 from fillerscope.capture.packing import Packing, Text
@@ -30,20 +31,20 @@ from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.structure import decoder_of, device_of, text_config
+from fillerscope.models.structure import decoder_of, device_of, has_experts, layer_count, text_config
 from fillerscope.models.wording import first_line
 
 ROWS, STOCK = "fillerscope_rows", "fillerscope_stock"
 PREFIX = 6  # tokens that all texts begin with
 LENGTHS = (3, 17, 41)  # tokens of the texts behind it, and one more text as long as the study's longest
-LONGEST = 256  # tokens, unless the configuration names a limit beyond which something changes
+LONGEST = 256  # tokens, where no study says how long its prompts are
 BEYOND = 24  # tokens past such a limit
 FURTHEST = 2048  # tokens: whole matrices of longer texts do not fit; beyond a limit a text has a pass of its own
-WINDOW = 8  # positions whose median difference is judged, so that one token sent to another expert does not decide
+WINDOW = 8  # tokens that are judged together, so that one which rounding sends to another expert does not decide
+SEVERAL = 3  # texts whose first tokens are judged together: what leaks through a convolution reaches no others
 OFTEN = 8.0  # times the rounding that is seen on the model itself
 LEAST = {torch.float32: 5e-5, torch.float64: 5e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 MOST = {torch.float32: 5e-4, torch.float64: 5e-4, torch.bfloat16: 2e-1, torch.float16: 5e-2}
-ENDED = -1  # stands for the hidden states behind the last layer
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class RowCheck:
     """How texts may be laid out in rows, and how far that is from each text alone."""
 
     layout: Layout
-    difference: float  # where it is largest against its tolerance: of attention inputs, relative to their size
+    difference: float  # where it is largest against its tolerance: of a layer's inputs, relative to their size
     tolerance: float
     tokens: int  # of the longest text
     sinks: bool  # whether any layer has learned sinks
@@ -61,17 +62,25 @@ class RowCheck:
         return asdict(self)
 
 
-@dataclass
-class _Inputs:
-    """What attention was given, by layer [token, feature], with the hidden states at the end."""
-
-    inputs: dict[int, list[Tensor]] = field(default_factory=dict)  # queries, keys and values
-    sinks: bool = False
-    received: dict[int, Tensor] = field(default_factory=dict)  # [group, head, position], of a text alone
-
-
-_heard: ContextVar[dict[Packing | None, _Inputs]] = ContextVar("fillerscope_row_inputs")
 _rows: ContextVar[Tensor | None] = ContextVar("fillerscope_query_rows", default=None)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Texts with what each gives alone, in all layers or the first `depth` of them."""
+
+    texts: list[Text]
+    alone: list[LayerInputs]
+    depth: int | None
+
+    def origins(self, packing: Packing | None) -> list[Origin]:
+        """Where a pass has its tokens from. What texts begin with is the same in all of them."""
+        assert packing is not None
+        known = {text.ids: inputs for text, inputs in zip(self.texts, self.alone, strict=True)}
+        return [
+            Origin(place, known.get(text.ids, self.alone[0]), slice(text.shared, len(text.ids)))
+            for place, text in zip(packing.places(), packing.texts, strict=True)
+        ]
 
 
 def rowcheck(loaded: LoadedModel, longest: int = LONGEST) -> RowCheck:
@@ -86,21 +95,22 @@ def rowcheck(loaded: LoadedModel, longest: int = LONGEST) -> RowCheck:
 
 
 def _checked(loaded: LoadedModel, longest: int) -> RowCheck:
-    texts = _texts(loaded, longest)
     with refusing(loaded.label):
-        alone = [_alone(loaded.model, text.ids, text.rows) for text in texts]
-        rounding = _rounding(loaded, texts[len(LENGTHS) - 1], alone[len(LENGTHS) - 1])
+        short = _sample(loaded, LENGTHS, None)
+        long = _sample(loaded, (*LENGTHS, _longest(loaded, longest) - PREFIX), depth_of_kinds(loaded.model))
     tried: list[str] = []
     for layout in get_args(Layout):
         try:
-            gap, allowed, layer = _worst(loaded, texts, alone, rounding, layout)
+            gaps = [gap for sample in (short, long) for gap in _layer_gaps(loaded, sample, layout)]
         except (FillerscopeError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a model that cannot run this way at all
             tried.append(f"{layout}: {first_line(error)}")
             continue
+        gap, allowed, layer = _worst(loaded, gaps, short)
         if gap <= allowed:
-            return RowCheck(layout, gap, allowed, max(map(len, texts)), alone[0].sinks, tuple(tried))
+            sinks = any(inputs.sinks for inputs in short.alone)
+            return RowCheck(layout, gap, allowed, max(map(len, long.texts)), sinks, tuple(tried))
         place = "behind the last layer" if layer == ENDED else f"in layer {layer + 1}"
         tried.append(f"{layout}: {gap:.1e} {place}, {allowed:.0e} is allowed")
     raise CaptureError(
@@ -109,125 +119,146 @@ def _checked(loaded: LoadedModel, longest: int) -> RowCheck:
     )
 
 
-def _texts(loaded: LoadedModel, longest: int) -> list[Text]:
+def _worst(loaded: LoadedModel, gaps: Sequence[tuple[float, int]], short: _Sample) -> tuple[float, float, int]:
+    """The difference that is largest against its tolerance, that tolerance, and the layer. Rounding is measured where
+    a difference asks for it."""
+    least, most = (limits.get(_dtype(loaded.model), limits[torch.float32]) for limits in (LEAST, MOST))
+    gap, layer = max(gaps)
+    if gap <= least:
+        return gap, least, layer
+    allowed = {layer: min(most, least + OFTEN * one) for layer, one in _rounding(loaded, short).items()}
+    return max(((gap, allowed[layer], layer) for gap, layer in gaps), key=lambda one: one[0] / one[1])
+
+
+def _longest(loaded: LoadedModel, longest: int) -> int:
+    """As long as the study's prompts, up to where whole matrices fit, and beyond a limit that the study passes."""
     limit = length_limit(loaded.model)
-    most = LONGEST if limit is None or longest <= limit or limit > FURTHEST else limit + BEYOND
+    passed = limit is not None and limit < longest and limit <= FURTHEST
+    most = FURTHEST if limit is None or not passed else max(FURTHEST, limit + BEYOND)
+    return max(LENGTHS[-1] + PREFIX + 1, min(longest, most))
+
+
+def _sample(loaded: LoadedModel, lengths: Sequence[int], depth: int | None) -> _Sample:
     random = np.random.default_rng(0)
     size = text_config(loaded.model).vocab_size
     prefix = random.integers(0, size, PREFIX).tolist()
     texts = []
-    for count in (*LENGTHS, max(LENGTHS[-1], min(longest, most) - PREFIX)):
+    for count in lengths:
         ids = (*prefix, *random.integers(0, size, count).tolist())
         original = random.random(len(ids)) < 0.5
         original[:PREFIX] = True
         texts.append(Text(ids, original, PREFIX))
-    return texts
-
-
-@contextmanager
-def _listening(model: Any) -> Iterator[dict[Packing | None, _Inputs]]:
-    """Attention functions note what they are given, and the decoder what comes out of it."""
-    _register()
-    heard: dict[Packing | None, _Inputs] = {}
-    token = _heard.set(heard)
-
-    def ended(_module: Any, _inputs: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
-        next(reversed(heard.values())).inputs[ENDED] = [hidden.flatten(0, 1)]
-
-    hook = decoder_of(model).register_forward_hook(ended)
-    try:
-        yield heard
-    finally:
-        hook.remove()
-        _heard.reset(token)
+    return _Sample(texts, [_alone(loaded.model, text.ids, text.rows, depth=depth) for text in texts], depth)
 
 
 @torch.inference_mode()
-def _alone(model: Any, ids: Sequence[int], rows: NDArray[np.bool_] | None = None) -> _Inputs:
+def _alone(
+    model: Any, ids: Sequence[int], rows: NDArray[np.bool_], origin: Origin | None = None, depth: int | None = None
+) -> LayerInputs:
     """One text in the stock model, with its own eager attention and its own mask and positions. `rows` [group, row]
     are the query rows whose attention is added up."""
+    _register()
     reset_positions(model)
     device = device_of(model)
-    token = _rows.set(None if rows is None else torch.tensor(rows, device=device, dtype=torch.float64))
+    token = _rows.set(torch.tensor(rows, device=device, dtype=torch.float64))
+    origins = [] if origin is None else [origin]
     try:
-        with _listening(model) as heard, attending(model, STOCK):
+        with noting(model, lambda: None, lambda _: origins, depth) as passes, attending(model, STOCK):
             decoder_of(model)(input_ids=torch.tensor([ids], device=device), use_cache=False)
     finally:
         _rows.reset(token)
-    return heard[None]
+    return passes[None]
 
 
-def _rounding(loaded: LoadedModel, text: Text, alone: _Inputs) -> dict[int, float]:
-    """By layer, by how much inputs differ where only rounding does: the text in a longer call, whose end a causal model
-    cannot see, and by itself under our attention, which works in float32 whatever the model's dtype."""
-    longer = _alone(loaded.model, (*text.ids, *text.ids[: WINDOW + 1]))
-    heard, _ = _measured(loaded, [replace(text, shared=0)], "packed")
-    (mine,) = heard.values()
-    found, largest = {}, 0.0
-    for layer in sorted(alone.inputs, key=lambda number: (number == ENDED, number)):
-        for other in (longer, mine):
-            some = [tensor[: len(text)] for tensor in other.inputs[layer]]
-            largest = max(largest, _difference(some, alone.inputs[layer]))
-        found[layer] = largest
+def _rounding(loaded: LoadedModel, sample: _Sample) -> dict[int, float]:
+    """By layer, by how much its inputs and what is received differ where only rounding does: a text in a longer call,
+    whose end a causal model cannot see, and by itself under our attention."""
+    text, alone = sample.texts[-1], sample.alone[-1]
+    whole, more = slice(0, len(text)), text.ids[: WINDOW + 1]
+    longer = _alone(
+        loaded.model, (*text.ids, *more), np.pad(text.rows, ((0, 0), (0, len(more)))), Origin(whole, alone, whole)
+    )
+    passes, measured = _measured(loaded, replace(sample, texts=[replace(text, shared=0)], alone=[alone]), "packed")
+    (mine,) = passes.values()
+    received = measured.text(0).mean_received()
+    rounding, flipping = {}, _flips(loaded.model)
+    for layer in alone.layers:
+        both = ([one[whole] for one in other.of(layer)] for other in (longer, mine))
+        gaps = [_worst_of([_gaps(one, alone.of(layer))], flipping) for one in both]
+        if layer in alone.received:
+            expected = alone.received[layer].cpu().numpy()
+            gaps.append(_received_gap(longer.received[layer].cpu().numpy()[..., whole], expected))
+            gaps.append(_received_gap(received[:, layer], expected))
+        rounding[layer] = max(gaps)
+    return rounding
+
+
+def _measured(loaded: LoadedModel, sample: _Sample, layout: Layout) -> tuple[Passes, Measured]:
+    _register()
+    gauge = Gauge(loaded.model, sum(map(len, sample.texts)), layout=layout)
+    if sample.depth is not None:
+        gauge.without = tuple({*gauge.without, *range(sample.depth, layer_count(loaded.model))})
+    with (
+        noting(loaded.model, lambda: recorder_at_work().packing, sample.origins, sample.depth) as passes,
+        capturing(loaded.model, ROWS),
+    ):
+        measured = gauge.measure(sample.texts)
+    if measured.errors:
+        raise torch.OutOfMemoryError(next(iter(measured.errors.values())))
+    return passes, measured
+
+
+def _layer_gaps(loaded: LoadedModel, sample: _Sample, layout: Layout) -> list[tuple[float, int]]:
+    """How far a layer's inputs and what is received in it are from those alone, each with its layer."""
+    passes, measured = _measured(loaded, sample, layout)
+    flipping = _flips(loaded.model)
+    runs = [(inputs, origin) for packing, inputs in passes.items() for origin in sample.origins(packing)]
+    gaps = [
+        (_worst_of([_gaps(*_pair(inputs, origin, layer)) for inputs, origin in runs], flipping), layer)
+        for layer in sample.alone[0].layers
+    ]
+    for number, expected in enumerate(sample.alone):
+        received = measured.text(number).mean_received()
+        pairs = ((received[:, layer], one.cpu().numpy(), layer) for layer, one in expected.received.items())
+        gaps += [(_received_gap(mine, theirs), layer) for mine, theirs, layer in pairs]
+    return gaps
+
+
+def _pair(inputs: LayerInputs, origin: Origin, layer: int) -> tuple[list[Tensor], list[Tensor]]:
+    mine, theirs = inputs.of(layer), origin.other.of(layer)
+    return [one[origin.place] for one in mine], [one[origin.tokens] for one in theirs]
+
+
+def _gaps(mine: Sequence[Tensor], expected: Sequence[Tensor]) -> list[Tensor]:
+    """[token] of every tensor, relative to the size of what is compared: that of the token, or of the usual one where
+    that is larger."""
+    found = []
+    for one, other in zip(mine, expected, strict=True):
+        sizes = torch.linalg.vector_norm(other.float(), dim=-1)
+        gaps = torch.linalg.vector_norm(one.float() - other.float(), dim=-1)
+        gaps = gaps / sizes.clamp(min=max(float(sizes.median()), 1e-30))
+        found.append(torch.where(gaps.isnan(), torch.inf, gaps).cpu())
     return found
 
 
-def _measured(loaded: LoadedModel, texts: list[Text], layout: Layout) -> tuple[dict[Packing | None, _Inputs], Measured]:
-    gauge = Gauge(loaded.model, sum(map(len, texts)), layout=layout)
-    with _listening(loaded.model) as heard, capturing(loaded.model, ROWS):
-        measured = gauge.measure(texts)
-    if measured.errors:
-        raise torch.OutOfMemoryError(next(iter(measured.errors.values())))
-    return heard, measured
-
-
-def _worst(
-    loaded: LoadedModel, texts: list[Text], alone: list[_Inputs], rounding: dict[int, float], layout: Layout
-) -> tuple[float, float, int]:
-    """The difference that is largest against its tolerance, that tolerance, and the layer."""
-    heard, measured = _measured(loaded, texts, layout)
-    least, most = (limits.get(_dtype(loaded.model), limits[torch.float32]) for limits in (LEAST, MOST))
-    found = []
-    for number, (text, expected) in enumerate(zip(texts, alone, strict=True)):
-        received = measured.text(number).mean_received()
-        mine = _own(heard, text)
-        for layer, rounded in rounding.items():
-            gaps = [_difference(*pair) for pair in _pairs(mine, expected, layer)]
-            if layer in expected.received:
-                gaps.append(_received_gap(received[:, layer], expected.received[layer].cpu().numpy()))
-            allowed = min(most, least + OFTEN * rounded)
-            found += [(gap, allowed, layer) for gap in gaps]
-    return max(found, key=lambda one: one[0] / one[1])
-
-
-def _own(heard: dict[Packing | None, _Inputs], text: Text) -> list[tuple[slice, slice, _Inputs]]:
-    """Where a text was run: its tokens, their places in the row of a pass, and what was heard there. What stands behind
-    a prefix has the prefix's own pass as well."""
-    passes = [(packing, inputs) for packing, inputs in heard.items() if packing is not None]
-    runs = [(one, place, inputs) for packing, inputs in passes
-            for place, one in zip(packing.places(), packing.texts, strict=True)]  # fmt: skip
-    own = [run for run in runs if run[0].ids == text.ids]
-    prefixes = [run for run in runs if not run[0].ends] if any(one.shared for one, *_ in own) else []
-    return [(slice(one.shared, len(one.ids)), place, inputs) for one, place, inputs in (*own, *prefixes)]
-
-
-def _pairs(
-    mine: list[tuple[slice, slice, _Inputs]], expected: _Inputs, layer: int
-) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    for tokens, place, inputs in mine:
-        yield [one[place] for one in inputs.inputs[layer]], [one[tokens] for one in expected.inputs[layer]]
-
-
-def _difference(mine: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The largest median over neighbouring positions, relative to the size of what is compared."""
+def _worst_of(runs: Sequence[list[Tensor]], flipping: bool) -> float:
+    """[run][tensor][token]: the largest. Where rounding may send a token to another expert, which puts it far off by
+    itself, medians are taken: among neighbours, and among tokens at the same place of several runs."""
     worst = 0.0
-    for one, other in zip(mine, expected, strict=True):
-        size = torch.linalg.vector_norm(other.float(), dim=-1).square().mean().sqrt().clamp(min=1e-30)
-        gaps = torch.linalg.vector_norm(one.float() - other.float(), dim=-1) / size
-        medians = [float(gaps[start : start + WINDOW].median()) for start in range(0, len(gaps), WINDOW)]
-        worst = max(worst, *(median if median == median else float("inf") for median in medians))
+    for tensors in zip(*runs, strict=True):
+        if not flipping:
+            worst = max(worst, *(float(gaps.max()) for gaps in tensors))
+            continue
+        whole = [one for gaps in tensors for one in gaps.split(WINDOW)]
+        starts = [torch.stack(some) for some in zip(*(gaps[:WINDOW] for gaps in tensors), strict=False)]
+        judged = whole if len(runs) < SEVERAL else [*whole, *starts]
+        worst = max(worst, *(float(one.median()) for one in judged))
     return worst
+
+
+def _flips(model: Any) -> bool:
+    """Whether rounding may send tokens to other experts."""
+    return _dtype(model) in (torch.bfloat16, torch.float16) and has_experts(model)
 
 
 def _received_gap(received: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
@@ -258,23 +289,19 @@ def _register() -> None:
 
 
 def _in_rows(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:
-    _note(recorder_at_work().packing, module, query, key, value)
+    note_attention(recorder_at_work().packing, module, query, key, value)
     return captured_attention(module, query, key, value, *given, **more)
 
 
 def _stock(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:
+    """The model's own, in float32 as ours is."""
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise CaptureError(f"{type(module).__name__} has no eager attention to compare with; it cannot be checked")
-    _note(None, module, query, key, value)
-    _heard.get()[None].sinks |= more.get("s_aux") is not None
-    output, weights = own(module, query, key, value, *given, **more)
+    inputs = note_attention(None, module, query, key, value)
+    inputs.sinks |= more.get("s_aux") is not None
+    output, weights = own(module, query.float(), key.float(), value.float(), *given, **more)
     rows = _rows.get()
-    if rows is not None:
-        _heard.get()[None].received[int(module.layer_idx)] = _received(weights[0], rows)
-    return output, weights
-
-
-def _note(packing: Packing | None, module: Any, *tensors: Tensor) -> None:
-    inputs = _heard.get().setdefault(packing, _Inputs())
-    inputs.inputs[int(module.layer_idx)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
+    assert rows is not None
+    inputs.received[int(module.layer_idx)] = _received(weights[0], rows)
+    return output.to(query.dtype), weights

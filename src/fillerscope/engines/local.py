@@ -33,6 +33,7 @@ from fillerscope.store import Part, RunStore, answers_name, lookback_name, merge
 from fillerscope.study import ModelSpec, Study
 
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
+FURTHER = 4  # times what first tokens may differ: two answers, and more tokens before them
 LAYOUTS = {
     "packed": "its texts do not share prefixes, which would change its numbers",
     "apart": "each text has a row of its own, because the model carries a state along a row; this is slower",
@@ -198,15 +199,16 @@ class _Work:
         wanted = min(self.study.generation.recheck, len(greedy))
         if not wanted or self.spec.endpoint is not None or "recheck" in self._facts():
             return
-        from fillerscope.generation.answercheck import ENGINES
+        from fillerscope.generation.answercheck import ENGINES, tolerance_of
         from fillerscope.generation.recheck import recheck
 
         self.progress.stage(f"writing {wanted} answers of {self.folder.label} again, one at a time", 0, None)
         chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]
         requests = [ask.request for ask, _ in chosen if ask.request is not None]
-        engine = ENGINES[self._facts()["answercheck"]["engine"]]
-        alone, decoding = engine(self.loaded, rows=1), self.study.generation.decoding(0.0)
-        self._note(recheck=recheck(alone, requests, [reply for _, reply in chosen], decoding))
+        check = self._facts()["answercheck"]
+        alone, decoding = ENGINES[check["engine"]](self.loaded, rows=1), self.study.generation.decoding(0.0)
+        allowed = FURTHER * tolerance_of(self.loaded.model)
+        self._note(recheck=recheck(alone, requests, [reply for _, reply in chosen], decoding, allowed))
 
     def _ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
         if len(missing) < total:

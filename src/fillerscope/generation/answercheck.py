@@ -1,30 +1,40 @@
 """The first tokens of a few answers under the real engine, compared with plain forward passes of the stock model.
 
 A cache that mixes rows, or a layer that the slots cannot hold, changes answers without a word. Every logit that the
-engine chose from is compared with that of the stock model given the same tokens alone and without a cache.
+engine chose from is compared with that of the stock model given the same tokens alone and without a cache. What
+rounding does to logits is measured on the model itself; where half precision drowns the comparison, it is made in
+float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fillerscope.asking import Decoding
+from fillerscope.capture.budget import free_memory
 from fillerscope.errors import FillerscopeError, GenerationError
 from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Request
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
+from fillerscope.models.structure import device_of
 from fillerscope.models.wording import first_line
 
-PROMPTS, TOKENS = 4, 6
-# Of the spread of the logits: what rounding does to them, many times over.
-ALLOWED = {"float64": 1e-3, "float32": 1e-3, "float16": 5e-2, "bfloat16": 2e-1}
+TOKENS = 4  # of every answer
+PREFIX = 8  # tokens that all prompts begin with, at most
+LENGTHS = (2, 11, 29)  # tokens of the prompts behind it
+MORE = 9  # tokens behind a text that must not change it
+# Of the spread of the logits, besides eight times what rounding is seen to do to them.
+LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+MOST = {torch.float32: 1e-2, torch.float64: 1e-2, torch.float16: 2e-1, torch.bfloat16: 4e-1}
+OFTEN = 8.0
 ENGINES = {"rows": LocalGenerator, "alone": AloneGenerator}
 
 
@@ -34,6 +44,7 @@ class AnswerCheck:
     difference: float  # the largest, relative to the spread of the logits
     tolerance: float
     prompts: int
+    dtype: str  # that the comparison was made in
     tried: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -43,59 +54,105 @@ class AnswerCheck:
 def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None) -> AnswerCheck:
     """The first engine that writes what plain forward passes write; refused where none does."""
     chosen = _chosen(loaded, requests)
-    allowed, tried = ALLOWED.get(loaded.dtype, 1e-3), []
+    if not chosen:
+        return AnswerCheck("rows", 0.0, 0.0, 0, loaded.dtype)
+    tried: list[str] = []
     for name, engine in ENGINES.items():
-        try:
-            gap = _gap(engine(loaded, rows), chosen) if chosen else 0.0
-        except (FillerscopeError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:  # a model whose layers do not take these caches
-            tried.append(f"{name}: {first_line(error)}")
-            continue
-        if gap <= allowed:
-            return AnswerCheck(name, gap, allowed, len(chosen), tuple(tried))
-        tried.append(f"{name}: logits differ by {gap:.1e} of their spread, {allowed:.0e} is allowed")
+        for precision in (_as_it_is, in_float32):
+            try:
+                with precision(loaded.model) as possible:
+                    if not possible:
+                        continue
+                    gap, allowed = _compared(engine(loaded, rows), chosen)
+                    dtype = str(loaded.model.dtype).removeprefix("torch.")
+            except (FillerscopeError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # a model whose layers do not take these caches
+                tried.append(f"{name}: {first_line(error)}")
+                break
+            if gap <= allowed:
+                return AnswerCheck(name, gap, allowed, len(chosen), dtype, tuple(tried))
+            tried.append(f"{name}: logits differ by {gap:.1e} of their spread in {dtype}, {allowed:.0e} is allowed")
     raise GenerationError(
         f"{loaded.label} cannot answer here: what it writes is not what the stock model writes ({'; '.join(tried)}); "
         "leave `generation` out of the study, or let a server answer with `endpoint`"
     )
 
 
+def tolerance_of(model: Any) -> float:
+    """How far logits may be from those of plain passes, of their spread, where rounding is as large as it gets."""
+    return MOST.get(model.dtype, MOST[torch.float32])
+
+
 def _chosen(loaded: LoadedModel, requests: Sequence[Request]) -> list[Request]:
-    """Prompts of very unequal length, nothing done inside the model."""
+    """Prompts of very unequal length made of the study's, nothing done inside the model."""
     limit = length_limit(loaded.model)
     plain = [one for one in requests if one.change is None and not one.gap[1]]
-    near = [one for one in plain if limit is None or len(one.ids) + TOKENS <= limit]
-    ordered = sorted(dict.fromkeys(near), key=lambda one: len(one.ids))
-    if len(ordered) <= PROMPTS:
-        return ordered
-    return [ordered[i * (len(ordered) - 1) // (PROMPTS - 1)] for i in range(PROMPTS)]
+    prompts = sorted(dict.fromkeys(plain), key=lambda one: len(one.ids), reverse=True)[: len(LENGTHS)]
+    prefix = min((min(one.shared, PREFIX) for one in prompts), default=0)
+    cut = [
+        replace(one, ids=one.ids[:prefix] + one.ids[one.shared : one.shared + count], shared=prefix)
+        for one, count in zip(prompts, LENGTHS, strict=False)
+    ]
+    return [one for one in cut if len(one.ids) > prefix and (limit is None or len(one.ids) + TOKENS <= limit)]
 
 
-def _gap(engine: LocalGenerator, requests: Sequence[Request]) -> float:
-    seen: dict[int, list[Tensor]] = {}
-    engine.notice = lambda index, logits: seen.setdefault(index, []).append(logits.float().clone())
+def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[float, float]:
+    """The largest difference of logits, and what is allowed."""
+    logits: dict[int, list[Tensor]] = {}
+    engine.notice = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
     try:
         replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
     finally:
         engine.notice = None
-    return max(
-        _difference(_plain(engine, request, reply.ids), torch.stack(seen[number]))
-        for number, (request, reply) in enumerate(zip(requests, replies, strict=True))
-        if reply.ids
-    )
+    pairs = [(request, reply.ids) for request, reply in zip(requests, replies, strict=True)]
+    expected = [_plain(engine, *pair) for pair in pairs]
+    gap = max(_difference(one, torch.stack(logits[number])) for number, one in enumerate(expected))
+    least, most = (limits.get(engine.model.dtype, limits[torch.float32]) for limits in (LEAST, MOST))
+    if gap <= least:
+        return gap, least
+    request, written = pairs[-1]
+    rounding = _difference(expected[-1], _plain(engine, request, written, more=request.ids[:MORE]))
+    return gap, min(most, least + OFTEN * rounding)
 
 
 @torch.inference_mode()
-def _plain(engine: LocalGenerator, request: Request, written: tuple[int, ...]) -> Tensor:
-    """[token, vocabulary]: what the stock model says before each written token."""
+def _plain(engine: LocalGenerator, request: Request, written: tuple[int, ...], more: tuple[int, ...] = ()) -> Tensor:
+    """[token, vocabulary]: what the stock model says before each written token. `more` tokens stand behind them, where
+    a causal model cannot see them."""
     reset_positions(engine.model)
-    ids = torch.tensor([[*request.ids, *written[:-1]]], device=engine.device)
-    logits: Tensor = engine.model(input_ids=ids, use_cache=False).logits
-    return logits[0, -len(written) :].float()
+    before = [*request.ids, *written[:-1]]
+    ids = torch.tensor([[*before, *more]], device=engine.device)
+    logits: Tensor = engine.model(input_ids=ids, use_cache=False, logits_to_keep=len(written) + len(more)).logits
+    return logits[0, -len(written) - len(more) :][: len(written)].float()
 
 
-def _difference(expected: Tensor, found: Tensor) -> float:
-    gap = (expected - found).abs().amax(-1) / expected.std(-1).clamp(min=1e-30)
+def _difference(expected: Tensor, given: Tensor) -> float:
+    gap = (expected - given).abs().amax(-1) / expected.std(-1).clamp(min=1e-30)
     worst = float(gap.max())
     return worst if worst == worst else float("inf")
+
+
+@contextmanager
+def _as_it_is(_model: Any) -> Iterator[bool]:
+    yield True
+
+
+@contextmanager
+def in_float32(model: Any) -> Iterator[bool]:
+    """A model in half precision with its weights in float32 inside the block, which loses nothing on the way back.
+    False, and unchanged, where it is in float32 already or memory does not hold it."""
+    half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]
+    free = free_memory(device_of(model))
+    needed = sum(one.numel() * 4 for one in half)
+    if not half or (free is not None and needed > free / 2):
+        yield False
+        return
+    kinds = [one.dtype for one in half]
+    try:
+        for one in half:
+            one.data = one.data.float()
+        yield True
+    finally:
+        for one, kind in zip(half, kinds, strict=True):
+            one.data = one.data.to(kind)

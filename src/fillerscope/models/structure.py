@@ -90,6 +90,11 @@ def activation_modules(decoder: nn.Module) -> list[nn.Module]:
     return [_activation_of(decoder, layer, number) for number, layer in enumerate(layers_of(decoder), start=1)]
 
 
+def has_experts(model: nn.Module) -> bool:
+    """Whether a router chooses which weights a token meets."""
+    return any("expert" in name.rpartition(".")[2] for name, _ in decoder_of(model).named_modules())
+
+
 def _activation_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module:
     # What mixes tokens, attention or another, knows its layer's number; an MLP does not.
     mixing = {part for module in layer.modules() if hasattr(module, "layer_idx") and module is not layer

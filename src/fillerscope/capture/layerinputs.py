@@ -1,0 +1,157 @@
+"""What every layer of a forward pass is given, noted, and replaced by what it was given in another pass.
+
+Two passes over the same tokens drift apart layer by layer through rounding alone, in half precision until nothing can
+be told. Where each layer of the second pass starts from what the first pass gave it, only the rounding of one layer is
+left, whatever the depth. Knows nothing of what is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from fillerscope.capture.packing import Packing
+from fillerscope.models.structure import decoder_of, layers_of
+
+ENDED = -1  # stands for the hidden states behind the last layer
+
+
+@dataclass
+class LayerInputs:
+    """One pass, by layer [token, feature]."""
+
+    attention: dict[int, list[Tensor]] = field(default_factory=dict)  # queries, keys and values
+    hidden: dict[int, Tensor] = field(default_factory=dict)
+    received: dict[int, Tensor] = field(default_factory=dict)  # [group, head, position], of a text alone
+    sinks: bool = False
+
+    def of(self, layer: int) -> list[Tensor]:
+        return [*self.attention.get(layer, []), *([self.hidden[layer]] if layer in self.hidden else [])]
+
+    @property
+    def layers(self) -> list[int]:
+        """In the order in which they are run."""
+        return sorted({*self.attention, *self.hidden}, key=lambda layer: (layer == ENDED, layer))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Some tokens of a pass: their places in its row, and the same tokens in another pass."""
+
+    place: slice
+    other: LayerInputs
+    tokens: slice
+
+
+Passes = dict[Packing | None, LayerInputs]
+Origins = Callable[[Packing | None], Sequence[Origin]]  # of a pass: None is a text alone
+_passes: ContextVar[Passes] = ContextVar("fillerscope_layer_inputs")
+
+
+def note_attention(packing: Packing | None, module: Any, *tensors: Tensor) -> LayerInputs:
+    """To be called by an attention function, with queries, keys and values [row, head, token, dim]."""
+    inputs = _passes.get().setdefault(packing, LayerInputs())
+    inputs.attention[int(module.layer_idx)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
+    return inputs
+
+
+@contextmanager
+def noting(
+    model: nn.Module, pass_now: Callable[[], Packing | None], origins: Origins = lambda _: (), depth: int | None = None
+) -> Iterator[Passes]:
+    """Notes what layers are given. Where a pass has origins, layers go on from what those were given. Layers beyond
+    `depth` do nothing."""
+    passes: Passes = {}
+    token = _passes.set(passes)
+    decoder = decoder_of(model)
+    layers = layers_of(decoder)
+    try:
+        with ExitStack() as stack:
+            for number, layer in enumerate(layers[:depth]):
+                hook = _given_hook(number, passes, pass_now, origins)
+                stack.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
+            stack.callback(decoder.register_forward_hook(_ended_hook(passes, pass_now)).remove)
+            if depth is not None:
+                stack.enter_context(_passing_on(layers[depth - 1], layers[depth:]))
+            yield passes
+    finally:
+        _passes.reset(token)
+
+
+def _given_hook(
+    number: int, passes: Passes, pass_now: Callable[[], Packing | None], origins: Origins
+) -> Callable[[Any, Any, Any], Any]:
+    def hook(_module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        hidden = args[0] if args else named.get("hidden_states")
+        if not isinstance(hidden, Tensor) or hidden.ndim != 3:  # several streams at once are left as they are
+            return None
+        packing = pass_now()
+        flat = hidden.flatten(0, 1)
+        passes.setdefault(packing, LayerInputs()).hidden[number] = flat.clone()
+        started = [one for one in origins(packing) if number in one.other.hidden]
+        if not started:
+            return None
+        changed = flat.clone()
+        for one in started:
+            changed[one.place] = one.other.hidden[number][one.tokens]
+        changed = changed.view_as(hidden)
+        return ((changed, *args[1:]), named) if args else (args, named | {"hidden_states": changed})
+
+    return hook
+
+
+def _ended_hook(passes: Passes, pass_now: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
+    def hook(_module: Any, _args: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
+        passes[pass_now()].hidden[ENDED] = hidden.flatten(0, 1)
+
+    return hook
+
+
+@contextmanager
+def _passing_on(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
+    """The layers `beyond` hand on what they are given, in the form in which `last` gives it."""
+    form: list[Any] = []
+    noted = last.register_forward_hook(lambda _module, _args, output: form.__setitem__(slice(None), [output]))
+
+    def unchanged(*args: Any, **named: Any) -> Any:
+        hidden = args[0] if args else named["hidden_states"]
+        return (hidden, *form[0][1:]) if isinstance(form[0], tuple) else hidden
+
+    before = [layer.__dict__.get("forward") for layer in beyond]
+    for layer in beyond:
+        layer.forward = unchanged
+    try:
+        yield
+    finally:
+        noted.remove()
+        for layer, own in zip(beyond, before, strict=True):
+            del layer.forward
+            if own is not None:
+                layer.forward = own
+
+
+def depth_of_kinds(model: nn.Module) -> int:
+    """How many layers, from the first, hold one of each kind: by their modules and settings, whatever the weights."""
+    seen: dict[Any, int] = {}
+    for number, layer in enumerate(layers_of(decoder_of(model)), start=1):
+        seen.setdefault(_kind(layer), number)
+    return max(seen.values())
+
+
+def _kind(layer: nn.Module) -> Any:
+    return tuple((type(module).__name__, _settings(module)) for module in layer.modules())
+
+
+def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+    values = {name: value for name, value in vars(module).items() if isinstance(value, bool | int | float | str)}
+    return tuple(sorted((name, value) for name, value in values.items() if not _is_number_of_layer(name)))
+
+
+def _is_number_of_layer(name: str) -> bool:
+    return "idx" in name or "layer_id" in name or "layer_number" in name
