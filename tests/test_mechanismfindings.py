@@ -118,6 +118,16 @@ def test_a_wide_interval_around_nothing_decides_nothing(tmp_path: Path) -> None:
     assert f"near zero {UNKNOWN}: " in told(run)["near_zero"].text
 
 
+@pytest.mark.parametrize("change", [-0.003, 0.003])
+def test_an_interval_with_one_end_beyond_half_a_point_decides_nothing(tmp_path: Path, change: float) -> None:
+    finding = told(run_with(tmp_path, Mechanism(near_zero=(change, 0.0)), noise=0.1))["near_zero"]
+    near, far = sorted(abs(finding.numbers[name]) for name in ("change_low", "change_high"))
+    reach = Synthetic(noise=0.01).reach()  # a tenth of the noise is that of the share
+    assert (near, far) == pytest.approx((reach - 0.003, reach + 0.003), abs=1e-6)
+    assert near < 0.005 < far
+    assert f"near zero {UNKNOWN}: " in finding.text
+
+
 def test_layers_that_fall_and_rise_are_counted(tmp_path: Path) -> None:
     finding = told(run_with(tmp_path, Mechanism(near_zero=(-0.03, 0.04)), layers=5))["near_zero"]
     assert "the share falls in 1, rises in 4 and does not change beyond noise in 0 of them" in finding.text
@@ -202,6 +212,15 @@ def test_arm_is_looked_at_in_its_own_layer_and_sweeps_are_left_out(tmp_path: Pat
     found = told(run)
     assert [name for name in found if name.startswith("control")] == ["control_deep"]
     assert found["control_deep"].text.startswith("Control, deep, layer 3: near-zero share -2.00 [")
+
+
+def test_arm_in_several_layers_is_looked_at_in_the_first_of_them(tmp_path: Path) -> None:
+    """What it does in the others comes on top of what the first has changed already."""
+    both = Condition(name="both", intervention={"kind": "arm", "layers": [1, 3]})
+    run = run_with(tmp_path, conditions=(NONE, MLESS, both), mechanisms={"both": Mechanism(near_zero=(-0.06, 0.02))})
+    finding = told(run)["control_both"]
+    assert finding.text.startswith("Control, both, layer 1: near-zero share -6.00 [")
+    assert finding.numbers["near_zero"] == pytest.approx(-0.06, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -518,6 +518,22 @@ def test_a_number_that_is_none_in_the_run_is_a_difference(
         Remeasurer().measure(run, str(folder), 0)
 
 
+def test_a_number_that_is_none_in_the_run_in_one_head_alone_is_a_difference(
+    opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder = opened
+    summary = run.summary
+
+    def holed(metric: str, *rest: Any) -> Any:
+        values = np.array(summary(metric, *rest))
+        values[0, -1, -1] = np.nan if metric == "peak" else values[0, -1, -1]
+        return values
+
+    monkeypatch.setattr(run, "summary", holed)
+    with pytest.raises(CaptureError, match="by inf "):
+        Remeasurer().measure(run, str(folder), 0)
+
+
 def test_progress_is_told(run: Run, model: str) -> None:
     stages: list[tuple[str, float, int | None]] = []
 

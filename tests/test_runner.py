@@ -211,6 +211,23 @@ def test_running_beginnings_once_changes_nothing(family: str) -> None:
     assert_close(shared, apart)
 
 
+def test_filler_that_is_hidden_gives_nothing_to_what_prompts_share() -> None:
+    """At the start it lies in what all prompts begin with, and the tokens of the system text come behind it."""
+    filler = {"kind": "repeat", "text": " he", "count": 4, "position": "start"}
+    conditions = [
+        "none",
+        {"name": "seen", **filler},
+        {"name": "hidden", **filler, "intervention": {"kind": "knockout"}},
+    ]
+    part = measure(study_of("tiny", conditions=conditions, problems={"limit": 3}), loaded())
+    spans = part.records[0]["prompts"]["hidden"]["spans"]
+    start = spans.index(1)
+    assert spans[start : start + 8] == (1,) * 4 + (0,) * 4  # the same in all prompts, up to the question
+    seen, hidden = (part.arrays[f"{name}/whole/mean"][1, ..., start : start + 4] for name in ("seen", "hidden"))
+    assert (seen > 0).all()  # by the original rows, in every layer and head
+    assert (hidden == 0).all()
+
+
 @pytest.mark.parametrize("size", some_fast([1, 3], 3))
 def test_the_size_of_shards_changes_nothing(size: int) -> None:
     study, model = study_of("tiny"), loaded()

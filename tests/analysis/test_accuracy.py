@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import combinations, product
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,21 @@ def test_the_tests_are_mcnemar_for_one_sample_and_sign_flips_for_several(rows: l
             exact = stats.binomtest(change.gained, discordant).pvalue if discordant else 1.0
             assert change.p == pytest.approx(exact)
         assert change.p == pytest.approx(sign_flips(gaps))  # of differences of one these two are the same
+
+
+def power_of(n: float, effect: float) -> float:
+    """Chance that a t test of n differences rejects, in either tail; `effect` is in standard deviations."""
+    limit, shift = stats.t.ppf(0.975, n - 1), abs(effect) * math.sqrt(n)
+    return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
+
+
+def test_what_several_samples_could_have_shown_is_told_from_how_the_problems_at_hand_vary(rows: list[Accuracy]) -> None:
+    several = [(row.against, stdev(gaps_of(row))) for row in rows if row.against and row.samples > 1]
+    assert len(several) == 4
+    for change, spread in several:
+        assert power_of(change.pairs, change.detectable / spread) == pytest.approx(0.8, abs=1e-4)
+        effect = change.difference / spread
+        assert power_of(change.needed - 1, effect) < 0.8 <= power_of(change.needed, effect)
 
 
 def test_p_is_adjusted_over_all_rows_at_hand(run: Run, rows: list[Accuracy]) -> None:

@@ -288,6 +288,21 @@ def test_a_passing_fault_is_tried_again(fault, least, between, endpoint, model, 
     assert len(seen.asked) == 2 + 3 + 1
 
 
+@pytest.mark.parametrize("retries", [0, 3])  # 2 are the client's own
+def test_a_fault_that_lasts_is_tried_again_as_often_as_the_study_says(retries, between, endpoint, tokenizer):
+    seen = between(always=status(503, Retry_After_Ms="1"))
+    refused(endpoint(seen.url, retries=retries), asked(tokenizer))
+    assert len(seen.asked) == 1 + retries  # all of them for the one token that is asked for first
+
+
+def test_without_a_number_in_the_study_a_fault_may_pass_after_six_more_tries(between, model, tokenizer, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    requests, seen = asked(tokenizer)[:1], between(faults=[status(503, Retry_After_Ms="1")] * 6)
+    replies = EndpointGenerator(EndpointSpec(url=seen.url), "tiny", tokenizer).answer(requests, GREEDY, quiet)
+    assert replies == expected(model, tokenizer, requests)
+    assert len(seen.asked) == 6 + 2
+
+
 def test_what_is_not_answered_in_time_is_tried_again(between, endpoint, model, tokenizer):
     """A busy machine may be late with the second answer, too: there are more tries than needed."""
     requests, seen = asked(tokenizer), between()
