@@ -66,7 +66,11 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     served = []
 
     def serve(query, rule, packing):
-        served.append(fused._obstacle(SimpleNamespace(dtype=torch.bfloat16, shape=query.shape), rule, packing))
+        served.append(
+            fused._obstacle(
+                SimpleNamespace(dtype=torch.bfloat16, shape=query.shape, device=query.device), rule, packing
+            )
+        )
         return True
 
     monkeypatch.setattr(fused, "can_serve", serve)
@@ -81,7 +85,7 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral", "gpt_oss"])
 @pytest.mark.parametrize("on_device", [0, 1 << 28])
 def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
     monkeypatch.setattr(attention, "ON_DEVICE", on_device)

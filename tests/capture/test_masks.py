@@ -111,3 +111,10 @@ def test_rules_of_both_directions_see_every_key() -> None:
     given: Any = both_ways()
     assert (given.causal, given.reach) == (False, None)
     assert given.keys_for(range(3, 5), LENGTH) == range(LENGTH)
+
+
+@pytest.mark.gpu
+def test_a_rule_that_holds_tensors_of_a_device_is_tried_there() -> None:
+    rule = MaskRule(chunked_causal_mask_function(5, torch.zeros(1, dtype=torch.long, device="cuda")), True, None)
+    assert rule.is_window(5, torch.device("cuda"))
+    assert not rule.is_window(LENGTH, torch.device("cuda"))

@@ -45,7 +45,7 @@ def _obstacle(query: Tensor, rule: MaskRule, packing: Packing) -> str:
         return f"heads of size {query.shape[-1]} are larger than {LARGEST_HEAD}"
     if find_spec("triton") is None:
         return "triton is not installed"
-    if not rule.is_window(max(band.span for band in packing.bands)):
+    if not rule.is_window(max(band.span for band in packing.bands), query.device):
         return "a layer's mask is neither causal nor a sliding window"
     return ""
 

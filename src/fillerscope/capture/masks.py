@@ -49,15 +49,21 @@ class MaskRule:
         """
         return None if self.reach is None or self.reach >= length else self.reach
 
-    def is_window(self, length: int) -> bool:
-        """Whether rows see just the keys before them, as far as the reach goes: by trying the edges of every row."""
-        return self.allowed is None or (self.causal and _sees_a_window(self, length))
+    def is_window(self, length: int, device: torch.device | None = None) -> bool:
+        """Whether rows see just the keys before them, as far as the reach goes: by trying the edges of every row.
+        On the host, for which no device need wait; on the device where the rule holds tensors of it."""
+        if self.allowed is None or not self.causal:
+            return self.allowed is None
+        try:
+            return _sees_a_window(self, length, None)
+        except RuntimeError:
+            return _sees_a_window(self, length, device)
 
 
 @lru_cache(maxsize=64)
-def _sees_a_window(rule: MaskRule, length: int) -> bool:
+def _sees_a_window(rule: MaskRule, length: int, device: torch.device | None) -> bool:
     assert rule.allowed is not None
-    row, nothing = torch.arange(length), torch.zeros(1, dtype=torch.long)
+    row, nothing = torch.arange(length, device=device), torch.zeros(1, dtype=torch.long, device=device)
     reach = length if rule.reach is None else rule.reach
 
     def sees(key: Tensor) -> Tensor:

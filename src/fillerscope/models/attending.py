@@ -11,7 +11,8 @@ from fillerscope.errors import CaptureError
 # What models pass along that does not change the weights, or that the mask says already.
 HARMLESS = {
     "is_causal", "sliding_window", "position_ids", "cache_position", "use_cache", "output_attentions",
-    "output_hidden_states", "output_router_logits", "return_dict", "training", "layer_idx", "position_embeddings",
+    "output_hidden_states", "output_router_logits", "logits_to_keep", "return_dict", "training", "layer_idx",
+    "position_embeddings",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch", "past_key_values",
 }  # fmt: skip
 
