@@ -26,6 +26,11 @@ class Tables:
     affine: AffineTable | None
     activity: ActivationTable | None
 
+    @property
+    def first(self) -> int:
+        """The first layer with attention, counted from 1."""
+        return 1 + (self.affine.attending[0] if self.affine else 0)
+
     @classmethod
     def of(cls, run: Run, condition: str, model: str | None) -> Tables:
         probes = run.study.probes
@@ -85,7 +90,7 @@ def _is_shown(run: Run, name: str) -> bool:
 
 def _control(run: Run, name: str, main: str, filler: Tables, model: str | None) -> Finding:
     own = run.condition(name).intervention
-    layer = own.layers[0] if isinstance(own, Redistribution) else 1
+    layer = own.layers[0] if isinstance(own, Redistribution) else filler.first
     attends = not isinstance(own, Redistribution)  # which comes after the layer's attention
     change, usual = (Change.of(found, layer, attends) for found in (Tables.of(run, name, model), filler))
     same = [_beside(key, change.measures[key], usual.measures[key], main) for key in change.measures]

@@ -52,51 +52,55 @@ def findings(run: Run, queries: str = "original", model: str | None = None) -> l
 
 
 def _first_layer(run: Run, table: HeadTable, queries: str, model: str | None) -> Finding:
-    received = [run.summary("received_original", name, queries, model)[:, 0] for name in (table.condition, "none")]
+    layer = run.attention_layers(model)[0]
+    received = [run.summary("received_original", name, queries, model)[:, layer] for name in (table.condition, "none")]
     ratio, low, high = (float(x) for x in ratio_interval(received[0].mean(-1), received[1].mean(-1)))
     drop = table.columns["drop"]
-    falls, rises = int((drop.high[0] < 1).sum()), int((drop.low[0] > 1).sum())
+    falls, rises = int((drop.high[layer] < 1).sum()), int((drop.low[layer] > 1).sum())
     verdict = _verdict(low, high, "falls", "rises")
     text = (
-        f"Layer 1, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
+        f"{_first(layer)}, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
         f"{with_interval(ratio, low, high)} of its value {_baseline(run, table.condition)}; {falls} of "
         f"{table.shape[1]} heads fall and {rises} rise beyond their interval (n = {table.problems})."
     )
-    return Finding("first_layer", text, _numbers(ratio, low, high) | {"falls": falls, "rises": rises}, "depth")
+    numbers = _numbers(ratio, low, high) | {"falls": falls, "rises": rises, "layer": layer + 1}
+    return Finding("first_layer", text, numbers, "depth")
 
 
 def _depth(run: Run, condition: str, queries: str, model: str | None) -> Finding:
-    ratio, low, high = depth_table(run, condition, queries, model).values["drop"]
-    moved = [layer for layer in range(len(ratio)) if low[layer] > 1 + NEAR or high[layer] < 1 - NEAR]
+    layers = run.attention_layers(model)
+    _, low, high = (bound[layers] for bound in depth_table(run, condition, queries, model).values["drop"])
+    moved = [layers[place] for place in np.flatnonzero((low > 1 + NEAR) | (high < 1 - NEAR))]
     where = f"{'layers' if len(moved) > 1 else 'layer'} {_ranges(moved)}" if moved else "no layer"
     beyond = int(((low > 1) | (high < 1)).sum())
-    half = len(ratio) // 2
-    deep = [
-        run.summary("received_original", name, queries, model)[:, half:].mean((-1, -2)) for name in (condition, "none")
+    deep = layers[len(layers) // 2 :]
+    received = [
+        run.summary("received_original", name, queries, model)[:, deep].mean((-1, -2)) for name in (condition, "none")
     ]
-    value, below, above = (float(x) for x in ratio_interval(deep[0], deep[1]))
+    value, below, above = (float(x) for x in ratio_interval(*received))
     text = (
-        f"Depth, {condition}: the interval excludes 1 in {beyond} of {len(ratio)} layers, and lies more than "
-        f"{NEAR:.0%} away from it in {where}; over the deeper "
-        f"half, layers {half + 1} to {len(ratio)}, the ratio is {with_interval(value, below, above)}."
+        f"Depth, {condition}: the interval excludes 1 in {beyond} of {len(layers)} layers{_without(run, model)}, and "
+        f"lies more than {NEAR:.0%} away from it in {where}; over the deeper "
+        f"half, {span(deep)}, the ratio is {with_interval(value, below, above)}."
     )
     return Finding("depth", text, _numbers(value, below, above) | {"layers_moved": len(moved)}, "summaries")
 
 
 def _others(run: Run, main: str, queries: str, model: str | None) -> list[Finding]:
     """Other fillers of the same length at the same place against the main one, on the same problems."""
-    found = []
+    found, layers = [], run.attention_layers(model)
     for other in _alike(run, main):
-        masses = [run.summary("filler_mass", name, queries, model).mean((-1, -2)) for name in (other, main)]
-        received = [run.summary("received_original", name, queries, model)[:, 0].mean(-1) for name in (other, main)]
+        masses = [run.summary("filler_mass", name, queries, model)[:, layers].mean((-1, -2)) for name in (other, main)]
+        pair = [run.summary("received_original", name, queries, model)[:, layers[0]] for name in (other, main)]
+        received = [one.mean(-1) for one in pair]
         drop, low, high = (float(x) for x in ratio_interval(received[0], received[1]))
         gap, below, above = (float(x) for x in sample_interval(masses[0] - masses[1]))
         level = (
             f"{np.mean(masses[0]):.3f} against {np.mean(masses[1]):.3f}, difference {with_interval(gap, below, above)}"
         )
         text = (
-            f"{other} against {main}: {_takes(below, above, main)} over all layers ({level}); in layer 1 original "
-            f"tokens receive {with_interval(drop, low, high)} times what they receive under {main}."
+            f"{other} against {main}: {_takes(below, above, main)} over all layers ({level}); in layer {layers[0] + 1} "
+            f"original tokens receive {with_interval(drop, low, high)} times what they receive under {main}."
         )
         numbers = _numbers(drop, low, high) | {"mass_gap": gap, "mass_gap_low": below, "mass_gap_high": above}
         found.append(Finding(f"{other}_against_{main}", text, numbers, "summaries"))
@@ -128,10 +132,11 @@ def _takes(low: float, high: float, main: str) -> str:
 def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
     """All queries vote, as published. Tokens after a place differ from those before it without any filler too,
     so that ratio stands beside."""
+    layer = run.attention_layers(model)[0]
     received = {
-        (name, where): run.summary(f"received_{where}", name, "all", model)[:, 0].mean(-1)
-        for name, where in ((condition, "filler"), (condition, "before"), (condition, "after"))
-    } | {("none", where): run.summary(f"received_{where}", "none", "all", model)[:, 0].mean(-1) for where in SIDES}
+        (name, where): run.summary(f"received_{where}", name, "all", model)[:, layer].mean(-1)
+        for name, where in ((condition, "filler"), *((name, where) for name in (condition, "none") for where in SIDES))
+    }
     to_before, to_after, control = (
         [float(x) for x in ratio_interval(received[above], received[below])]
         for above, below in (
@@ -145,8 +150,8 @@ def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
     verdict = _decided(to_before, COLLAPSE, "collapses on the filler", "does not collapse on the filler")
     back = _decided(to_after, 1, "is higher again after it", "is not higher after it")
     text = (
-        f"Layer 1, {condition}, all queries: attention {verdict or 'may or may not collapse on the filler'} and "
-        f"{back or 'cannot be told apart from that after it'}: a filler token receives {with_interval(*to_before)} "
+        f"{_first(layer)}, {condition}, all queries: attention {verdict or 'may or may not collapse on the filler'} "
+        f"and {back or 'cannot be told apart from that after it'}: a filler token receives {with_interval(*to_before)} "
         f"times what an original token before it receives (below {COLLAPSE:g} is called a collapse) and "
         f"{with_interval(*to_after)} times what one after it receives; without filler, tokens after the place receive "
         f"{with_interval(*control)} times those before."
@@ -165,13 +170,13 @@ def _decided(ratio: list[float], threshold: float, below: str, above: str) -> st
 
 
 def _peaks(run: Run, table: HeadTable, queries: str, model: str | None) -> Finding:
-    peak = table.columns["peak"]
-    falls, rises = int((peak.high[0] < 1).sum()), int((peak.low[0] > 1).sum())
-    places = [run.peak_at(name, queries, model)[:, 0] for name in (table.condition, "none")]
+    layer, peak = run.attention_layers(model)[0], table.columns["peak"]
+    falls, rises = int((peak.high[layer] < 1).sum()), int((peak.low[layer] > 1).sum())
+    places = [run.peak_at(name, queries, model)[:, layer] for name in (table.condition, "none")]
     same = float((places[0] == places[1]).mean())
-    ratio = float(np.exp(np.nanmean(np.log(peak.value[0]))))
+    ratio = float(np.exp(np.nanmean(np.log(peak.value[layer]))))
     text = (
-        f"Peaks in layer 1, {table.condition}: the highest value falls in {falls} and rises in {rises} of "
+        f"Peaks in layer {layer + 1}, {table.condition}: the highest value falls in {falls} and rises in {rises} of "
         f"{table.shape[1]} heads beyond the interval, and is {ratio:.3f} of itself on average; the peak stays on the "
         f"same token in {same:.0%} of cases."
     )
@@ -179,11 +184,12 @@ def _peaks(run: Run, table: HeadTable, queries: str, model: str | None) -> Findi
 
 
 def _spread(run: Run, condition: str, queries: str, model: str | None) -> Finding:
-    pair = [run.summary("spread", name, queries, model)[:, 0].mean(-1) for name in (condition, "none")]
+    layer = run.attention_layers(model)[0]
+    pair = [run.summary("spread", name, queries, model)[:, layer].mean(-1) for name in (condition, "none")]
     ratio, low, high = (float(x) for x in ratio_interval(pair[0], pair[1]))
     verdict = _verdict(low, high, "shrinks", "grows")
     text = (
-        f"Variability in layer 1, {condition}: the standard deviation over original tokens {verdict}: "
+        f"Variability in layer {layer + 1}, {condition}: the standard deviation over original tokens {verdict}: "
         f"{with_interval(ratio, low, high)} of its value {_baseline(run, condition)}."
     )
     return Finding("spread", text, _numbers(ratio, low, high), "summaries")
@@ -196,6 +202,17 @@ def _reliability(table: HeadTable) -> Finding | None:
     word = "repeats itself" if value >= 0.8 else "repeats itself in part" if value >= 0.4 else "is mostly noise"
     text = f"The ranking of heads by drop {word}: rank correlation of random halves of the problems is {value:.2f}."
     return Finding("reliability", text, {"split_half": value}, "summaries")
+
+
+def _first(layer: int) -> str:
+    """The first layer with attention, counted from 0: in hybrid models not always the first of all."""
+    return f"Layer {layer + 1}" if layer == 0 else f"Layer {layer + 1}, the first with attention"
+
+
+def _without(run: Run, model: str | None) -> str:
+    layers = run.summary("entropy", "none", model=model).shape[1]
+    missing = layers - len(run.attention_layers(model))
+    return f" with attention ({missing} of {layers} have none)" if missing else ""
 
 
 def _baseline(run: Run, condition: str) -> str:
@@ -215,6 +232,14 @@ def with_interval(value: float, low: float, high: float) -> str:
 
 def _numbers(value: float, low: float, high: float) -> dict[str, float]:
     return {"value": value, "low": low, "high": high}
+
+
+def span(layers: list[int]) -> str:
+    """Zero-based layers from the first to the last, as people count them."""
+    if len(layers) == 1:
+        return f"layer {layers[0] + 1}"
+    gaps = layers[-1] - layers[0] >= len(layers)
+    return f"layers {layers[0] + 1} to {layers[-1] + 1}{' that have attention' if gaps else ''}"
 
 
 def _ranges(layers: list[int]) -> str:

@@ -21,7 +21,7 @@ from fillerscope.analysis.mechanism import (
 )
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, points
-from fillerscope.findings import Finding, with_interval
+from fillerscope.findings import Finding, span, with_interval
 from fillerscope.interventions import Shift
 from fillerscope.stats import PATTERNS, sample_interval
 from fillerscope.tokenclasses import ALL
@@ -64,27 +64,28 @@ def sentences_like(run: Run, main: str) -> list[str]:
 
 
 def _scaling(table: AffineTable) -> Finding:
-    if not np.isfinite(table.values["lambda_fit"][0]).all():
+    one, *deep = table.attending
+    if not np.isfinite(table.values["lambda_fit"][0][one]):
         return _untold("scaling", table.condition)
-    first = at(table.values["lambda_fit"], 0)
-    later = _over(table.samples["lambda_fit"][:, 1:])
-    _, low, high = (bound[1:] for bound in table.values["lambda_fit"])
+    first = at(table.values["lambda_fit"], one)
+    later = _over(table.samples["lambda_fit"][:, deep])
+    _, low, high = (bound[deep] for bound in table.values["lambda_fit"])
     below, above = int((high < 1 - NEAR).sum()), int((low > 1 + NEAR).sum())
-    mass = [at(table.values["lambda_mass"], 0), _over(table.samples["lambda_mass"][:, 1:])]
-    explained = [at(table.values["explained"], 0), _over(table.samples["explained"][:, 1:])]
-    centred = at(table.values["lambda_centred"], 0)[0], _over(table.samples["lambda_centred"][:, 1:])[0]
+    mass = [at(table.values["lambda_mass"], one), _over(table.samples["lambda_mass"][:, deep])]
+    explained = [at(table.values["explained"], one), _over(table.samples["explained"][:, deep])]
+    centred = at(table.values["lambda_centred"], one)[0], _over(table.samples["lambda_centred"][:, deep])[0]
     fitted = table.samples["lambda_fit"]
-    gap = _over(fitted[:, 1:] - fitted[:, :1])
-    verdict = _scaling_verdict(first, gap, below + above, len(low))
+    gap = _over(fitted[:, deep] - fitted[:, [one]])
+    verdict = _scaling_verdict(first, gap, below + above, len(deep))
     deeper = (
-        f"{with_interval(*later)} on average over layers 2 to {table.layers}, with the whole interval below "
-        f"{1 - NEAR:g} in {below} and above {1 + NEAR:g} in {above} of these {len(low)}"
-        if len(low) else "there is no deeper layer"
+        f"{with_interval(*later)} on average over {span(deep)}, with the whole interval "
+        f"below {1 - NEAR:g} in {below} and above {1 + NEAR:g} in {above} of these {len(deep)}"
+        if deep else "there is no deeper layer"
     )  # fmt: skip
     text = (
-        f"Scaling, {table.condition}: that lambda is below 1 in layer 1 and near 1 later {verdict}: it is "
-        f"{with_interval(*first)} in layer 1 and {deeper}; fitted with an intercept it is {centred[0]:.3f} and "
-        f"{centred[1]:.3f}; {_from_mass(mass)}; {_explained(explained)} "
+        f"Scaling, {table.condition}: that lambda is below 1 in layer {one + 1} and near 1 later {verdict}: it is "
+        f"{with_interval(*first)} in layer {one + 1} and {deeper}; fitted with an intercept it is {centred[0]:.3f} and "
+        f"{centred[1]:.3f}; {_from_mass(mass)}; {_explained(explained, one)} "
         f"(n = {table.problems})."
     )
     numbers = three("first", first) | three("later", later) | {"layers_below": below, "layers_above": above}
@@ -111,11 +112,12 @@ def _from_mass(mass: Sequence[Sequence[float]]) -> str:
     return f"1 less the share of attention on the filler is {mass[0][0]:.3f} and {mass[1][0]:.3f}"
 
 
-def _explained(explained: Sequence[Sequence[float]]) -> str:
+def _explained(explained: Sequence[Sequence[float]], layer: int) -> str:
     first, later = (_percent(found[0]) for found in explained)
     little = "" if explained[0][0] >= HALF else ", so little that lambda says little"
     return (
-        f"lambda and a bias explain {first} of the variation of outputs in layer 1 and {later} in deeper layers{little}"
+        f"lambda and a bias explain {first} of the variation of outputs in layer {layer + 1} and {later} in deeper "
+        f"layers{little}"
     )
 
 
@@ -128,14 +130,15 @@ def _moved(run: Run, main: str, model: str | None) -> AffineTable | None:
 
 
 def _direction(table: AffineTable, moved: AffineTable | None) -> Finding:
-    if not np.isfinite(table.values["direction"][0][0]):
+    layer = table.attending[0]
+    if not np.isfinite(table.values["direction"][0][layer]):
         return _untold("direction", table.condition)
-    within, across = at(table.values["direction"], 0), float(table.consistency[0])
+    within, across = at(table.values["direction"], layer), float(table.consistency[layer])
     middle = float(np.nanmedian(table.values["direction"][0]))
-    size = at(table.values["relative_bias"], 0)
+    size = at(table.values["relative_bias"], layer)
     text = (
         f"Direction, {table.condition}: that a bias in one direction is added "
-        f"{_direction_verdict(table, moved)}: in layer 1 the shift of a problem's tokens has "
+        f"{_direction_verdict(table, moved)}: in layer {layer + 1} the shift of a problem's tokens has "
         f"{with_interval(*within)} of its length in common (1: all point one way; median layer {middle:.3f}), and "
         f"the biases of different problems {across:.3f} of theirs, where unrelated ones would have about "
         f"{table.chance:.2f}; the bias is {with_interval(*size)} times as long as an output; {_beside_moved(moved)} "
@@ -148,36 +151,42 @@ def _direction(table: AffineTable, moved: AffineTable | None) -> Finding:
 def _beside_moved(moved: AffineTable | None) -> str:
     if moved is None:
         return "what positions alone would do was not measured (condition `positions`)"
-    within, size = at(moved.values["direction"], 0)[0], at(moved.values["relative_bias"], 0)[0]
-    return f"where positions alone are moved these are {within:.3f}, {float(moved.consistency[0]):.3f} and {size:.3f}"
+    layer = moved.attending[0]
+    within, size = at(moved.values["direction"], layer)[0], at(moved.values["relative_bias"], layer)[0]
+    across = float(moved.consistency[layer])
+    return f"where positions alone are moved these are {within:.3f}, {across:.3f} and {size:.3f}"
 
 
 def _direction_verdict(table: AffineTable, moved: AffineTable | None) -> str:
     """Prompts have much in common, so that a bias must also be more of one direction than positions alone make it."""
-    within, across = at(table.values["direction"], 0), float(table.consistency[0])
+    layer = table.attending[0]
+    within, across = at(table.values["direction"], layer), float(table.consistency[layer])
     if not np.isfinite([*within, across]).all() or table.chance >= HALF:
         return UNKNOWN
     if within[2] < HALF or across < HALF:
         return FAILS
     if moved is not None:
-        more = interval(table.samples["direction"][:, 0] - moved.samples["direction"][:, 0])
-        if not more[1] > 0 or across <= moved.consistency[0]:
+        more = interval(table.samples["direction"][:, layer] - moved.samples["direction"][:, layer])
+        if not more[1] > 0 or across <= moved.consistency[layer]:
             return f"{FAILS} (no more than by moved positions)"
     return HOLDS if within[1] > HALF else UNKNOWN
 
 
 def _affine_against(main: AffineTable, other: AffineTable) -> Finding:
     """Whether the affine picture is special to the main filler."""
+    layer = main.attending[0]
     scale, turn = (
-        interval(main.samples[name][:, 0] - other.samples[name][:, 0]) for name in ("lambda_fit", "direction")
+        interval(main.samples[name][:, layer] - other.samples[name][:, layer]) for name in ("lambda_fit", "direction")
+    )
+    lambdas, turns = (
+        [at(table.values[name], layer)[0] for table in (main, other)] for name in ("lambda_fit", "direction")
     )
     text = (
-        f"{main.condition} against {other.condition}, layer 1, the affine picture: lambda "
-        f"{at(main.values['lambda_fit'], 0)[0]:.3f} against {at(other.values['lambda_fit'], 0)[0]:.3f}, difference "
-        f"{with_interval(*scale)}; direction within problems {at(main.values['direction'], 0)[0]:.3f} against "
-        f"{at(other.values['direction'], 0)[0]:.3f}, difference {with_interval(*turn)}; across problems "
-        f"{main.consistency[0]:.3f} against {other.consistency[0]:.3f}: one direction {_special(turn, main.condition)} "
-        f"(n = {main.problems})."
+        f"{main.condition} against {other.condition}, layer {layer + 1}, the affine picture: lambda "
+        f"{lambdas[0]:.3f} against {lambdas[1]:.3f}, difference {with_interval(*scale)}; direction within problems "
+        f"{turns[0]:.3f} against {turns[1]:.3f}, difference {with_interval(*turn)}; across problems "
+        f"{main.consistency[layer]:.3f} against {other.consistency[layer]:.3f}: one direction "
+        f"{_special(turn, main.condition)} (n = {main.problems})."
     )
     numbers = three("lambda", scale) | three("direction", turn)
     return Finding(f"affine_{main.condition}_against_{other.condition}", text, numbers, "affine")

@@ -43,7 +43,7 @@ def attention_profile(
     try:
         if check:
             selfcheck(loaded)
-        layout = rowcheck(loaded, max(map(len, ids))).layout if check else "apart"
+        layout = rowcheck(loaded, max(map(len, ids)), batch_tokens).layout if check else "apart"
         with capturing(model):
             gauge = Gauge(model, batch_tokens, layout=layout)
             measured = gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])

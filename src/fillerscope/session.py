@@ -344,6 +344,8 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
             model: {
                 **_counts(run, model),
                 "selfcheck": run.facts(model).get("selfcheck"),
+                "rowcheck": run.facts(model).get("rowcheck"),
+                "answercheck": run.facts(model).get("answercheck"),
                 "recheck": run.facts(model).get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
                 "heads": show.head_records(head_table(run, run.main, model=model), "drop", TOP)

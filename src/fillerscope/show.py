@@ -64,10 +64,12 @@ def heads(found: HeadTable, by: str, top: int) -> None:
         ])  # fmt: skip
     columns = ("layer", "head", "drop", "filler mass", "peak", "entropy")
     title = (
-        f"{found.label}, {found.condition} against none: {len(rows)} of {found.shape[0] * found.shape[1]} heads "
+        f"{found.label}, {found.condition} against none: {len(rows)} of {len(found.ranked())} heads "
         f"by {by}; queries {found.queries}, n = {found.problems}"
     )
     table(title, columns, rows)
+    if found.without:
+        lines([f"Layers without attention: {', '.join(map(str, found.without))}."])
     reliability = found.reliability(by)
     if math.isfinite(reliability):
         lines([f"Split-half rank correlation of this ranking: {reliability:.2f}."])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from families import small_model
 from fillerscope.capture.attention import capturing
+from fillerscope.capture.layerinputs import depth_of_kinds
 from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import Text
 from fillerscope.capture.rowcheck import rowcheck
@@ -121,7 +122,7 @@ def test_texts_beyond_the_limit_have_a_pass_of_their_own(monkeypatch: pytest.Mon
 def test_llama4_temperature_beyond_its_floor() -> None:
     model = loaded("llama4_text", floor_scale=48, attn_temperature_tuning=True, layer_types=["full_attention"] * 4,
                    no_rope_layers=[0, 1, 0, 1])  # fmt: skip
-    assert length_limit(model.model) == 48
+    assert length_limit(model.model) == 47
     check = rowcheck(model, longest=80)
     assert_exact(model, check.layout, texts(20, 70, 47, 49))
 
@@ -212,3 +213,20 @@ def test_learned_sinks_take_their_share_of_every_row() -> None:
             entropy = -torch.xlogy(weights[0].double(), weights[0].double()).sum((-1, -2))
             np.testing.assert_allclose(measured.entropy[layer, number, :, 0], entropy, rtol=1e-4, atol=1e-5)
     assert_exact(model, "shared", some)
+
+
+def test_a_model_that_counts_places_in_the_row_is_seen_in_rows_as_long_as_those_of_the_study() -> None:
+    """Far below the limit in every text, far beyond it in a row of many."""
+    model = loaded("llama4_text", floor_scale=400, attn_temperature_tuning=True, layer_types=["full_attention"] * 4,
+                   no_rope_layers=[0, 1, 0, 1])  # fmt: skip
+    assert rowcheck(model, 60, tokens=200).layout == "shared"
+    check = rowcheck(model, 60, tokens=900)
+    assert check.layout == "apart"
+    assert_exact(model, "apart", texts(*[60] * 15))
+
+
+def test_the_depth_that_holds_a_layer_of_each_kind() -> None:
+    assert depth_of_kinds(tiny_model("llama")) == 1
+    assert depth_of_kinds(small_model("qwen3_next")) == 2  # linear attention, then attention
+    gemma = tiny_model("gemma3_text")
+    assert depth_of_kinds(gemma) == 1 + gemma.config.layer_types.index("full_attention")

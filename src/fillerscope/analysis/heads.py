@@ -67,14 +67,20 @@ class HeadTable:
         layers, heads = self.columns["drop"].value.shape
         return layers, heads
 
+    @property
+    def without(self) -> tuple[int, ...]:
+        """Layers without attention, from 1, as hybrid models have them."""
+        there = np.isfinite(self.columns["entropy"].value).any(axis=1)
+        return tuple((np.flatnonzero(~there) + 1).tolist()) if there.any() else ()
+
     def ranked(self, by: str = "drop", layer: int | None = None) -> list[tuple[int, int]]:
-        """(layer, head) from 1, the strongest first; NaN last."""
+        """(layer, head) from 1 of layers with attention, the strongest first; NaN last."""
         if by not in RANKINGS:
             raise FigureError(f"heads are ranked by {', '.join(RANKINGS)}, not by {by!r}")
         keys = RANKINGS[by](self.columns)
         order = np.argsort(-np.where(np.isfinite(keys), keys, -np.inf), axis=None, kind="stable")
         places = [(int(flat // self.shape[1]) + 1, int(flat % self.shape[1]) + 1) for flat in order]
-        return [place for place in places if layer is None or place[0] == layer]
+        return [place for place in places if layer in (None, place[0]) and place[0] not in self.without]
 
     def reliability(self, by: str = "drop") -> float:
         """Split-half rank correlation of what the ranking is made of."""

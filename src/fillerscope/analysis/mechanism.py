@@ -47,6 +47,12 @@ class AffineTable:
     def layers(self) -> int:
         return len(self.consistency)
 
+    @property
+    def attending(self) -> list[int]:
+        """Layers with numbers, counted from 0: hybrid models have layers without attention."""
+        there = np.isfinite(self.values["lambda_fit"][0])
+        return np.flatnonzero(there if there.any() else ~there).tolist()
+
     def columns(self) -> Columns:
         table: Columns = {"layer": np.arange(1, self.layers + 1), "n": np.full(self.layers, self.problems)}
         return table | _flat(self.values) | self._shared(self.consistency)

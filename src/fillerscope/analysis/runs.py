@@ -227,6 +227,12 @@ class Run:
         values = self._array(f"{condition}/heads", model, source)[:, _place(metric, METRICS, "metrics"), row]
         return np.asarray(values, dtype=np.float64)
 
+    def attention_layers(self, model: str | None = None) -> list[int]:
+        """Layers that have attention, counted from 0: all of them, but for hybrid models."""
+        entropy = self.summary("entropy", "none", model=model)
+        there = np.isfinite(entropy).any(axis=(0, 2))
+        return np.flatnonzero(there if there.any() else ~there).tolist()
+
     def has_sinks(self, model: str | None = None) -> bool:
         """Whether the model has learned attention sinks, so that `sink_mass` is one of its metrics."""
         return bool((self.facts(model).get("rowcheck") or {}).get("sinks"))

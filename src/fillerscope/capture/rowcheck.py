@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
+from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.layerinputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
 from fillerscope.capture.masks import mask_rule
 from fillerscope.capture.measuring import Gauge, Layout, Measured
@@ -73,6 +74,11 @@ class _Sample:
     alone: list[LayerInputs]
     depth: int | None
 
+    def filling(self, tokens: int) -> _Sample:
+        """The same texts as often as a row of so many tokens holds them: some models count places in the row."""
+        times = max(1, -(-tokens // sum(text.own for text in self.texts)))
+        return replace(self, texts=self.texts * times, alone=self.alone * times)
+
     def origins(self, packing: Packing | None) -> list[Origin]:
         """Where a pass has its tokens from. What texts begin with is the same in all of them."""
         assert packing is not None
@@ -83,21 +89,22 @@ class _Sample:
         ]
 
 
-def rowcheck(loaded: LoadedModel, longest: int = LONGEST) -> RowCheck:
-    """The most economical layout in which texts of very unequal length give what each gives alone. Where memory does
-    not hold the longest text, a shorter one is tried."""
+def rowcheck(loaded: LoadedModel, longest: int = LONGEST, tokens: int | None = None) -> RowCheck:
+    """The most economical layout in which texts of very unequal length give what each gives alone: prompts of up to
+    `longest` tokens, and rows of so many `tokens` as a pass has. Where memory does not hold them, fewer are tried."""
+    tokens = pass_tokens(loaded.model) if tokens is None else tokens
     try:
-        return _checked(loaded, longest)
+        return _checked(loaded, longest, tokens)
     except torch.OutOfMemoryError:
         if longest <= LENGTHS[-1]:
             raise
-        return rowcheck(loaded, longest // 2)
+        return rowcheck(loaded, longest // 2, tokens // 2)
 
 
-def _checked(loaded: LoadedModel, longest: int) -> RowCheck:
+def _checked(loaded: LoadedModel, longest: int, tokens: int) -> RowCheck:
     with refusing(loaded.label):
         short = _sample(loaded, LENGTHS, None)
-        long = _sample(loaded, (*LENGTHS, _longest(loaded, longest) - PREFIX), depth_of_kinds(loaded.model))
+        long = _sample(loaded, _long(loaded, longest), depth_of_kinds(loaded.model)).filling(tokens)
     tried: list[str] = []
     for layout in get_args(Layout):
         try:
@@ -130,12 +137,14 @@ def _worst(loaded: LoadedModel, gaps: Sequence[tuple[float, int]], short: _Sampl
     return max(((gap, allowed[layer], layer) for gap, layer in gaps), key=lambda one: one[0] / one[1])
 
 
-def _longest(loaded: LoadedModel, longest: int) -> int:
-    """As long as the study's prompts, up to where whole matrices fit, and beyond a limit that the study passes."""
+def _long(loaded: LoadedModel, longest: int) -> list[int]:
+    """Tokens behind the prefix: of short texts, of one as long as the study's prompts, up to where whole matrices fit,
+    and where the study passes a limit of one that just keeps within it."""
     limit = length_limit(loaded.model)
-    passed = limit is not None and limit < longest and limit <= FURTHEST
-    most = FURTHEST if limit is None or not passed else max(FURTHEST, limit + BEYOND)
-    return max(LENGTHS[-1] + PREFIX + 1, min(longest, most))
+    passed = [limit] if limit is not None and LENGTHS[-1] + PREFIX < limit < longest and limit <= FURTHEST else []
+    most = max([FURTHEST, *(one + BEYOND for one in passed)])
+    whole = [*passed, max(LENGTHS[-1] + PREFIX + 1, min(longest, most))]
+    return [*LENGTHS, *(count - PREFIX for count in whole)]
 
 
 def _sample(loaded: LoadedModel, lengths: Sequence[int], depth: int | None) -> _Sample:

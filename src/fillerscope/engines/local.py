@@ -123,7 +123,8 @@ class _Work:
         known = self._facts().get("rowcheck")
         if known is None:
             longest = longest_prompt(self.study, self.maker, shards, context_length(self.loaded.model))
-            check = rowcheck(self.loaded, longest)
+            row = max(self._pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
+            check = rowcheck(self.loaded, longest, row)
             if check.layout != "shared":
                 self.progress.say(f"{self.loaded.label}: {LAYOUTS[check.layout]}")
             known = check.record()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
@@ -58,7 +59,7 @@ def _draw(panels: NDArray[Any], table: AffineTable, index: int, text: str) -> No
     curve(panels[0, 0], table.values["lambda_mass"], index, dash=DASHED)
     curve(panels[0, 1], table.values["explained"], index)
     curve(panels[1, 0], table.values["direction"], index)
-    layers = range(1, table.layers + 1)
-    marks = every(table.layers, index)
-    panels[1, 0].plot(layers, table.consistency, linestyle=DASHED, markevery=marks, **look(index))
+    there = np.flatnonzero(np.isfinite(table.consistency))
+    marks = every(len(there), index)
+    panels[1, 0].plot(there + 1, table.consistency[there], linestyle=DASHED, markevery=marks, **look(index))
     curve(panels[1, 1], table.values["relative_bias"], index)

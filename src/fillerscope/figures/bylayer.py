@@ -54,10 +54,10 @@ def curve(
     axes: Axes, found: Estimate, index: int, text: str | None = None, dash: Any = "solid", scale: float = 1
 ) -> None:
     """A measure by layer with its band."""
-    value, low, high = (scale * bound for bound in found)
-    layers = np.arange(1, len(value) + 1)
-    axes.plot(layers, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
-    axes.fill_between(layers, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
+    there = np.flatnonzero(np.isfinite(found[0]))  # layers without attention are passed over
+    value, low, high = (scale * bound[there] for bound in found)
+    axes.plot(there + 1, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
+    axes.fill_between(there + 1, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
 
 
 def every(layers: int, index: int = 0) -> list[int]:

@@ -32,6 +32,7 @@ from fillerscope.figures.request import (
     band_note,
     choose_heads,
     data_name,
+    first_layers,
     first_note,
     line_of,
     opening,
@@ -170,7 +171,7 @@ def _draw_accuracy(
 
 
 def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[str], queries: str) -> Head:
-    layer = request.layers[0] if request.layers else 1
+    layer = first_layers(run, request, models[0])[0]
     model, choice = _choose(run, request, models, layer, fillers[0], queries)
     skipped = request.skips_first(run, run.models.index(model))
 

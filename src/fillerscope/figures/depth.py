@@ -31,12 +31,12 @@ def draw(run: Run, request: Request) -> Drawn:
         for column, (measure, (title, label)) in enumerate(panels.items()):
             panel = axes[0, column]
             for index, table in enumerate(tables):
-                mean, low, high = table.values[measure]
-                layers = np.arange(1, table.layers + 1)
+                there = np.flatnonzero(np.isfinite(table.values[measure][0]))  # hybrids have layers without attention
+                mean, low, high = (bound[there] for bound in table.values[measure])
                 name = run.condition(table.condition).label or table.condition
                 colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
-                panel.plot(layers, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
-                panel.fill_between(layers, low, high, color=colour, alpha=0.22, linewidth=0)
+                panel.plot(there + 1, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
+                panel.fill_between(there + 1, low, high, color=colour, alpha=0.22, linewidth=0)
             if measure == "drop":
                 panel.axhline(1.0, color="#555555", linewidth=0.7)
             else:

@@ -12,6 +12,7 @@ from fillerscope.figures.request import (
     band_note,
     caption,
     choose_heads,
+    first_layers,
     first_note,
     line_of,
     reach_note,
@@ -48,7 +49,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 def draw(run: Run, request: Request) -> Drawn:
     conditions = _conditions(run, request)
     queries = request.queries or "all"
-    layer = request.layers[0] if request.layers else 1
+    layer = first_layers(run, request, request.models[0] if request.models else None)[0]
     panels, notes = _panels(run, request, layer, conditions[0], queries)
     lines, skipped, regions = [], [], []
     with styled():

@@ -12,7 +12,7 @@ from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.recipes import quotient
 from fillerscope.figures.request import Request, caption
-from fillerscope.figures.style import Drawn, fit_titles, grid, styled
+from fillerscope.figures.style import NOTHING, Drawn, fit_titles, grid, styled
 
 PANELS = 3  # side by side
 SMALLEST = 0.1  # log2 at the ends of the scale at least: changes of a few per cent stay pale
@@ -49,16 +49,20 @@ def draw(run: Run, request: Request) -> Drawn:
         f"colour: paired drop of each head, attention received by original tokens, {ratio}, the geometric "
         "mean over problems; blue is a fall, red a rise",
         "dots: heads whose 95% interval reaches 1",
+        *(["grey: layers without attention"] if len(run.attention_layers(model)) < layers else []),
     )
     columns = _columns(tables)
     return Drawn("headmap", figure, columns, caption(run, conditions, queries, *notes, models=[model]))
 
 
 def _panel(axes: Any, table: HeadTable, norm: Any, title: str) -> Any:
+    from matplotlib import colormaps
+
     drop = table.columns["drop"]
     layers, heads = table.shape
+    colours = colormaps["RdBu_r"].with_extremes(bad=NOTHING)
     image = axes.imshow(
-        np.log2(drop.value), cmap="RdBu_r", norm=norm, aspect="auto", origin="upper",
+        np.log2(drop.value), cmap=colours, norm=norm, aspect="auto", origin="upper",
         extent=(0.5, heads + 0.5, layers + 0.5, 0.5), interpolation="nearest",
     )  # fmt: skip
     unsure = np.argwhere((drop.low <= 1) & (drop.high >= 1))

@@ -8,6 +8,7 @@ from fillerscope.figures.request import (
     band_note,
     caption,
     choose_heads,
+    first_layers,
     first_note,
     line_of,
     reach_note,
@@ -35,7 +36,7 @@ ALIGNED_END, WHOLE_END = 60, 120
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
-    layer = request.layers[0] if request.layers else 1
+    (layer, *_) = first_layers(run, request, model)
     choice = choose_heads(run, request, layer, 3, filler, queries, model)
     skip, label = request.skips_first(run, run.models.index(model)), run.condition(filler).label or filler
     region = run.region(filler, model)

@@ -15,7 +15,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.bylayer import label, shown, words
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import WIDTH, Drawn, fit_titles, styled, text_width
+from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
 from fillerscope.stats import sample_interval
 from fillerscope.study import Study
 
@@ -156,7 +156,7 @@ def _panel(axes: Axes, table: list[Measure], names: list[tuple[str, bool]], titl
         rows = [name for name, kind in names if kind is is_change]
         if rows:
             norm: Any = AsinhNorm(LINEAR, -LIMIT, LIMIT) if is_change else Normalize(0, 1)
-            colours = colormaps["RdBu_r" if is_change else "Greens"].with_extremes(bad="#D8D8D8")
+            colours = colormaps["RdBu_r" if is_change else "Greens"].with_extremes(bad=NOTHING)
             values = np.array([known[name].effect if name in known else np.full(layers, np.nan) for name in rows])
             images[is_change] = axes.imshow(
                 values, cmap=colours, norm=norm, aspect="auto", interpolation="nearest",

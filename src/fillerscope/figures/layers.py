@@ -8,6 +8,7 @@ from fillerscope.figures.request import (
     band_note,
     caption,
     choose_heads,
+    first_layers,
     first_note,
     line_of,
     reach_note,
@@ -34,7 +35,7 @@ def draw(run: Run, request: Request) -> Drawn:
     filler, queries = request.filler(run), request.queries or "all"
     series = (("none", "None", BLUE, DASHES[0]), (filler, filler.capitalize(), ORANGE, DASHES[1]))
     profiles = {name: run.profile(name, queries, "aligned", model) for name, *_ in series}
-    layers = request.layers or tuple(range(1, profiles["none"].layers + 1))[:3]
+    layers = first_layers(run, request, model, 3)
     choice = choose_heads(run, request, layers[0], 1, filler, queries, model)
     head, skip = choice.heads[0], request.skips_first(run, run.models.index(model))
     lines = []

@@ -19,6 +19,7 @@ from fillerscope.figures.request import (
     Request,
     accuracy_record,
     attention_words,
+    first_layers,
     opening,
     sentences,
     swept,
@@ -57,7 +58,8 @@ def draw(run: Run, request: Request) -> Drawn:
     lines = {name: sorted(cells, key=_length) for name, cells in _lines(run, request).items()}
     conditions = ["none", *(cell.name for cells in lines.values() for cell in cells)]
     answered = Answered.of(run, [model]) if run.has_answers else None
-    layer, queries = request.layers[0] if request.layers else 1, request.queries or "original"
+    queries = request.queries or "original"
+    layer = first_layers(run, request, model)[0] if run.has_attention else 1
     masses = _masses(run, model, lines, layer, queries) if run.has_attention else {}
     with styled():
         figure, axes = grid(1, run.has_answers + run.has_attention, 2.7)

@@ -35,6 +35,7 @@ from fillerscope.figures.request import (
     Request,
     accuracy_record,
     attention_words,
+    first_layers,
     opening,
     sentences,
     swept,
@@ -73,7 +74,8 @@ def draw(run: Run, request: Request) -> Drawn:
     if not lines:
         raise FigureError(f"`position` {lacks(run.study) or 'needs two places or more of one filler'}")
     refuse_many("position", len(lines), len(SERIES))
-    layer, queries = request.layers[0] if request.layers else 1, request.queries or "original"
+    queries = request.queries or "original"
+    layer = first_layers(run, request, model)[0] if run.has_attention else 1
     answered = Answered.of(run, [model]) if run.has_answers else None
     points = _answer_points(answered, model, lines) if answered else []
     drops = _drop_points(run, model, lines, layer, queries) if run.has_attention else []

@@ -78,9 +78,8 @@ def choose_heads(
 ) -> Choice:
     """The heads asked for; where there are none, or they do not exist, those with the largest paired drop."""
     table = head_table(run, condition, queries, model)
-    layers, heads = table.shape
-    if not 1 <= layer <= layers:
-        raise FigureError(f"there is no layer {layer}: {table.label} has layers 1 to {layers}")
+    heads = table.shape[1]
+    refuse_layer(run, layer, [one + 1 for one in run.attention_layers(model)], model)
     missing = [head for head in request.heads if not 1 <= head <= heads]
     if missing and request.strict:
         raise FigureError(f"there is no head {missing[0]}: {table.label} has heads 1 to {heads}")
@@ -90,6 +89,24 @@ def choose_heads(
     why = f"of the heads asked for, {', '.join(map(str, missing))} not in this model; " if missing else ""
     noun = "head" if wanted == 1 else "heads"
     return Choice(best, f"{why}{noun} chosen by the largest paired drop in layer {layer}")
+
+
+def first_layers(run: Run, request: Request, model: str | None, wanted: int = 1) -> tuple[int, ...]:
+    """The layers asked for; where none are, the first that have attention."""
+    there = [layer + 1 for layer in run.attention_layers(model)]
+    for layer in request.layers:
+        refuse_layer(run, layer, there, model)
+    return request.layers or tuple(there[:wanted])
+
+
+def refuse_layer(run: Run, layer: int, there: Sequence[int], model: str | None) -> None:
+    """One that is not there, or has no attention, as some of hybrid models."""
+    layers = run.summary("entropy", "none", model=model).shape[1]
+    if not 1 <= layer <= layers:
+        raise FigureError(f"there is no layer {layer}: {run.label(run.model(model))} has layers 1 to {layers}")
+    if layer not in there:
+        listed = ", ".join(map(str, there))
+        raise FigureError(f"layer {layer} of {run.label(run.model(model))} has no attention; these have it: {listed}")
 
 
 def line_of(

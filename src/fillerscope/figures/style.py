@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NOTHING = "#D8D8D8"  # where there is nothing to measure
 # Distinct for colour-blind readers, of different lightness for grey print; dashes tell them apart again.
 BLUE, ORANGE, RED, GREEN, PURPLE, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8E5EA2", "#56B4E9"
 SERIES = (ORANGE, GREEN, PURPLE, SKY, RED, BLUE)

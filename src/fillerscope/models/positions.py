@@ -20,7 +20,7 @@ BY_LENGTH = ("longrope", "dynamic")  # kinds of rotary embedding that change wit
 def length_limit(model: nn.Module) -> int | None:
     """Beyond how many tokens a text changes the positions of all texts in its call; None where none does."""
     config = text_config(model)
-    limits = [getattr(config, "floor_scale", None)] if getattr(config, "attn_temperature_tuning", False) else []
+    limits = [getattr(config, "floor_scale", 0) - 1] if getattr(config, "attn_temperature_tuning", False) else []
     limits += [
         given.get("original_max_position_embeddings")
         or getattr(config, "original_max_position_embeddings", None)
@@ -28,7 +28,7 @@ def length_limit(model: nn.Module) -> int | None:
         for given in _rope_settings(config)
         if any(kind in str(given.get("rope_type", "")) for kind in BY_LENGTH)
     ]
-    return min((int(limit) for limit in limits if limit), default=None)
+    return min((int(limit) for limit in limits if limit and limit > 0), default=None)
 
 
 def _rope_settings(config: Any) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,8 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Headline:
-    """`tone` is that of the main condition: of its accuracy where there are answers, else of attention in layer 1."""
+    """`tone` is that of the main condition: of its accuracy where there are answers, else of attention in the first
+    layer that has it."""
 
     model: str
     label: str
@@ -126,15 +127,16 @@ def _attention(known: _Known) -> _Part | None:
         return None
     value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
     ratio = f"{with_interval(value, low, high)} of what they receive {known.plain}"
+    layer = f"layer {finding.numbers['layer']:.0f}"
     if not (isfinite(low) and isfinite(high)):
-        return _Part(f"original tokens receive {ratio} in layer 1; too few problems to tell", "cannot be told")
+        return _Part(f"original tokens receive {ratio} in {layer}; too few problems to tell", "cannot be told")
     little = f", a change of less than {NEAR:.0%}" if low > 1 - NEAR and high < 1 + NEAR else ""
     if high < 1 or low > 1:
         word = "less" if high < 1 else "more"
-        return _Part(f"original tokens receive {word} attention in layer 1, {ratio}{little}", "change")
+        return _Part(f"original tokens receive {word} attention in {layer}, {ratio}{little}", "change")
     if little:
-        return _Part(f"what original tokens receive in layer 1 does not change by {NEAR:.0%}, {ratio}", "no change")
-    return _Part(f"whether original tokens receive less in layer 1 cannot be told, {ratio}", "cannot be told")
+        return _Part(f"what original tokens receive in {layer} does not change by {NEAR:.0%}, {ratio}", "no change")
+    return _Part(f"whether original tokens receive less in {layer} cannot be told, {ratio}", "cannot be told")
 
 
 def _accuracy(known: _Known) -> _Part | None:
@@ -265,7 +267,9 @@ def _layer(known: _Known) -> Fact | None:
     heads = known.run.summary("received_original", "none", model=known.model).shape[-1]
     falls, rises = (int(finding.numbers[key]) for key in ("falls", "rises"))
     told = f"falls in {falls} and rises in {rises} of {heads} heads" if isfinite(low) else "too few problems to tell"
-    return Fact(f"Attention in layer 1, {known.main}", with_interval(value, low, high), told)
+    return Fact(
+        f"Attention in layer {finding.numbers['layer']:.0f}, {known.main}", with_interval(value, low, high), told
+    )
 
 
 def _claims(known: _Known) -> Fact | None:

@@ -13,6 +13,11 @@ from fillerscope.report.sections import Facts, Section, counted, grouped
 from fillerscope.report.told import answers_there, missing_from, records_there
 from fillerscope.version import __version__
 
+LAYOUTS = {
+    "shared": "texts share a row and prefixes", "packed": "texts share a row, without shared prefixes",
+    "apart": "each text has a row of its own",
+}  # fmt: skip
+ENGINES = {"rows": "many answers at once", "alone": "answers written one at a time"}
 WORDS = {
     "python": "Python", "machine": "Architecture", "system": "System", "processor": "Processor",
     "cores": "Logical cores", "memory_gib": "Memory, GiB", "device": "Device",
@@ -31,10 +36,19 @@ def checks(run: Run) -> Section:
             "Before anything was measured, attention received was compared with the model's own eager attention in "
             "every layer, on the same queries, keys and values; a difference above the tolerance stops a run."
         )
+    rows = _of_each(run, "Texts together against each alone", _rows)
+    if rows:
+        paragraphs.append(
+            "Texts of very unequal length were measured together, as in the run, and each alone in the stock model: "
+            "hidden states and attention inputs of every layer, and attention received, must agree up to rounding."
+        )
+    first = _of_each(run, "First tokens of answers", _first_tokens)
+    if first:
+        paragraphs.append("Logits that first tokens of answers were chosen from were compared with plain passes.")
     alone = _of_each(run, "Answers written again", _alone)
     if alone:
         paragraphs.append("Some greedy answers were written again one at a time: rounding depends on the batch.")
-    return Section("Checks", paragraphs, facts + alone)
+    return Section("Checks", paragraphs, facts + rows + first + alone)
 
 
 def _of_each(run: Run, name: str, tell: Callable[[Run, str], str]) -> Facts:
@@ -50,6 +64,28 @@ def _self(run: Run, model: str) -> str:
     length = f", on up to {counted(found['tokens'], 'token')}" if "tokens" in found else ""
     allowed = f" ({found['tolerance']:.1g} is allowed)" if "tolerance" in found else ""
     return f"largest difference {found['difference']:.1e}{where}{allowed}{length}"
+
+
+def _rows(run: Run, model: str) -> str:
+    found = run.facts(model).get("rowcheck") or {}
+    if "layout" not in found:
+        return ""
+    layout = LAYOUTS.get(found["layout"], found["layout"])
+    return (
+        f"{layout}; largest difference {found['difference']:.1e} of the size of what is compared "
+        f"({found['tolerance']:.1g} is allowed), on up to {counted(found['tokens'], 'token')}"
+    )
+
+
+def _first_tokens(run: Run, model: str) -> str:
+    found = run.facts(model).get("answercheck") or {}
+    if not found.get("prompts"):
+        return ""
+    engine = ENGINES.get(found["engine"], found["engine"])
+    return (
+        f"{engine}; largest difference {found['difference']:.1e} of the spread of the logits ({found['tolerance']:.1g} "
+        f"is allowed), {counted(found['prompts'], 'prompt')}"
+    )
 
 
 def _alone(run: Run, model: str) -> str:

@@ -50,7 +50,7 @@ def _model(run: Run, spec: ModelSpec) -> str:
     shape = _shape(run, spec.name)
     template = run.facts(spec.name).get("template") or noted.get("template") or run.study.template_of(spec)
     parts = [
-        spec.name, f"{shape[0]} layers of {shape[1]} heads" if shape else "",
+        spec.name, f"{shape[0]} layers of {shape[1]} heads{_hybrid(run, spec.name, shape[0])}" if shape else "",
         f"dtype {noted.get('dtype') or spec.dtype}",
         f"template {template}", f"digest {noted['digest']}" if noted.get("digest") else "",
     ]  # fmt: skip
@@ -71,6 +71,11 @@ def _shape(run: Run, model: str) -> tuple[int, int] | None:
         return None
     found = there(lambda: run.summary("entropy", "none", model=model).shape)
     return None if found is None else (found[1], found[2])
+
+
+def _hybrid(run: Run, model: str, layers: int) -> str:
+    attending = run.attention_layers(model)
+    return f" ({len(attending)} of the layers have attention)" if len(attending) < layers else ""
 
 
 def _data(run: Run) -> Section:
