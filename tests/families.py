@@ -91,6 +91,23 @@ OTHERS: dict[str, dict[str, Any]] = {  # where sizes alone do not make a model, 
     "gpt_neo": {"num_layers": 4, "attention_types": [[["global", "local"], 2]]},
     "reformer": {"is_decoder": True},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "zamba": {
+        "num_hidden_layers": 6,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "n_mamba_heads": 2,
+        "attention_hidden_size": 128,
+        "attention_head_dim": 32,
+    },
+    "zamba2": {
+        "layers_block_type": ["mamba", "hybrid"] * 2,
+        "layer_types": ["mamba", "hybrid"] * 2,
+        "hybrid_layer_ids": [1, 3],
+        "n_mamba_heads": 8,
+        "mamba_headdim": 16,
+    },
+    "bailing_hybrid": {"layer_group_size": 2, "num_expert_group": 1, "n_group": 1, "topk_group": 1},
+    "longcat_flash": {"head_dim": 8, "zero_expert_num": 2},
     "zaya": {"num_experts_per_tok": 1},
 }
 
@@ -127,12 +144,15 @@ def _small(kind: Any, overrides: dict[str, Any]) -> Any:
 
 def small_model(family: str, **overrides: Any) -> Any:
     config = small_config(family, **overrides)
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    if not hasattr(config, "vocab_size"):  # some classes of text want that part of a configuration of several
+        config = config.get_text_config(decoder=True)
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).parameters())
+        size = sum(parameter.numel() for parameter in kind(config).parameters())
     if size > LARGEST:
         raise ValueError(f"{size:,} parameters are left")
     torch.manual_seed(0)
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    model = kind(config)
     redraw(model, SPREAD)
     model.eval().requires_grad_(False)
     with torch.inference_mode():

@@ -70,7 +70,7 @@ class HeadTable:
     @property
     def without(self) -> tuple[int, ...]:
         """Layers without attention, from 1, as hybrid models have them."""
-        there = np.isfinite(self.columns["entropy"].value).any(axis=1)
+        there = np.any([np.isfinite(column.value).any(axis=1) for column in self.columns.values()], axis=0)
         return tuple((np.flatnonzero(~there) + 1).tolist()) if there.any() else ()
 
     def ranked(self, by: str = "drop", layer: int | None = None) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from fillerscope.capture.packing import Packing
 from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
 from fillerscope.models.attending import attending, refuse_unknown
-from fillerscope.models.structure import decoder_of, device_of, head_count, layer_count
+from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
 
 NAME = "fillerscope"
 ON_DEVICE = 1 << 28  # bytes of sums; more than that are moved to the host, layer by layer
@@ -185,10 +185,8 @@ def observe(model: Any, recorder: Recorder) -> Recorder:
     missing = sorted(set(range(layer_count(model))) - recorder.parts.keys() - {*recorder.without})
     if missing:
         names = ", ".join(str(layer + 1) for layer in missing)
-        alibi = (
-            ", and its positions are alibi biases" if any("alibi" in name for name in dir(decoder_of(model))) else ""
-        )
-        raise CaptureError(f"layers {names} do not attend through transformers' attention interface{alibi}")
+        also = ", and its positions are alibi biases" if has_alibi(decoder_of(model)) else ""
+        raise CaptureError(f"layers {names} do not attend through transformers' attention interface{also}")
     if recorder.received.device != device:
         torch.cuda.current_stream(device).synchronize()  # until all of it has arrived
     return recorder

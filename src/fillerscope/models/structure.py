@@ -75,14 +75,35 @@ def _layer_list(decoder: nn.Module) -> list[nn.Module] | None:
 def attention_modules(decoder: nn.Module) -> dict[int, nn.Module]:
     """The causal attention module of each layer that has one, by the layer's number from 0. In hybrid models other
     layers have a state-space mixer, linear attention or a convolution instead."""
-    found = {number: _attention_of(decoder, layer, number + 1) for number, layer in enumerate(layers_of(decoder))}
+    linear = _linear_layers(decoder)
+    found = {
+        number: _attention_of(decoder, layer, number + 1)
+        for number, layer in enumerate(layers_of(decoder))
+        if number not in linear
+    }
     modules = {number: module for number, module in found.items() if module is not None}
     if not modules:
+        why = (
+            "its positions are alibi biases, which are not measured"
+            if has_alibi(decoder)
+            else "state-space models (Mamba, RWKV) and linear attention have no attention weights to measure"
+        )
         raise ModelError(
             f"no layer of {type(decoder).__name__} has an attention module that transformers' attention interface "
-            "serves; state-space models (Mamba, RWKV) and linear attention have no attention weights to measure"
+            f"serves; {why}"
         )
     return modules
+
+
+def _linear_layers(decoder: nn.Module) -> set[int]:
+    """Layers that the configuration calls linear attention: they have its marks, and no attention weights."""
+    kinds = getattr(text_config(decoder), "layer_types", None) or ()
+    return {number for number, kind in enumerate(kinds) if kind == "linear_attention"}
+
+
+def has_alibi(decoder: nn.Module) -> bool:
+    """Whether positions are biases on the scores."""
+    return any("alibi" in name for name in dir(decoder))
 
 
 def activation_modules(decoder: nn.Module) -> list[nn.Module]:
