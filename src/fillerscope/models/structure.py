@@ -168,4 +168,5 @@ def _refuse_unplaced(decoder: nn.Module, layer: nn.Module, number: int) -> None:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    return hasattr(module, "layer_idx") and any(hasattr(module, sign) for sign in _SIGNS_OF_ATTENTION)
+    placed = getattr(module, "layer_idx", None) is not None
+    return placed and any(hasattr(module, sign) for sign in _SIGNS_OF_ATTENTION)
