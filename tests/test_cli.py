@@ -591,7 +591,7 @@ MISTAKES = [
     ("heads RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),
     ("heads RUN --condition none", 1, "heads are compared with `none`; name a condition with filler"),
     ("heads RUN --queries some", 1, "queries are all, original, last, not 'some'"),
-    ("heads RUN --by size", 1, "heads are ranked by drop, mass, peak, not by 'size'"),
+    ("heads RUN --by size", 1, "heads are ranked by drop, mass, peak, beyond, not by 'size'"),
     ("heads RUN --model other", 1, "this run has no model 'other'; it has tiny-a"),
     ("compare RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
     ("compare RUN --by level --json", 1, "this run has no answers; give `generation` in its study and run it"),

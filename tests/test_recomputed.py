@@ -224,6 +224,37 @@ def test_paired_drops_of_heads(case: Case) -> None:
         np.testing.assert_allclose(mine, expected, rtol=1e-4)
 
 
+def evenly(prompt: Prompt, window: int | None, hidden: bool) -> np.ndarray:
+    """[1, row, key]: attention spread over what a row may see."""
+    filler = np.array([span == 1 for span in prompt.spans])
+    row, key = np.arange(len(filler))[:, None], np.arange(len(filler))
+    seen = (key <= row) & (row - key < (window or len(filler))) & ~(hidden & ~filler[:, None] & filler)
+    return (seen / seen.sum(1, keepdims=True))[None]
+
+
+def test_what_length_alone_would_do(case: Case) -> None:
+    """The drop of even attention, and drop / that."""
+    window = getattr(case.model.config, "sliding_window", None)
+    kinds = getattr(case.model.config, "layer_types", None) or ["full_attention"] * 4
+    means: dict[tuple[str, int | None, int], float] = {}
+    for number, condition, prompt in prompts(case.run):
+        original = np.array([place for place, span in enumerate(prompt.spans) if span != 1])
+        for wide in {None, window}:
+            one = evenly(prompt, wide, isinstance(condition.intervention, Knockout))
+            means[condition.name, wide, number] = float(np.nanmean(received(one, original)[:, original[1:]]))
+    table = case.tables / "heads.parquet"
+    layer, name, queries, drop, uniform, beyond = (
+        column(table, one) for one in ("layer", "condition", "queries", "drop", "uniform", "beyond")
+    )
+    for place in case.run.attention_layers():
+        wide = window if kinds[place] == "sliding_attention" else None
+        for one in ("mless", "hidden"):
+            logs = [np.log(means[one, wide, number] / means["none", wide, number]) for number in range(4)]
+            chosen = (layer == place + 1) & (name == one) & (queries == "original")
+            np.testing.assert_allclose(uniform[chosen], np.exp(np.mean(logs)), rtol=1e-9)
+            np.testing.assert_allclose(beyond[chosen], drop[chosen] / uniform[chosen], rtol=1e-6)
+
+
 @torch.inference_mode()
 def greedily(model: Any, prompt: Prompt, condition: Condition) -> list[int]:
     """Without a cache; tokens that stand behind a gap go on from it."""

@@ -168,7 +168,7 @@ def figures(
 def heads(
     run: RunPath,
     condition: Annotated[str | None, typer.Option("--condition", "-c", help="The filler condition.")] = None,
-    by: Annotated[str, typer.Option("--by", help="drop, mass or peak.")] = "drop",
+    by: Annotated[str, typer.Option("--by", help="drop, beyond, mass or peak.")] = "drop",
     top: Annotated[int, typer.Option("--top", min=1, help="How many heads to list.")] = 20,
     queries: Annotated[str, typer.Option("--queries", "-q", help="all, original, last or answer.")] = "original",
     model: Model = None, json: Json = False,

@@ -55,16 +55,55 @@ def _first_layer(run: Run, table: HeadTable, queries: str, model: str | None) ->
     layer = run.attention_layers(model)[0]
     received = [run.summary("received_original", name, queries, model)[:, layer] for name in (table.condition, "none")]
     ratio, low, high = (float(x) for x in ratio_interval(received[0].mean(-1), received[1].mean(-1)))
+    reference = Beyond.of(run, table.condition, layer, queries, model)
     drop = table.columns["drop"]
     falls, rises = int((drop.high[layer] < 1).sum()), int((drop.low[layer] > 1).sum())
     verdict = _verdict(low, high, "falls", "rises")
     text = (
         f"{_first(layer)}, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
-        f"{with_interval(ratio, low, high)} of its value {_baseline(run, table.condition)}; {falls} of "
+        f"{with_interval(ratio, low, high)} of its value {_baseline(run, table.condition)}{reference.told}; {falls} of "
         f"{table.shape[1]} heads fall and {rises} rise beyond their interval (n = {table.problems})."
     )
-    numbers = _numbers(ratio, low, high) | {"falls": falls, "rises": rises, "layer": layer + 1}
+    numbers = _numbers(ratio, low, high) | {"falls": falls, "rises": rises, "layer": layer + 1} | reference.numbers
     return Finding("first_layer", text, numbers, "depth")
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A layer's drop beside what length alone would give; without a value where that is not known."""
+
+    uniform: float
+    value: float  # drop / uniform
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, run: Run, condition: str, layer: int, queries: str, model: str | None) -> Beyond:
+        values = depth_table(run, condition, queries, model).values
+        if "beyond" not in values or not run.condition(condition).has_filler:
+            return cls(*[float("nan")] * 4)
+        return cls(float(values["uniform"][0][layer]), *(float(bound[layer]) for bound in values["beyond"]))
+
+    @property
+    def told(self) -> str:
+        if not np.isfinite(self.value):
+            return ""
+        return (
+            f", where attention spread evenly over the longer prompt would give {self.uniform:.3f}: beyond length "
+            f"alone it is {with_interval(self.value, self.low, self.high)}{self._meaning}"
+        )
+
+    @property
+    def _meaning(self) -> str:
+        if self.low > 1:
+            return ", so filler draws less than an average token"
+        return ", so filler draws more than an average token" if self.high < 1 else ", no more than length explains"
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        if not np.isfinite(self.value):
+            return {}
+        return {"uniform": self.uniform, "beyond": self.value, "beyond_low": self.low, "beyond_high": self.high}
 
 
 def _depth(run: Run, condition: str, queries: str, model: str | None) -> Finding:

@@ -55,14 +55,17 @@ def console() -> Any:
     return found if found.is_terminal else Console(width=200)
 
 
+HEADED = {"drop": "drop", "beyond": "beyond length", "mass": "filler mass", "peak": "peak", "entropy": "entropy"}
+
+
 def heads(found: HeadTable, by: str, top: int) -> None:
-    rows = []
+    rows, names = [], [name for name in HEADED if name in found.columns]
     for layer, head in found.ranked(by)[:top]:
         row = found.row(layer, head)
         rows.append([
-            str(layer), str(head), *(_interval(row, name) for name in ("drop", "mass", "peak", "entropy")),
+            str(layer), str(head), *(_interval(row, name) for name in names),
         ])  # fmt: skip
-    columns = ("layer", "head", "drop", "filler mass", "peak", "entropy")
+    columns = ("layer", "head", *(HEADED[name] for name in names))
     title = (
         f"{found.label}, {found.condition} against none: {len(rows)} of {len(found.ranked())} heads "
         f"by {by}; queries {found.queries}, n = {found.problems}"
@@ -73,6 +76,10 @@ def heads(found: HeadTable, by: str, top: int) -> None:
     reliability = found.reliability(by)
     if math.isfinite(reliability):
         lines([f"Split-half rank correlation of this ranking: {reliability:.2f}."])
+    if "beyond" in names:
+        lines(
+            ["Beyond length: drop / the drop of attention spread evenly over the prompt; 1 is what length alone does."]
+        )
     lines(["Drop and peak: ratios to none; entropy: the difference, in nats; brackets: 95% interval."])
 
 

@@ -122,7 +122,7 @@ def test_failed_problems_do_not_count(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_ranked_is_refused(run: Run) -> None:
-    with pytest.raises(FigureError, match=r"ranked by drop, mass, peak, not by 'size'"):
+    with pytest.raises(FigureError, match=r"ranked by drop, mass, peak, beyond, not by 'size'"):
         head_table(run, "mless").ranked("size")
     with pytest.raises(FigureError, match=r"compared with `none`; name a condition with filler"):
         head_table(run, "none")

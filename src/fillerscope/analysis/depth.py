@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.references import uniform
 from fillerscope.analysis.runs import Run
 from fillerscope.stats import ratio_interval, sample_interval
 
@@ -15,7 +16,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DepthTable:
-    """`values[measure]` is mean, low and high, each [layer]."""
+    """`values[measure]` is mean, low and high, each [layer]. `uniform` is the drop that length alone would give, and
+    `beyond` is drop / uniform."""
 
     condition: str
     queries: str
@@ -43,4 +45,8 @@ def depth_table(run: Run, condition: str, queries: str = "original", model: str 
         "lambda": sample_interval(1.0 - mass),
         "drop": ratio_interval(received, baseline),
     }
+    after, before = (uniform(run, name, queries, model).received for name in (condition, "none"))
+    if np.isfinite(after).any():
+        values["uniform"] = ratio_interval(after, before)
+        values["beyond"] = ratio_interval(received / after, baseline / before)
     return DepthTable(condition, queries, len(run.measured(model, queries)), values)

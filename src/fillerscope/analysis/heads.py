@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.references import uniform
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
 from fillerscope.headsummary import SINK_MASS
@@ -45,6 +46,7 @@ RANKINGS: dict[str, Callable[[dict[str, Estimate]], Floats]] = {
     "drop": lambda columns: -columns["drop"].value,
     "mass": lambda columns: columns["mass"].value,
     "peak": lambda columns: np.abs(np.log(columns["peak"].value)),
+    "beyond": lambda columns: np.abs(np.log(columns["beyond"].value)),
 }
 
 SHOWN = {"drop": "drop", "mass": "filler mass", "peak": "peak", "entropy": "entropy, nats"}  # to people, and as what
@@ -53,7 +55,8 @@ SHOWN = {"drop": "drop", "mass": "filler mass", "peak": "peak", "entropy": "entr
 @dataclass(frozen=True)
 class HeadTable:
     """`drop` and `peak` are ratios with / without filler; `mass` is a share of attention; `entropy` is a
-    difference in nats."""
+    difference in nats. `uniform` is the drop of attention spread evenly over what a row sees, and `beyond` is drop /
+    uniform: what length alone does not explain."""
 
     model: str
     label: str
@@ -77,6 +80,8 @@ class HeadTable:
         """(layer, head) from 1 of layers with attention, the strongest first; NaN last."""
         if by not in RANKINGS:
             raise FigureError(f"heads are ranked by {', '.join(RANKINGS)}, not by {by!r}")
+        if by not in self.columns and by == "beyond":
+            raise FigureError("this run does not say what its layers' windows are, so nothing is known of `beyond`")
         keys = RANKINGS[by](self.columns)
         order = np.argsort(-np.where(np.isfinite(keys), keys, -np.inf), axis=None, kind="stable")
         places = [(int(flat // self.shape[1]) + 1, int(flat % self.shape[1]) + 1) for flat in order]
@@ -143,6 +148,11 @@ def head_table(run: Run, condition: str, queries: str = "original", model: str |
         "peak": Estimate.ratio(*pair("peak")),
         "entropy": Estimate.mean(with_entropy - without_entropy),
     }
+    after, before = (uniform(run, name, queries, model).received[..., None] for name in (condition, "none"))
+    if np.isfinite(after).any():
+        received, plain = pair("received_original")
+        columns["uniform"] = Estimate.ratio(after + 0 * received, before + 0 * plain)
+        columns["beyond"] = Estimate.ratio(received / after, plain / before)
     if run.has_sinks(model):
         columns[SINK_MASS] = Estimate.mean(run.summary(SINK_MASS, condition, queries, model))
     name = run.model(model)

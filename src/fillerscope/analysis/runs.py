@@ -233,6 +233,13 @@ class Run:
         there = np.isfinite(entropy).any(axis=(0, 2))
         return np.flatnonzero(there if there.any() else ~there).tolist()
 
+    def windows(self, model: str | None = None) -> list[int | None]:
+        """Of each layer, how many tokens a row sees: None for all before it, 0 where it is another rule, or not
+        known."""
+        layers = self.summary("entropy", "none", model=model).shape[1]
+        known = (self.facts(model).get("rowcheck") or {}).get("windows")
+        return list(known) if known is not None else [0] * layers
+
     def has_sinks(self, model: str | None = None) -> bool:
         """Whether the model has learned attention sinks, so that `sink_mass` is one of its metrics."""
         return bool((self.facts(model).get("rowcheck") or {}).get("sinks"))

@@ -11,7 +11,8 @@ each kind.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
@@ -24,7 +25,7 @@ from torch import Tensor
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
 from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.layerinputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
-from fillerscope.capture.masks import mask_rule
+from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.capture.measuring import Gauge, Layout, Measured
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.selfcheck import refusing
@@ -32,7 +33,7 @@ from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.structure import decoder_of, device_of, has_experts, layer_count, text_config
+from fillerscope.models.structure import context_length, decoder_of, device_of, has_experts, layer_count, text_config
 from fillerscope.models.wording import first_line
 
 ROWS, STOCK = "fillerscope_rows", "fillerscope_stock"
@@ -57,6 +58,7 @@ class RowCheck:
     tolerance: float
     tokens: int  # of the longest text
     sinks: bool  # whether any layer has learned sinks
+    windows: tuple[int | None, ...]  # of each layer: tokens that a row sees, None for all, 0 for another rule
     tried: tuple[str, ...] = ()  # why layouts before this one were given up
 
     def record(self) -> dict[str, Any]:
@@ -64,6 +66,7 @@ class RowCheck:
 
 
 _rows: ContextVar[Tensor | None] = ContextVar("fillerscope_query_rows", default=None)
+_rules: ContextVar[dict[int, MaskRule]] = ContextVar("fillerscope_mask_rules")
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,8 @@ def _checked(loaded: LoadedModel, longest: int, tokens: int) -> RowCheck:
     tried: list[str] = []
     for layout in get_args(Layout):
         try:
-            gaps = [gap for sample in (short, long) for gap in _layer_gaps(loaded, sample, layout)]
+            with _keeping_rules() as rules:
+                gaps = [gap for sample in (short, long) for gap in _layer_gaps(loaded, sample, layout)]
         except (FillerscopeError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a model that cannot run this way at all
@@ -116,8 +120,8 @@ def _checked(loaded: LoadedModel, longest: int, tokens: int) -> RowCheck:
             continue
         gap, allowed, layer = _worst(loaded, gaps, short)
         if gap <= allowed:
-            sinks = any(inputs.sinks for inputs in short.alone)
-            return RowCheck(layout, gap, allowed, max(map(len, long.texts)), sinks, tuple(tried))
+            sinks, tokens = any(inputs.sinks for inputs in short.alone), max(map(len, long.texts))
+            return RowCheck(layout, gap, allowed, tokens, sinks, _windows(loaded.model, rules), tuple(tried))
         place = "behind the last layer" if layer == ENDED else f"in layer {layer + 1}"
         tried.append(f"{layout}: {gap:.1e} {place}, {allowed:.0e} is allowed")
     raise CaptureError(
@@ -276,6 +280,24 @@ def _received_gap(received: NDArray[np.float64], expected: NDArray[np.float64]) 
     return float(np.where(np.isfinite(gaps), gaps, np.inf).max())
 
 
+@contextmanager
+def _keeping_rules() -> Iterator[dict[int, MaskRule]]:
+    token = _rules.set({})
+    try:
+        yield _rules.get()
+    finally:
+        _rules.reset(token)
+
+
+def _windows(model: Any, rules: dict[int, MaskRule]) -> tuple[int | None, ...]:
+    longest, device = context_length(model) or LONGEST, device_of(model)
+    length = min(longest, FURTHEST)
+    return tuple(
+        (rule.reach if rule.is_window(length, device) else 0) if (rule := rules.get(layer)) else None
+        for layer in range(layer_count(model))
+    )
+
+
 def _received(weights: Tensor, rows: Tensor) -> Tensor:
     """[group, head, position] from whole matrices [head, row, key]: the plain definition."""
     sums = torch.einsum("gr,hrk->ghk", rows, weights.double().tril(-1))
@@ -297,9 +319,10 @@ def _register() -> None:
     AttentionMaskInterface.register(STOCK, eager_mask)
 
 
-def _in_rows(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:
+def _in_rows(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any) -> Any:
     note_attention(recorder_at_work().packing, module, query, key, value)
-    return captured_attention(module, query, key, value, *given, **more)
+    _rules.get({})[int(module.layer_idx)] = PLAIN_CAUSAL if attention_mask is None else attention_mask
+    return captured_attention(module, query, key, value, attention_mask, **more)
 
 
 def _stock(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:

@@ -121,12 +121,19 @@ def _made_of(run: Run) -> str:
     return recipe(run.main, [run.condition(run.main)]).removeprefix(f"{run.main}: ").removesuffix(".")
 
 
+def _length(finding: Finding) -> str:
+    """What length alone would do, where that is known."""
+    if "uniform" not in finding.numbers:
+        return ""
+    return f" (spread evenly over the longer prompt it would be {finding.numbers['uniform']:.3f})"
+
+
 def _attention(known: _Known) -> _Part | None:
     finding = known.found.get("first_layer")
     if finding is None:
         return None
     value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
-    ratio = f"{with_interval(value, low, high)} of what they receive {known.plain}"
+    ratio = f"{with_interval(value, low, high)} of what they receive {known.plain}{_length(finding)}"
     layer = f"layer {finding.numbers['layer']:.0f}"
     if not (isfinite(low) and isfinite(high)):
         return _Part(f"original tokens receive {ratio} in {layer}; too few problems to tell", "cannot be told")

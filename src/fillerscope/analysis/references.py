@@ -1,0 +1,99 @@
+"""What mere length would do: the same numbers for attention that is uniform over what a row may see.
+
+A row sums to 1, so more keys take weight from the others whatever they mean, in an untrained model too. A drop says
+something of a model by how far it is from this reference. Closed form: needs prompts and windows, no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.runs import Run
+from fillerscope.headsummary import MASS_OF
+from fillerscope.interventions import Knockout
+from fillerscope.study import QUERIES
+
+Floats = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+FILLER = 1  # the number of its span
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """[problem, layer]; missing in layers without attention, or with a mask that is neither causal nor a window."""
+
+    received: Floats  # by original tokens, as `received_original`
+    mass: Floats  # as `filler_mass`; missing without filler
+
+
+def uniform(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Uniform:
+    """Of every problem that was measured."""
+    windows = run.windows(model) if queries in QUERIES else [0] * len(run.windows(model))
+    received, mass = np.full((2, len(run.measured(model, queries)), len(windows)), np.nan)
+    change, attending = run.condition(condition).intervention, run.attention_layers(model)
+    for row, record in enumerate(run.measured(model, queries)):
+        original = np.array(record["prompts"][condition]["spans"]) != FILLER
+        known: dict[tuple[int | None, bool], tuple[float, float]] = {}
+        for layer in attending:
+            kind = windows[layer], isinstance(change, Knockout) and change.applies(layer)
+            if kind[0] == 0:
+                continue
+            if kind not in known:
+                known[kind] = _summary(original, *kind, queries, run.attention.diagonal, run.attention.skip_first)
+            received[row, layer], mass[row, layer] = known[kind]
+    return Uniform(received, mass)
+
+
+def _summary(
+    original: Marks, window: int | None, hides: bool, queries: str, diagonal: bool, skip_first: bool
+) -> tuple[float, float]:
+    """Received by original tokens, and the share of the filler."""
+    group = tuple(map(str, QUERIES)).index(queries)
+    values = received_uniform(original, query_rows(original, group), window, hides, diagonal)
+    wanted = original & np.isfinite(values)
+    if skip_first:
+        wanted[np.flatnonzero(original)[:1]] = False
+    by_rows = received_uniform(original, query_rows(original, MASS_OF[group]), window, hides, diagonal)[~original]
+    mass = len(by_rows) * float(by_rows.mean()) if len(by_rows) and np.isfinite(by_rows).all() else np.nan
+    return float(values[wanted].mean()) if wanted.any() else np.nan, mass
+
+
+def query_rows(original: Marks, group: int) -> Marks:
+    """All rows, the original ones, or the last alone."""
+    last = np.zeros(len(original), np.bool_)
+    last[-1] = True
+    return (np.ones(len(original), np.bool_), original, last)[group]
+
+
+def received_uniform(
+    original: Marks, rows: Marks, window: int | None = None, hides: bool = False, diagonal: bool = False
+) -> Floats:
+    """[position]: the mean over rows behind it of 1 / how many keys the row sees; missing where there is no such row.
+
+    Rows see themselves and what is before them, `window` tokens in all; where filler is hidden, original rows do not
+    see it."""
+    count = len(original)
+    places = np.arange(count)
+    first = np.zeros(count, int) if window is None else np.maximum(0, places - window + 1)
+    behind = np.concatenate([[0], np.cumsum(~original)])
+    hidden = np.where(original & hides, behind[places + 1] - behind[first], 0)
+    shares = 1.0 / (places - first + 1 - hidden)
+    start = places + (not diagonal)
+    stop = np.full(count, count) if window is None else np.minimum(count, places + window)
+    voters = _between(rows.astype(float), start, np.full(count, count))
+    seen = _between(np.where(rows, shares, 0.0), start, stop)
+    if hides:
+        seen = np.where(original, seen, _between(np.where(rows & ~original, shares, 0.0), start, stop))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(voters > 0, seen / voters, np.nan)
+
+
+def _between(values: Floats, start: Sequence[int] | NDArray[Any], stop: NDArray[Any]) -> Floats:
+    """Sums of values[start:stop], which may be empty."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return np.asarray(sums[np.maximum(start, stop)] - sums[start])
