@@ -29,16 +29,22 @@ def drawn_at_random(seed: int, chances: Sequence[float] = (0.4, 0.3, 0.1, 0.1, 0
     return draw
 
 
-def answer(verdict: str, random: np.random.Generator) -> Row:
-    """A row that such a verdict may have. Wrong ones may have been ended by the token limit, too."""
+def answer(verdict: str, random: np.random.Generator, truncated: bool | None = None) -> Row:
+    """A row that such a verdict may have. Right and wrong ones may have been ended by the token limit, too: some are,
+    unless it is said."""
     if verdict == "failed":
         return {"finish": "failed", "verdict": "failed", "extracted": "", "tokens": 0, "note": "broken", "text": ""}
-    ended = {"cut off": "length", "no answer": "stop"}.get(verdict, str(random.choice(["stop", "stop", "length"])))
+    ended = {"cut off": "length", "no answer": "stop"}.get(verdict, "length" if _limited(random, truncated) else "stop")
     words = random.choice(["a", "b", "c"], size=random.integers(1, 9))
     return {
         "finish": ended, "verdict": verdict, "extracted": "" if verdict in ("cut off", "no answer") else "7",
         "tokens": int(random.integers(1, 500)), "note": "", "text": " ".join(words),
     }  # fmt: skip
+
+
+def _limited(random: np.random.Generator, truncated: bool | None) -> bool:
+    one_in_three = bool(random.choice([False, False, True]))
+    return one_in_three if truncated is None else truncated
 
 
 def build(

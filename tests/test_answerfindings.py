@@ -36,7 +36,7 @@ def solved(numbers: dict[str, int], failed: dict[str, range] | None = None) -> d
 
 def run_of(folder: Path, table: dict[str, list[str]], samples: int = 1, models: tuple[str, ...] = ("a",)) -> Run:
     def draw(key: Key) -> Row:
-        return answer(table[key[3]][key[1]], np.random.default_rng(key[1]))
+        return answer(table[key[3]][key[1]], np.random.default_rng(key[1]), truncated=False)
 
     settings = {"temperature": 0.0 if samples == 1 else 0.5, "samples": samples}
     return build(folder, draw, len(table["none"]), models, conditions=list(table), shard=20, **settings)
@@ -183,10 +183,60 @@ def test_no_sentence_is_nonsense(
     names = ("none", "mless", "mful")
     table = {name: [row[place] for row in verdicts] for place, name in enumerate(names)}
     run = run_of(tmp_path_factory.mktemp("any") / "run", table, samples)
-    for finding, row in zip(answer_findings(run)[::2], compare(run)[1:], strict=True):
+    accuracies = [finding for finding in answer_findings(run) if finding.name.startswith("accuracy")]
+    for finding, row in zip(accuracies, compare(run)[1:], strict=True):
         assert row.against is not None
         claims = {claim for claim in SAID if claim in finding.text}
         assert claims == ({verdict(row)} if row.against.pairs else set())
     for finding in answer_findings(run):
         assert not re.search(r"\b(nan|inf|None)\b|  | ,|\.\.", finding.text), finding.text
         assert finding.text.endswith(".")
+
+
+# Truncated answers
+
+
+def truncated_run(folder: Path, limits: dict[str, range], table: dict[str, list[str]]) -> Run:
+    """`limits`: by condition, the problems whose answers the token limit ended."""
+
+    def draw(key: Key) -> Row:
+        ended = key[1] in limits.get(key[3], range(0))
+        return answer(table[key[3]][key[1]], np.random.default_rng(key[1]), truncated=ended)
+
+    return build(folder, draw, len(table["none"]), conditions=list(table), shard=20, max_tokens=64)
+
+
+def test_where_all_answers_are_truncated_nothing_else_comes_first(tmp_path: Path) -> None:
+    everything = {name: range(40) for name in ("none", "mless")}
+    run = truncated_run(tmp_path / "run", everything, solved({"none": 0, "mless": 0}))
+    first = answer_findings(run)[0]
+    assert first.name == "truncated_mless"
+    assert first.text == (
+        "Truncated answers, mless, greedy: 100% of the answers are truncated at 64 tokens, against 100% without "
+        "filler: set generation.max_tokens to 128 or more; no problem was answered to the end under both."
+    )
+
+
+def test_the_difference_over_problems_answered_to_the_end(tmp_path: Path) -> None:
+    """Under the filler the last ten answers are truncated and wrong; without it they are right."""
+    table = solved({"none": 40, "mless": 30})
+    run = truncated_run(tmp_path / "run", {"mless": range(30, 40)}, table)
+    found = answer_findings(run)[0]
+    assert found.numbers["p"] == pytest.approx(2 * 0.5**10)  # ten of ten
+    assert "a difference of its own (p = 0.002)" in found.text
+    assert "over the 30 problems answered to the end under both the difference is +0.0 points" in found.text
+    assert answer_findings(run)[1].numbers["difference"] == pytest.approx(-0.25)
+
+
+def test_a_tenth_is_not_spoken_of(tmp_path: Path) -> None:
+    some = {name: range(4) for name in ("none", "mless")}
+    run = truncated_run(tmp_path / "run", some, solved({"none": 20, "mless": 20}))
+    assert [finding.name for finding in answer_findings(run)] == ["accuracy_mless", "form_mless"]
+
+
+def test_no_answer_is_counted_twice(tmp_path: Path) -> None:
+    """Truncated, without an answer at its end, and judged."""
+    table = {"none": ["right"] * 8, "mless": ["cut off"] * 3 + ["no answer"] * 2 + ["right"] * 3}
+    run = truncated_run(tmp_path / "run", {}, table)
+    row = next(row for row in compare(run) if row.condition == "mless")
+    assert (row.cut_off, row.unanswered) == (3 / 8, 2 / 8)

@@ -10,6 +10,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.findings import Finding
 
 ALPHA = 0.05
+MOST_TRUNCATED = 0.1  # share of answers, from which accuracy is not to be read without it
 
 
 def answer_findings(run: Run, model: str | None = None, table: Sequence[Accuracy] | None = None) -> list[Finding]:
@@ -21,8 +22,51 @@ def answer_findings(run: Run, model: str | None = None, table: Sequence[Accuracy
         if row.against is not None:
             baseline = baselines[row.temperature, row.samples]
             plain = "without filler" if run.condition(row.condition).has_filler else "under none"
+            limit = run.study.generation.max_tokens if run.study.generation else 0
+            found += [_truncation(row, baseline, plain, limit)] if is_truncated(row, baseline) else []
             found += [_accuracy(row, baseline, plain), _form(row, baseline)]
     return found
+
+
+def is_truncated(row: Accuracy, baseline: Accuracy) -> bool:
+    """Whether the token limit ended so many answers, or so many more under one condition, that it may be behind a
+    difference."""
+    change = row.against
+    if change is None or not change.pairs:
+        return False
+    differs = change.truncated_p < ALPHA  # false for NaN
+    return differs or max(row.cut_off, baseline.cut_off) > MOST_TRUNCATED
+
+
+def truncation(row: Accuracy, baseline: Accuracy, plain: str, limit: int) -> str:
+    """How many answers were truncated, what to do, and what the others say."""
+    change = row.against
+    assert change is not None
+    more = f", a difference of its own (p = {change.truncated_p:.2g})" if change.truncated_p < ALPHA else ""
+    told = (
+        f"{row.cut_off:.0%} of the answers are truncated at {limit} tokens, against {baseline.cut_off:.0%} {plain}"
+        f"{more}: set generation.max_tokens to {2 * limit} or more"
+    )
+    if not change.finished:
+        return f"{told}; no problem was answered to the end under both"
+    bounds = f" [{points(change.finished_low)}, {points(change.finished_high)}]"
+    known = bounds if math.isfinite(change.finished_low) else ""
+    return (
+        f"{told}; over the {change.finished} problem{'s' * (change.finished != 1)} answered to the end under both the "
+        f"difference is {points(change.finished_difference)} points{known}, p = {change.finished_p:.2g}"
+    )
+
+
+def _truncation(row: Accuracy, baseline: Accuracy, plain: str, limit: int) -> Finding:
+    change = row.against
+    assert change is not None
+    text = f"Truncated answers, {row.condition}, {drawing(row)}: {truncation(row, baseline, plain, limit)}."
+    numbers = {
+        "truncated": row.cut_off, "truncated_none": baseline.cut_off, "p": change.truncated_p,
+        "finished": change.finished, "difference": change.finished_difference, "low": change.finished_low,
+        "high": change.finished_high, "finished_p": change.finished_p,
+    }  # fmt: skip
+    return Finding(_name("truncated", row), text, numbers, "accuracy")
 
 
 def verdict(row: Accuracy) -> str:
@@ -96,8 +140,8 @@ def _form(row: Accuracy, baseline: Accuracy) -> Finding:
     }
     text = (
         f"{row.tokens:.0f} tokens on average against {baseline.tokens:.0f}; {row.cut_off:.1%} against "
-        f"{baseline.cut_off:.1%} cut off by the token limit; no answer found in {row.unanswered:.1%} against "
-        f"{baseline.unanswered:.1%}"
+        f"{baseline.cut_off:.1%} truncated; {row.unanswered:.1%} against {baseline.unanswered:.1%} ended without an "
+        "answer"
     )
     if not (row.n and baseline.n):
         text = "cannot be told: all answers failed under one or the other"

@@ -141,7 +141,7 @@ LEGEND = (
 )
 COMPARED = (
     "group", "condition", "n", "failed", "accuracy %", "difference, points", "+", "-", "p", "p Holm", "detectable",
-    "tokens", "cut off %", "no answer %",
+    "tokens", "truncated %", "no answer %",
 )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def _compared(row: Accuracy) -> dict[str, str]:
         "failed": str(row.failed),
         "accuracy %": _bounded(row.accuracy, row.low, row.high, lambda share: f"{100 * share:.1f}"),
         "tokens": _known(row.tokens, ".0f"),
-        "cut off %": _known(100 * row.cut_off, ".0f"),
+        "truncated %": _known(100 * row.cut_off, ".0f"),
         "no answer %": _known(100 * row.unanswered, ".0f"),
     }
     against = {

@@ -41,7 +41,7 @@ def solved(folder: Path, right: dict[str, int], problems: int = 40, **options: A
 
     def draw(key: Key) -> Row:
         verdict = "right" if key[1] < right[key[3]] else "wrong"
-        return answer(verdict, np.random.default_rng(key[1]))
+        return answer(verdict, np.random.default_rng(key[1]), truncated=False)
 
     return build(folder, draw, problems, conditions=list(right), shard=problems, **options)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.answers import UNANSWERED, Answers, Sheet, answers
+from fillerscope.analysis.answers import Answers, Sheet, answers
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
 from fillerscope.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
@@ -49,8 +49,8 @@ class Accuracy:
     low: float
     high: float
     tokens: float  # mean length of an answer
-    cut_off: float  # share that the token limit ended
-    unanswered: float  # share in which no answer was found
+    cut_off: float  # share that the token limit truncated
+    unanswered: float  # share that ended by itself and holds no answer
     diversity: float
     passes: dict[int, float]  # pass@k
     against: Difference | None = None  # None for the baseline itself
@@ -76,6 +76,12 @@ class Difference:
     adjusted: float = NAN  # by Holm over the table
     detectable: float = NAN  # the smallest difference that so many pairs show with 80% power
     needed: float = field(default=NAN)  # pairs that would show the difference that was seen
+    truncated_p: float = NAN  # of a difference in how many answers were truncated
+    finished: int = 0  # problems whose answers all ended by themselves under both
+    finished_difference: float = NAN  # over these
+    finished_low: float = NAN
+    finished_high: float = NAN
+    finished_p: float = NAN
 
 
 def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list[Accuracy]:
@@ -124,9 +130,9 @@ def _cell(
         row = Accuracy(
             model, run.label(model), temperature, samples, name, group, len(kept), len(means) - len(kept),
             float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens, sheet.share("finish", "length"),
-            sheet.share("verdict", *UNANSWERED), sheet.diversity, _passes(run, sheet, samples),
+            sheet.unanswered, sheet.diversity, _passes(run, sheet, samples),
         )  # fmt: skip
-        rows.append(row if name == "none" else replace(row, against=_difference(means, sheets["none"].means, samples)))
+        rows.append(row if name == "none" else replace(row, against=_against(sheet, sheets["none"], samples)))
     return rows
 
 
@@ -143,6 +149,20 @@ def _passes(run: Run, sheet: Sheet, samples: int) -> dict[int, float]:
     wanted = [k for k in run.study.generation.k or USUAL_K if k <= samples]
     found = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}
     return {k: float(np.nanmean(values)) if np.isfinite(values).any() else NAN for k, values in found.items()}
+
+
+def _against(sheet: Sheet, baseline: Sheet, samples: int) -> Difference:
+    whole = _difference(sheet.means, baseline.means, samples)
+    ended = _difference(sheet.finished_means, baseline.finished_means, samples)
+    return replace(
+        whole,
+        truncated_p=_difference(sheet.truncated_means, baseline.truncated_means, samples).p,
+        finished=ended.pairs,
+        finished_difference=ended.difference,
+        finished_low=ended.difference_low,
+        finished_high=ended.difference_high,
+        finished_p=ended.p,
+    )
 
 
 def _difference(means: Floats, baseline: Floats, samples: int) -> Difference:

@@ -65,6 +65,28 @@ class Sheet:
         return float(found.mean()) if found.size else float("nan")
 
     @property
+    def truncated(self) -> NDArray[np.bool_]:
+        """Where the token limit ended the answer."""
+        return np.asarray(self.fields["finish"] == "length") & self.given
+
+    @property
+    def unanswered(self) -> float:
+        """Of the answers that did not fail, how many ended by themselves and hold no answer."""
+        silent = np.isin(self.fields["verdict"], UNANSWERED) & ~self.truncated
+        return float(silent[self.given].mean()) if self.given.any() else float("nan")
+
+    @property
+    def finished_means(self) -> Floats:
+        """As `means`; NaN where any answer to the problem was truncated."""
+        return np.where(self.truncated.any(axis=1), np.nan, self.means)
+
+    @property
+    def truncated_means(self) -> Floats:
+        """[problem]: share of its answers that were truncated; NaN where all failed."""
+        count = self.given.sum(axis=1)
+        return np.where(count > 0, self.truncated.sum(axis=1) / np.maximum(count, 1), np.nan)
+
+    @property
     def tokens(self) -> float:
         found = self.fields["tokens"][self.given]
         return float(found.mean()) if found.size else float("nan")

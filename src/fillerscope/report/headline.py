@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import ALPHA, drawing, points, verdict
+from fillerscope.answerfindings import ALPHA, drawing, is_truncated, points, truncation, verdict
 from fillerscope.figures.recipes import recipe
 from fillerscope.findings import NEAR, Finding, with_interval
 from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN
@@ -22,7 +22,6 @@ from fillerscope.report.told import answers_there, compared_so_far, findings_of,
 Tone = Literal["change", "no change", "cannot be told"]
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
 MOST_ACCURACIES = 4
-MOST_CUT = 0.5  # share of answers cut off by the limit, from which the verdict tells it
 MOST_OTHERS = 3  # conditions that the verdict names beside the main one
 CLAIMS = {"scaling": "scaling", "direction": "one direction", "near_zero": "fewer near zero"}
 VERDICTS = {HOLDS: "holds", FAILS: "does not hold", UNKNOWN: "cannot be told"}
@@ -155,19 +154,19 @@ def _accuracy(known: _Known) -> _Part | None:
         return _Part(f"whether accuracy changes {verdict(row)}", tone)
     drawn = "" if row.temperature == 0 else f" ({drawing(row)})"
     text = (
-        f"accuracy{drawn} is {row.accuracy:.1%} against {baseline.accuracy:.1%} {known.plain}, {_points(row)}, "
-        f"{_judged(row, tone)} (p = {change.adjusted:.2g} after Holm over "
+        f"{_truncated(known, row, baseline)}accuracy{drawn} is {row.accuracy:.1%} against {baseline.accuracy:.1%} "
+        f"{known.plain}, {_points(row)}, {_judged(row, tone)} (p = {change.adjusted:.2g} after Holm over "
         f"{known.family} comparison{'s' * (known.family != 1)}; {change.pairs} problems answered under both)"
-        f"{_cut(row, baseline)}"
     )
     return _Part(text, tone)
 
 
-def _cut(row: Accuracy, baseline: Accuracy) -> str:
-    """Where the limit ended most answers, accuracy says little."""
-    if not max(row.cut_off, baseline.cut_off) >= MOST_CUT:
+def _truncated(known: _Known, row: Accuracy, baseline: Accuracy) -> str:
+    """Where the token limit ended many answers, that comes first: accuracy says little."""
+    if not is_truncated(row, baseline):
         return ""
-    return f", with {row.cut_off:.0%} against {baseline.cut_off:.0%} of the answers cut off by the token limit"
+    assert known.run.study.generation is not None
+    return f"{truncation(row, baseline, known.plain, known.run.study.generation.max_tokens)}; over all answers "
 
 
 def _tone(row: Accuracy) -> Tone:
@@ -261,9 +260,11 @@ def _form(known: _Known) -> Fact | None:
     row, baseline = known.row(known.main), known.row("none")
     if row is None or baseline is None or not (row.n and baseline.n):
         return None
-    note = f"{row.tokens:.0f} against {baseline.tokens:.0f} tokens; no answer in {row.unanswered:.0%} against "
+    note = (
+        f"{row.tokens:.0f} against {baseline.tokens:.0f} tokens; ended without an answer: {row.unanswered:.0%} against "
+    )
     value = f"{row.cut_off:.0%} against {baseline.cut_off:.0%}"
-    return Fact(f"Cut off by the limit, {known.main}", value, f"{note}{baseline.unanswered:.0%}")
+    return Fact(f"Truncated answers, {known.main}", value, f"{note}{baseline.unanswered:.0%}")
 
 
 def _layer(known: _Known) -> Fact | None:
