@@ -145,10 +145,13 @@ def _small(kind: Any, overrides: dict[str, Any]) -> Any:
 def small_model(family: str, **overrides: Any) -> Any:
     config = small_config(family, **overrides)
     kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    if not hasattr(config, "vocab_size"):  # some classes of text want that part of a configuration of several
-        config = config.get_text_config(decoder=True)
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in kind(config).parameters())
+        try:
+            empty = kind(config)
+        except AttributeError:  # some classes want the text's part of a configuration of several
+            config = config.get_text_config(decoder=True)
+            empty = kind(config)
+    size = sum(parameter.numel() for parameter in empty.parameters())
     if size > LARGEST:
         raise ValueError(f"{size:,} parameters are left")
     torch.manual_seed(0)

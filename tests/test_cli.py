@@ -309,8 +309,8 @@ def test_compare(command: Command, answered: Path) -> None:
         f"{100 * row.unanswered:.0f}",
     ]  # fmt: skip
     told = shown.out.partition("What A shows:\n")[2]
-    assert told.startswith("1. Accuracy, mless, greedy: ")
-    assert "What B shows:\n1. Accuracy, mless, greedy: " in told, "no sentence leaves its model open"
+    assert told.startswith("1. Truncated answers, mless, greedy: ")
+    assert "What B shows:\n1. Truncated answers, mless, greedy: " in told, "no sentence leaves its model open"
 
 
 def test_compare_as_json(command: Command, answered: Path) -> None:
@@ -323,7 +323,7 @@ def test_compare_as_json(command: Command, answered: Path) -> None:
         assert row["n"] + row["failed"] == 11
         assert ("pass@4" in row) == (row["samples"] == 4)
     assert list(found["findings"]) == ["a", "b"]
-    assert [each["name"] for each in found["findings"]["b"]][:2] == ["accuracy_mless", "form_mless"]
+    assert [each["name"] for each in found["findings"]["b"]][:3] == ["truncated_mless", "accuracy_mless", "form_mless"]
     assert found["recheck"] == {}
     one = strict(command("compare", answered, "--json", "--model", "b"))
     assert {row["model"] for row in one["rows"]} == set(one["findings"]) == {"b"}
@@ -428,7 +428,8 @@ def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) ->
     shown = command("run", study, "--out", "run")
     assert shown.code == 0, shown.err
     assert "tiny-llama, greedy: accuracy under each condition" in shown.out
-    assert "What tiny-llama shows:\n1. Accuracy, mless, greedy: 0.0% against 0.0% without filler" in shown.out
+    assert "What tiny-llama shows:\n1. Truncated answers, mless, greedy: 100% of the answers are truncated" in shown.out
+    assert "2. Accuracy, mless, greedy: 0.0% against 0.0% without filler" in shown.out
     assert "heads by drop" not in shown.out
     found = strict(command("run", study, "--out", "run", "--json"))
     (facts,) = found["models"].values()

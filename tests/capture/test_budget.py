@@ -56,6 +56,12 @@ def test_larger_models_need_more_for_a_token() -> None:
         assert bytes_a_token(tiny_model("llama", **more)) > plain
 
 
+def test_of_layers_of_unequal_width_the_widest_counts() -> None:
+    plain, other = tiny_model("llama", intermediate_size=300), tiny_model("llama")
+    other.config.intermediate_size = [96, 300, 96]
+    assert bytes_a_token(other) == bytes_a_token(plain)
+
+
 @pytest.mark.parametrize(
     ("free", "tokens"),
     [(None, MOST["cpu"]), (0, FEWEST), (1 << 50, MOST["cpu"]), (100, 100), (FEWEST - 1, FEWEST), (257, 256)],

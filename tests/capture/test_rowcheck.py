@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from families import small_model
+from fillerscope.capture import precision
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.layerinputs import depth_of_kinds
 from fillerscope.capture.measuring import Gauge
@@ -22,7 +23,7 @@ from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.positions import length_limit
 from fillerscope.models.structure import decoder_of, layers_of
-from tiny import tiny_model, tiny_tokenizer
+from tiny import redraw, tiny_model, tiny_tokenizer
 
 LONGROPE = {
     "original_max_position_embeddings": 64,
@@ -230,3 +231,34 @@ def test_the_depth_that_holds_a_layer_of_each_kind() -> None:
     assert depth_of_kinds(small_model("qwen3_next")) == 2  # linear attention, then attention
     gemma = tiny_model("gemma3_text")
     assert depth_of_kinds(gemma) == 1 + gemma.config.layer_types.index("full_attention")
+
+
+def test_a_fault_of_a_deep_layer_that_shows_in_long_rows_alone() -> None:
+    model = wrap(tiny_model("llama"), tiny_tokenizer(), "planted")
+
+    def beyond(_module: Any, _given: Any, output: Tensor) -> Tensor:
+        return torch.cat([output[:, :80], output[:, 80:] + 0.5 * output[:, :1]], 1)
+
+    handle = layers_of(decoder_of(model.model))[2].mlp.register_forward_hook(beyond)  # type: ignore[union-attr]
+    try:
+        assert rowcheck(model, 60, tokens=300).layout == "apart"
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.04, 0.08])
+def test_half_precision_does_not_hide_a_leak_in_its_rounding(spread: float) -> None:
+    model = small_model("falcon_h1")
+    redraw(model, spread)
+    assert rowcheck(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
+
+
+def test_where_float32_does_not_fit_a_model_that_carries_a_state_gets_a_row_for_each_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "free_memory", lambda _: 1000)
+    model = small_model("falcon_h1")
+    redraw(model, 0.02)
+    assert rowcheck(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
+    plain = wrap(small_model("llama").to(torch.bfloat16), tiny_tokenizer(), "llama")
+    assert rowcheck(plain).layout == "shared"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from families import small_model
 from fillerscope.asking import Decoding
+from fillerscope.capture.precision import in_float32
 from fillerscope.errors import GenerationError
 from fillerscope.generation.alone import AloneGenerator
-from fillerscope.generation.answercheck import answercheck, in_float32
+from fillerscope.generation.answercheck import answercheck
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.recheck import recheck
 from fillerscope.generation.reply import Reply, Request
@@ -116,9 +118,31 @@ def test_a_model_in_float32_stays_as_it_is() -> None:
         assert not possible
 
 
-def test_requests_that_are_all_changed_leave_nothing_to_compare() -> None:
-    check = answercheck(planted(), [Request((5, 6, 7), gap=(1, 4))], 4)
-    assert (check.engine, check.prompts) == ("rows", 0)
+@pytest.mark.parametrize("asked", [
+    pytest.param([replace(one, shared=len(one.ids)) for one in requests()], id="all of it shared"),
+    pytest.param([Request((5, 6, 7), gap=(1, 4))], id="moved, and three tokens"),
+    pytest.param([], id="none"),
+])  # fmt: skip
+def test_whatever_the_requests_look_like_the_engine_is_checked(asked: list[Request]) -> None:
+    def mixing(_module: Any, _given: Any, output: Tensor) -> Tensor:
+        return output + 0.05 * output.mean(0, keepdim=True)
+
+    model = planted()
+    check = answercheck(model, asked, 4)
+    assert (check.engine, check.prompts) == ("rows", 3)
+    with hooked(model, mixing):
+        assert answercheck(model, asked, 4).engine == "alone"
+
+
+def test_layers_that_use_the_keys_of_others_are_answered_together() -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    model = wrap(small_model("gemma4_text", num_kv_shared_layers=2, layer_types=kinds), tiny_tokenizer(), "gemma4")
+    assert answercheck(model, requests(), 4).engine == "rows"
+
+
+def test_a_model_that_states_no_context_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fillerscope.generation.local.context_length", lambda _: None)
+    assert LocalGenerator(planted()).room(requests()[0], Decoding(max_tokens=7)) == 7
 
 
 # Written again

@@ -27,7 +27,8 @@ def bytes_a_token(model: Any) -> int:
     """What a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
     config = text_config(model)
     hidden = int(config.hidden_size)
-    widest = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    widths = getattr(config, "intermediate_size", None) or 4 * hidden
+    widest = max(widths) if isinstance(widths, list | tuple) else int(widths)  # some have one for each layer
     element = int(next(model.parameters()).element_size())
     return element * (8 * hidden + 3 * widest) + 4 * 8 * layer_count(model) * head_count(model)
 

@@ -137,7 +137,8 @@ def _passing_on(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def depth_of_kinds(model: nn.Module) -> int:
-    """How many layers, from the first, hold one of each kind: by their modules and settings, whatever the weights."""
+    """How many layers, from the first, hold one of each kind: by their modules, settings and hooks, whatever the
+    weights."""
     seen: dict[Any, int] = {}
     for number, layer in enumerate(layers_of(decoder_of(model)), start=1):
         seen.setdefault(_kind(layer), number)
@@ -145,7 +146,12 @@ def depth_of_kinds(model: nn.Module) -> int:
 
 
 def _kind(layer: nn.Module) -> Any:
-    return tuple((type(module).__name__, _settings(module)) for module in layer.modules())
+    return tuple((type(module).__name__, _settings(module), _changes(module)) for module in layer.modules())
+
+
+def _changes(module: nn.Module) -> tuple[int, int, bool]:
+    """What somebody may have done to a module: hooks before and behind it, and another forward."""
+    return len(module._forward_pre_hooks), len(module._forward_hooks), "forward" in vars(module)
 
 
 def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:

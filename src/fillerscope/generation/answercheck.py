@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fillerscope.asking import Decoding
-from fillerscope.capture.budget import free_memory
+from fillerscope.capture.precision import in_float32
 from fillerscope.errors import FillerscopeError, GenerationError
 from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Request
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.structure import device_of
 from fillerscope.models.wording import first_line
 
 TOKENS = 4  # of every answer
@@ -54,8 +53,6 @@ class AnswerCheck:
 def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None) -> AnswerCheck:
     """The first engine that writes what plain forward passes write; refused where none does."""
     chosen = _chosen(loaded, requests)
-    if not chosen:
-        return AnswerCheck("rows", 0.0, 0.0, 0, loaded.dtype)
     tried: list[str] = []
     for name, engine in ENGINES.items():
         for precision in (_as_it_is, in_float32):
@@ -68,7 +65,7 @@ def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | No
             except (FillerscopeError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # a model whose layers do not take these caches
-                tried.append(f"{name}: {first_line(error)}")
+                tried.append(f"{name}: does not run, {type(error).__name__}: {first_line(error)}")
                 break
             if gap <= allowed:
                 return AnswerCheck(name, gap, allowed, len(chosen), dtype, tuple(tried))
@@ -85,16 +82,20 @@ def tolerance_of(model: Any) -> float:
 
 
 def _chosen(loaded: LoadedModel, requests: Sequence[Request]) -> list[Request]:
-    """Prompts of very unequal length made of the study's, nothing done inside the model."""
+    """Prompts of very unequal length made of the study's tokens, nothing done inside the model; of any tokens where
+    there is no prompt at hand."""
     limit = length_limit(loaded.model)
-    plain = [one for one in requests if one.change is None and not one.gap[1]]
-    prompts = sorted(dict.fromkeys(plain), key=lambda one: len(one.ids), reverse=True)[: len(LENGTHS)]
-    prefix = min((min(one.shared, PREFIX) for one in prompts), default=0)
-    cut = [
-        replace(one, ids=one.ids[:prefix] + one.ids[one.shared : one.shared + count], shared=prefix)
-        for one, count in zip(prompts, LENGTHS, strict=False)
-    ]
-    return [one for one in cut if len(one.ids) > prefix and (limit is None or len(one.ids) + TOKENS <= limit)]
+    texts = sorted({one.ids: one.shared for one in requests}.items(), key=lambda one: len(one[0]), reverse=True)
+    size = sum(LENGTHS) + PREFIX
+    texts = texts[: len(LENGTHS)] or [(tuple(range(n, n + size)), PREFIX) for n in range(len(LENGTHS))]
+    prefix = min(PREFIX, *(shared for _, shared in texts))
+    chosen = []
+    for number, count in enumerate(LENGTHS):
+        ids, shared = texts[number % len(texts)]
+        own = ids[shared:] if len(ids) - shared >= count else ids[prefix + number :]
+        whole = (*ids[:prefix], *own[:count])
+        chosen.append(Request(whole[: None if limit is None else max(2, limit - TOKENS)], number, prefix))
+    return [one for one in chosen if len(one.ids) > prefix]
 
 
 def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[float, float]:
@@ -136,23 +137,3 @@ def _difference(expected: Tensor, given: Tensor) -> float:
 @contextmanager
 def _as_it_is(_model: Any) -> Iterator[bool]:
     yield True
-
-
-@contextmanager
-def in_float32(model: Any) -> Iterator[bool]:
-    """A model in half precision with its weights in float32 inside the block, which loses nothing on the way back.
-    False, and unchanged, where it is in float32 already or memory does not hold it."""
-    half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]
-    free = free_memory(device_of(model))
-    needed = sum(one.numel() * 4 for one in half)
-    if not half or (free is not None and needed > free / 2):
-        yield False
-        return
-    kinds = [one.dtype for one in half]
-    try:
-        for one in half:
-            one.data = one.data.float()
-        yield True
-    finally:
-        for one, kind in zip(half, kinds, strict=True):
-            one.data = one.data.to(kind)

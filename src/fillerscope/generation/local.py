@@ -88,7 +88,7 @@ class LocalGenerator:
         the positions of what is cached would change."""
         limits = [limit for limit in (context_length(self.model), self.limit) if limit is not None]
         taken = len(request.ids) + request.gap[1]
-        return min(decoding.max_tokens, *(limit - taken for limit in limits))
+        return min([decoding.max_tokens, *(limit - taken for limit in limits)])
 
     def _notice(self, numbers: Sequence[int], logits: Tensor) -> None:
         if self.notice is not None:

@@ -75,7 +75,10 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         return self.keys[here, :, : now.width], self.values[here, :, : now.width]
 
     def copy(self, other: SlotLayer, sources: Any, targets: Any, length: int) -> None:
-        """The first `length` positions of some slots into others, of this layer or of its like elsewhere."""
+        """The first `length` positions of some slots into others, of this layer or of its like elsewhere. A layer that
+        uses another's keys and values has none."""
+        if not other.is_initialized:
+            return
         if not self.is_initialized:
             self.lazy_initialization(other.keys, other.values)
         self.keys[targets, :, :length] = other.keys[sources, :, :length]

@@ -111,6 +111,19 @@ def activation_modules(decoder: nn.Module) -> list[nn.Module]:
     return [_activation_of(decoder, layer, number) for number, layer in enumerate(layers_of(decoder), start=1)]
 
 
+def carries_state(model: nn.Module) -> bool:
+    """Whether any layer mixes tokens by other means than attention: a convolution, or a module that knows its layer's
+    number and is no attention."""
+    decoder = decoder_of(model)
+    attention = set(attention_modules(decoder).values())
+    return any(
+        isinstance(module, nn.Conv1d) or (hasattr(module, "layer_idx") and module not in attention)
+        for layer in layers_of(decoder)
+        for module in layer.modules()
+        if module is not layer
+    )
+
+
 def has_experts(model: nn.Module) -> bool:
     """Whether a router chooses which weights a token meets."""
     return any("expert" in name.rpartition(".")[2] for name, _ in decoder_of(model).named_modules())

@@ -1,0 +1,32 @@
+"""A model in another precision for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fillerscope.capture.budget import free_memory
+from fillerscope.models.structure import device_of
+
+
+@contextmanager
+def in_float32(model: Any) -> Iterator[bool]:
+    """A model in half precision with its weights in float32 inside the block, which loses nothing on the way back.
+    False, and unchanged, where it is in float32 already or memory does not hold it."""
+    half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]
+    free = free_memory(device_of(model))
+    needed = sum(one.numel() * 4 for one in half)
+    if not half or (free is not None and needed > free / 2):
+        yield False
+        return
+    kinds = [one.dtype for one in half]
+    try:
+        for one in half:
+            one.data = one.data.float()
+        yield True
+    finally:
+        for one, kind in zip(half, kinds, strict=True):
+            one.data = one.data.to(kind)
