@@ -183,7 +183,7 @@ def test_profile_and_filler_mass_are_those_of_the_answers_rows(family: str, batc
 
 def test_the_one_group_of_queries_still_has_an_axis() -> None:
     part = looked_back(study_with(), loaded(double=True), written("llama"))
-    axes = {"heads": 2, "peak_at": 1, "mean": 0, "m2": 0, "count": 0}
+    axes = {"heads": 2, "peak_at": 1, "mean": 0, "m2": 0, "m3": 0, "count": 0}
     for key, array in part.arrays.items():
         assert array.shape[axes[key.rpartition("/")[2]]] == 1, key
     assert [record["status"] for record in part.records] == ["ok"] * 3

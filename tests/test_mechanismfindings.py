@@ -137,7 +137,7 @@ def test_layers_that_fall_and_rise_are_counted(tmp_path: Path) -> None:
 def test_classes_of_tokens(tmp_path: Path) -> None:
     run = run_with(tmp_path, missing={"digits": (1, 2), "words": tuple(range(12))})
     finding = told(run)["near_zero_classes"]
-    assert re.search(r"digits -5\.96 \[-6\.09, -5\.82\] points \(n = 10\); operators -9\.00 ", finding.text)
+    assert re.search(r"digits -5\.96 \[-6\.12, -5\.82\] points \(n = 10\); operators -9\.00 ", finding.text)
     assert "words none in any problem (n = 0); other -15.0" in finding.text
     assert finding.numbers["operators"] == pytest.approx(-0.09, abs=1e-6)
     assert "all " not in finding.text.split(":")[1]

@@ -137,6 +137,7 @@ def test_profiles_are_the_moments_of_what_each_text_gives(case: Case, probe: Att
         )
         np.testing.assert_allclose(found[f"{name}/mean"], moments.mean, rtol=1e-9, atol=1e-12, err_msg=name)
         np.testing.assert_allclose(found[f"{name}/m2"], moments.m2, rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(found[f"{name}/m3"], moments.m3, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @settings(deadline=None, max_examples=40)
@@ -204,6 +205,7 @@ def test_the_diagonal_is_counted_where_it_is_asked_for() -> None:
 
 
 def test_numbers_are_stored_as_they_always_were() -> None:
-    kinds = {"heads": np.float32, "peak_at": np.int32, "count": np.int64, "mean": np.float64, "m2": np.float64}
+    kinds = {"heads": np.float32, "peak_at": np.int32, "count": np.int64, "mean": np.float64}
+    kinds |= {"m2": np.float64, "m3": np.float64}
     for name, array in reduced(example(), AttentionProbe(), 1 << 20).items():
         assert array.dtype == kinds[name.rpartition("/")[2]], name

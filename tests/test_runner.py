@@ -93,8 +93,8 @@ def per_problem(study: Study, model: LoadedModel) -> dict[tuple[str, str], list[
     return values
 
 
-def moments(profiles: list[np.ndarray], positions: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count, mean and sum of squared deviations of each cell, over what is finite there."""
+def moments(profiles: list[np.ndarray], positions: int) -> tuple[np.ndarray, ...]:
+    """Count, mean and sums of squared and cubed deviations of each cell, over what is finite there."""
     width = max(p.shape[-1] for p in profiles)
     ends = [(0, 0)] * (profiles[0].ndim - 1)
     padded = np.stack([np.pad(p, [*ends, (0, width - p.shape[-1])], constant_values=np.nan) for p in profiles])
@@ -102,7 +102,8 @@ def moments(profiles: list[np.ndarray], positions: int) -> tuple[np.ndarray, np.
     there = np.isfinite(values)
     count = there.sum(axis=0)
     mean = np.where(there, values, 0).sum(axis=0) / np.maximum(count, 1)
-    return count, mean, (np.where(there, values - mean, 0) ** 2).sum(axis=0)
+    apart = np.where(there, values - mean, 0)
+    return count, mean, (apart**2).sum(axis=0), (apart**3).sum(axis=0)
 
 
 SETTINGS = {
@@ -124,13 +125,14 @@ def both(family: str) -> tuple[Study, Part, dict[tuple[str, str], list[np.ndarra
 def test_every_profile_is_what_eager_attention_gives(family: str, condition: str) -> None:
     study, part, reference = both(family)
     for view in VIEWS if condition != "none" else VIEWS[:2]:
-        count, mean, m2 = moments(reference[condition, view], study.probes.attention.positions)
+        count, mean, m2, m3 = moments(reference[condition, view], study.probes.attention.positions)
         key = f"{condition}/{view}"
         # logs of small numbers: what float32 gets wrong there is relative
         tolerance = {"atol": 2e-4, "rtol": 1e-3} if view == "logratio" else {"atol": 1e-6, "rtol": 0}
         np.testing.assert_array_equal(np.broadcast_to(part.arrays[f"{key}/count"], mean.shape), count, err_msg=key)
         np.testing.assert_allclose(part.arrays[f"{key}/mean"], mean, **tolerance, err_msg=key)
         np.testing.assert_allclose(part.arrays[f"{key}/m2"], m2, **tolerance, err_msg=key)
+        np.testing.assert_allclose(part.arrays[f"{key}/m3"], m3, **tolerance, err_msg=key)
         assert np.abs(mean[:, :, :, 1:]).max() > 0.01  # there is something to get wrong
 
 
@@ -351,4 +353,4 @@ def test_numbers_that_are_not_finite_fail_their_problem_alone(value: float) -> N
     for key in healthy.arrays:
         if key.endswith("/heads"):
             np.testing.assert_array_equal(part.arrays[key], np.delete(healthy.arrays[key], number, axis=0))
-    assert all(np.isfinite(part.arrays[key]).all() for key in part.arrays if key.endswith(("/mean", "/m2")))
+    assert all(np.isfinite(part.arrays[key]).all() for key in part.arrays if key.endswith(("/mean", "/m2", "/m3")))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fillerscope.errors import StoreError
-from fillerscope.store import Part, RunStore, Stacked, merged_name, shard_name, slug
+from fillerscope.store import FORMAT, Part, RunStore, Stacked, merged_name, shard_name, slug
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -197,13 +197,13 @@ def test_no_damage_to_a_header_gives_anything_but_one_line(store: RunStore) -> N
 
 
 def test_a_damaged_manifest_is_refused(store: RunStore) -> None:
-    (store.path / "manifest.json").write_text('{"format": 1,')
+    (store.path / "manifest.json").write_text('{"format": 2,')
     with refused(r"manifest\.json cannot be read .*; remove .* and run again"):
         RunStore.open(store.path)
 
 
 def test_a_run_of_another_format_is_refused(store: RunStore) -> None:
-    store.note("format", 2)
+    store.note("format", FORMAT - 1)
     with refused("was written by another version of fillerscope"):
         RunStore.open(store.path)
 
@@ -226,7 +226,7 @@ def test_there_must_be_a_run_to_open(tmp_path: Path) -> None:
             RunStore.open(nothing)
 
 
-@pytest.mark.parametrize("manifest", ["[]", "null", '"text"', '{"name": "an extension"}', '{"format": 1}'])
+@pytest.mark.parametrize("manifest", ["[]", "null", '"text"', '{"name": "an extension"}', '{"format": 2}'])
 def test_somebody_elses_manifest_is_refused_and_kept(path: Path, manifest: str) -> None:
     path.mkdir(parents=True)
     (path / "manifest.json").write_text(manifest)

@@ -21,7 +21,7 @@ from fillerscope.engines import local
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.problem import Problem
 from fillerscope.problems import load_problems
-from fillerscope.reducers import Moments
+from fillerscope.reducers import PARTS, Moments
 from fillerscope.runner import Shard, shards_of
 from fillerscope.store import Part, RunStore, lookback_name, merged_name, shard_name
 from fillerscope.study import Study
@@ -111,7 +111,7 @@ def test_what_is_merged_of_shards_is_their_sum_and_their_problems_in_order() -> 
             if condition.name != "none" or "affine" not in key:
                 np.testing.assert_array_equal(merged.arrays[key], np.concatenate([p.arrays[key] for p in parts]))
     for name in ("mless", "moved"):
-        pieces = [Moments(*(part.arrays[f"{name}/bias/{key}"] for key in ("count", "mean", "m2"))) for part in parts]
+        pieces = [Moments(*(part.arrays[f"{name}/bias/{key}"] for key in PARTS)) for part in parts]
         whole = pieces[0].merge(pieces[1]).merge(pieces[2])
         assert whole.count.tolist() == [[[COUNT]]]
         for key, array in whole.state().items():
@@ -128,12 +128,14 @@ def test_a_bias_counts_where_every_head_has_one() -> None:
     nothing = torch.zeros(0)
     measured = Measured(nothing, nothing, nothing, (), probes={"affine": numbers, "affine_more": biases})
     found = tally({"none": [0, 1, 2], "mless": [5, 4, 3]}, measured)
-    assert set(found) == {"mless/affine", "mless/bias/count", "mless/bias/mean", "mless/bias/m2"}
+    assert set(found) == {"mless/affine", *(f"mless/bias/{part}" for part in PARTS)}
     np.testing.assert_array_equal(found["mless/affine"], numbers[:, [5, 4, 3]].permute(1, 2, 0, 3).float())
     assert found["mless/bias/count"].tolist() == [[[2]]]
     kept = biases[:, [5, 3]].numpy()
     np.testing.assert_allclose(found["mless/bias/mean"], kept.mean(1), rtol=1e-12)
-    np.testing.assert_allclose(found["mless/bias/m2"], ((kept - kept.mean(1, keepdims=True)) ** 2).sum(1), rtol=1e-9)
+    for power, part in ((2, "m2"), (3, "m3")):
+        sums = ((kept - kept.mean(1, keepdims=True)) ** power).sum(1)
+        np.testing.assert_allclose(found[f"mless/bias/{part}"], sums, rtol=1e-9, atol=1e-12)
 
 
 # Memory

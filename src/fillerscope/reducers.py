@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+PARTS = ("count", "mean", "m2", "m3")  # the state of `Moments`, in order: the names that stored arrays end in
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and sum of squared deviations of each cell, over the samples that have the cell.
+    """Count, mean and sums of squared and cubed deviations of each cell, over the samples that have the cell.
 
     The last axis is positions and may differ in length between parts: what is shorter counts as missing.
     `count` may be smaller than `mean` along axes where validity does not vary (size 1 there).
@@ -26,6 +27,7 @@ class Moments:
     count: NDArray[np.int64]
     mean: Floats
     m2: Floats
+    m3: Floats
 
     @classmethod
     def of(cls, values: Floats, valid: NDArray[np.bool_]) -> Moments:
@@ -35,20 +37,23 @@ class Moments:
         kept = np.where(valid, values, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(count > 0, kept.sum(axis=0) / count, 0.0)
-        m2 = np.where(valid, (kept - mean) ** 2, 0.0).sum(axis=0)
-        return cls(count, mean, m2)
+        apart = np.where(valid, kept - mean, 0.0)
+        squares = apart**2
+        return cls(count, mean, squares.sum(axis=0), (squares * apart).sum(axis=0))
 
     def merge(self, other: Moments) -> Moments:
-        """Both samples together (Chan's update, so that nothing is subtracted from large sums)."""
+        """Both samples together (the updates of Chan and Pébay, so that nothing is subtracted from large sums)."""
         length = max(self.mean.shape[-1], other.mean.shape[-1])
         a, b = self._padded(length), other._padded(length)
         count = a.count + b.count
         share = np.where(count > 0, b.count / np.maximum(count, 1), 0.0)
         delta = b.mean - a.mean
-        return Moments(count, a.mean + delta * share, a.m2 + b.m2 + delta**2 * (a.count * share))
+        between = delta**2 * (a.count * share)
+        m3 = a.m3 + b.m3 + between * delta * (1 - 2 * share) + 3 * delta * ((1 - share) * b.m2 - share * a.m2)
+        return Moments(count, a.mean + delta * share, a.m2 + b.m2 + between, m3)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {"count": self.count, "mean": self.mean, "m2": self.m2}
+        return {name: getattr(self, name) for name in PARTS}
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -64,13 +69,21 @@ class Moments:
         freedom = self.counts - 1
         return np.sqrt(np.where(freedom > 0, self.m2 / np.maximum(freedom, 1), np.nan))
 
+    def skewness(self) -> Floats:
+        """The sample skewness G1 (0 where samples lie evenly), at most sqrt(n) either way; 0 below three samples."""
+        n, spread = self.counts, np.sqrt(self.m2)
+        there = (n > 2) & (spread > 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            skewness = n * np.sqrt(n - 1.0) / (n - 2) * (self.m3 / self.m2 / spread)
+        return np.where(there, np.clip(skewness, -np.sqrt(n), np.sqrt(n)), 0.0)
+
     def _padded(self, length: int) -> Moments:
         missing = length - self.mean.shape[-1]
         if not missing:
             return self
         count = np.broadcast_to(self.count, (*self.count.shape[:-1], self.mean.shape[-1]))
         edge = [(0, 0)] * (self.mean.ndim - 1) + [(0, missing)]
-        return Moments(np.pad(count, edge), np.pad(self.mean, edge), np.pad(self.m2, edge))
+        return Moments(np.pad(count, edge), *(np.pad(sums, edge) for sums in (self.mean, self.m2, self.m3)))
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,10 @@ def _moments(name: str, values: Tensor, marks: Tensor) -> Iterator[tuple[str, Te
     """Over the problems where anybody votes. How many these are does not depend on the head: see `_counts`."""
     mean = (values * marks).sum(1) / marks.sum(1).clamp(min=1.0)
     yield f"{name}/mean", mean
-    yield f"{name}/m2", (values - mean[:, None]).mul_(marks).square_().sum(1)
+    apart = (values - mean[:, None]).mul_(marks)
+    squares = apart.square()
+    yield f"{name}/m2", squares.sum(1)
+    yield f"{name}/m3", squares.mul_(apart).sum(1)
 
 
 def _ratios(name: str, aligned: Tensor, plain: Tensor) -> Iterator[tuple[str, Tensor]]:

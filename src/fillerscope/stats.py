@@ -8,34 +8,43 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr, ndtri, stdtrit
 
+from fillerscope.reducers import Moments
+
 Floats = NDArray[np.float64]
 
+FARTHEST = 2.5  # times as far as Student's interval, an interval of a mean reaches at most
 BLOCK = 1_000_000  # random numbers held at once
 PATTERNS = 10_000  # of signs that a permutation test tries, where there are more
 FINEST = 1024  # the largest common denominator that a lattice of differences is looked for with
 TOLERANCE = 1e-9  # differences of shares that only rounding tells apart are equal
 
 
-def mean_interval(
-    count: NDArray[np.int64], deviation: Floats, mean: Floats, level: float = 0.95
-) -> tuple[Floats, Floats]:
-    """Student's interval of a mean, from count and sample standard deviation; NaN below two samples."""
-    freedom = np.maximum(count - 1, 1)
-    reach = stdtrit(freedom, 0.5 + level / 2) * deviation / np.sqrt(np.maximum(count, 1))
-    reach = np.where(count > 1, reach, np.nan)
-    return mean - reach, mean + reach
+def mean_interval(moments: Moments, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Interval of a mean; each end is the farther one of Student's and Hall's intervals. NaN below two samples.
+
+    Student's alone misses the mean of skewed samples on their long side too often, and Hall's alone, which takes
+    the skewness out of t, that of heavy-tailed ones. Few samples seem less skewed than what they come from, hence
+    1 + 5 / n; beyond `FARTHEST` times Student's reach more width covers no more. docs/coverage.md has the simulation.
+    """
+    n = np.maximum(moments.counts, 2)
+    t = stdtrit(n - 1, 0.5 + level / 2)
+    skew = (1 + 5 / n) * moments.skewness() / (3 * np.sqrt(n))
+    mean, error = moments.value(), moments.deviation() / np.sqrt(n)
+    down, up = np.clip(_skewed(t, skew), t, FARTHEST * t), np.clip(-_skewed(-t, skew), t, FARTHEST * t)
+    return mean - down * error, mean + up * error
+
+
+def _skewed(t: Floats, skew: Floats) -> Floats:
+    """The x for which Hall's transformation, x + skew x^2 + skew^2 x^3 / 3 + skew / 2, is t."""
+    past = t - skew / 2
+    root: Floats = np.cbrt(1 + 3 * skew * past)
+    return 3 * past / (root**2 + root + 1)
 
 
 def sample_interval(samples: Floats, level: float = 0.95) -> tuple[Floats, Floats, Floats]:
-    """Mean and Student's interval over the first axis, leaving NaN samples out."""
-    valid = np.isfinite(samples)
-    count = valid.sum(axis=0)
-    total = np.where(valid, samples, 0.0).sum(axis=0)
-    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    squares = np.where(valid, (samples - mean) ** 2, 0.0).sum(axis=0)
-    deviation = np.sqrt(np.where(count > 1, squares / np.maximum(count - 1, 1), np.nan))
-    low, high = mean_interval(count, deviation, mean, level)
-    return mean, low, high
+    """Mean and its interval over the first axis, leaving NaN samples out."""
+    moments = Moments.of(samples, np.isfinite(samples))
+    return moments.value(), *mean_interval(moments, level)
 
 
 def ratio_interval(after: Floats, before: Floats, level: float = 0.95) -> tuple[Floats, Floats, Floats]:

@@ -37,6 +37,7 @@ from fillerscope.errors import StoreError
 
 Columns = dict[str, list[Any]]
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
+FORMAT = 2  # of run folders; 1 had moments without m3
 MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
 
 
@@ -79,7 +80,7 @@ class RunStore:
     def create(cls, path: Path, identity: dict[str, Any], study: dict[str, Any]) -> RunStore:
         """The folder of this identity, new or as an earlier run left it."""
         if not (path / MANIFEST).exists():
-            _begin(path, {"format": 1, "identity": identity, "files": {}})
+            _begin(path, {"format": FORMAT, "identity": identity, "files": {}})
         store = cls.open(path)
         if store.manifest["identity"] != identity:
             other = sorted(key for key in identity if store.manifest["identity"].get(key) != identity[key])
@@ -102,7 +103,7 @@ class RunStore:
             raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
         if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
             raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is something else's; check the path")
-        if manifest["format"] != 1:
+        if manifest["format"] != FORMAT:
             raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
         if not _is_whole(manifest):
             raise StoreError(f"{path / MANIFEST} is damaged; remove {path} and run again")

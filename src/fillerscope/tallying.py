@@ -43,5 +43,5 @@ def _moments(values: Tensor, without: Sequence[int]) -> dict[str, Tensor]:
     marks = kept[:, None, None, None]
     count = kept.sum()
     mean = torch.where(marks, values, 0.0).sum(0) / count.clamp(min=1)
-    m2 = torch.where(marks, values - mean, 0.0).square().sum(0)
-    return {"count": count.reshape(1, 1, 1), "mean": mean, "m2": m2}
+    apart = torch.where(marks, values - mean, 0.0)
+    return {"count": count.reshape(1, 1, 1), "mean": mean, "m2": apart.square().sum(0), "m3": apart.pow(3).sum(0)}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
 from fillerscope.study import QUERIES
+from intervals import interval_of_mean
 from synthetic import QUERY_SCALE, Effect, Synthetic
 
 
@@ -30,7 +30,7 @@ def test_problems_are_averaged_over_heads_before_the_interval(run: Run) -> None:
     for layer in range(3):
         pair = [run.summary("received_original", name)[:, layer].mean(axis=1) for name in ("random", "none")]
         logs = np.log(pair[0] / pair[1])
-        bounds = stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))
+        bounds = interval_of_mean(logs)
         assert (mean[layer], low[layer], high[layer]) == pytest.approx(np.exp([logs.mean(), *bounds]))
 
 

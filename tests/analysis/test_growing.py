@@ -102,7 +102,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
             one, other = (one.profile(name, view=view) for one in (run, expected))
             assert (one.problems, one.tokens) == (problems, other.tokens)
             np.testing.assert_array_equal(one.count, other.count)
-            for part in ("mean", "m2"):
+            for part in ("mean", "m2", "m3"):
                 found, wanted = (getattr(profile.moments, part) for profile in (one, other))
                 np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
         np.testing.assert_array_equal(run.summary("peak", name), expected.summary("peak", name))
@@ -117,7 +117,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
 def test_one_head_is_cut_out_as_from_a_file(whole: Path, tmp_path: Path, head: int | None) -> None:
     Landing(whole, tmp_path / "run", *SHARDS)
     one, other = (run.head_profile("mless", 2, head) for run in (open_growing(tmp_path / "run"), open_run(whole)))
-    for part in ("count", "mean", "m2"):
+    for part in ("count", "mean", "m2", "m3"):
         np.testing.assert_array_equal(getattr(one.moments, part), getattr(other.moments, part))
 
 

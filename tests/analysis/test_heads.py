@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
 from fillerscope.study import QUERIES
+from intervals import interval_of_mean
 from synthetic import ENTROPY_GAIN, PEAK_RATIO, QUERY_SCALE, Effect, Synthetic
 
 
@@ -37,10 +37,10 @@ def test_the_other_columns(run: Run, recipe: Synthetic) -> None:
     np.testing.assert_allclose(columns["entropy"].value - columns["entropy"].low, recipe.reach(), rtol=1e-4)
 
 
-def test_the_interval_is_the_t_interval_of_the_logarithms(run: Run) -> None:
+def test_the_interval_is_that_of_the_mean_of_the_logarithms(run: Run) -> None:
     after, before = (run.summary("received_original", name)[:, 2, 1] for name in ("mless", "none"))
     logs = np.log(after / before)
-    low, high = stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))
+    low, high = interval_of_mean(logs)
     row = head_table(run, "mless").row(3, 2)
     assert (row["layer"], row["head"]) == (3, 2)
     assert (row["drop"], row["drop_low"], row["drop_high"]) == pytest.approx(np.exp([logs.mean(), low, high]))

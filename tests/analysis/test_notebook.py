@@ -113,10 +113,10 @@ def test_one_head_is_a_curve_with_its_numbers(run: Run) -> None:
 
 def test_a_first_token_that_dwarfs_the_others_is_cut_and_told() -> None:
     mean = np.array([[[0.9, 0.1, 0.05, 0.1]]])
-    html = shown(Profile("M all", Moments(np.array([[[4] * 4]]), mean, mean / 1e6), 4))
+    html = shown(Profile("M all", Moments(np.array([[[4] * 4]]), mean, mean / 1e6, 0 * mean), 4))
     assert "Position 0 receives 0.9, beyond the frame." in words(html)
     assert "beyond the frame" not in shown(
-        Profile("M all", Moments(np.array([[[4]]]), mean[..., 1:], mean[..., 1:]), 4)
+        Profile("M all", Moments(np.array([[[4]]]), *(part[..., 1:] for part in (mean, mean, 0 * mean))), 4)
     )
 
 
@@ -133,7 +133,7 @@ def test_several_layers_are_a_map_of_means_over_heads(run: Run) -> None:
 
 def test_one_layer_is_a_map_of_its_heads() -> None:
     mean = np.array([[[0.1, 0.2, 0.3], [0.3, 0.1, 0.4]]])
-    html = shown(Profile("M all", Moments(np.full((1, 1, 3), 2), mean, mean), 2, ("a", "", "\n")))
+    html = shown(Profile("M all", Moments(np.full((1, 1, 3), 2), mean, mean, mean), 2, ("a", "", "\n")))
     assert tips(html) == [
         'position 0, "a": strongest in head 2, 0.3', "position 1: strongest in head 1, 0.2",
         'position 2, "\u21b5": strongest in head 2, 0.4',
@@ -143,7 +143,7 @@ def test_one_layer_is_a_map_of_its_heads() -> None:
 def test_profiles_stay_small() -> None:
     mean = np.random.default_rng(0).lognormal(-7, 1, (32, 32, 2048))
     tokens = tuple(f" <token & {index}>" + "&" * 30 for index in range(2048))
-    large = Profile("Large all", Moments(np.full((1, 1, 2048), 9), mean, mean**2), 9, tokens)
+    large = Profile("Large all", Moments(np.full((1, 1, 2048), 9), mean, mean**2, mean**3), 9, tokens)
     for profile in (
         large,
         large.head(3, 4),
@@ -158,7 +158,7 @@ def test_profiles_stay_small() -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 0), (2, 2, 0), (1, 1, 1), (2, 1, 1)])
 @pytest.mark.parametrize("count", [0, 1])
 def test_profiles_of_little_or_nothing(shape: tuple[int, int, int], count: int) -> None:
-    profile = Profile("M all", Moments(np.full((1, 1, shape[2]), count), np.zeros(shape), np.zeros(shape)), count)
+    profile = Profile("M all", Moments(np.full((1, 1, shape[2]), count), *(np.zeros(shape) for _ in range(3))), count)
     parsed(shown(profile))
 
 
@@ -274,7 +274,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     for thing in (run.profile("none"), run.profile("none").head(1, 1), head_table(run, "mless")):
         assert SAFE in words(shown(thing))
     tokens = Profile(
-        "M", Moments(np.ones((1, 1, 2), np.int64), np.ones((1, 1, 2)), np.ones((1, 1, 2))), 1, ("<i>\u202e", '"')
+        "M", Moments(np.ones((1, 1, 2), np.int64), *(np.ones((1, 1, 2)) for _ in range(3))), 1, ("<i>\u202e", '"')
     )
     assert tips(shown(tokens))[0].startswith('position 0, "<i>\ufffd"')
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
-from scipy import stats
 
 from answered import Key, Row, answer, build
 from fillerscope.analysis.accuracy import compare
@@ -23,10 +22,13 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.headsummary import METRICS
+from fillerscope.reducers import PARTS, Moments
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
 from fillerscope.report.payload import PAGE, Place
+from fillerscope.stats import mean_interval, sample_interval
 from fillerscope.store import RunStore, answers_name, lookback_name, merged_name, shard_name
+from intervals import interval_of_mean
 from synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
 
 MODEL = "tiny-a"
@@ -71,11 +73,8 @@ def test_a_head_is_mean_and_interval_of_the_problems(plain: Run, view: str, cond
         if len(values):
             assert_allclose(got["mean"], values.mean(), rtol=2e-6)
         if len(values) > 1:
-            reach = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
             assert_allclose(got["sd"], values.std(ddof=1), rtol=1e-4, atol=1e-8)
-            assert_allclose(
-                [got["low"], got["high"]], [values.mean() - reach, values.mean() + reach], rtol=1e-5, atol=1e-7
-            )
+            assert_allclose([got["low"], got["high"]], interval_of_mean(values), rtol=1e-5, atol=1e-7)
         else:
             assert np.isnan([got["sd"], got["low"], got["high"]]).all()
     assert header["reach"][condition] == np.flatnonzero(n >= 2)[-1] + 1
@@ -86,16 +85,13 @@ def test_a_head_is_what_lies_in_the_merged_file(plain: Run) -> None:
     arrays = load_file(plain.path / merged_name(MODEL))
     _, found = unpack(payload.head(plain, Place.of(plain, place(layer=1, head=4, queries="all"))))
     for condition in plain.conditions:
-        mean, m2, count = (arrays[f"{condition}/aligned/{part}"] for part in ("mean", "m2", "count"))
-        n = np.broadcast_to(count, mean.shape)[0, 0, 3]
-        assert_allclose(found[f"{condition}/mean"], np.where(n > 0, mean[0, 0, 3], np.nan), **EXACT)
+        count, *sums = (arrays[f"{condition}/aligned/{part}"] for part in PARTS)
+        n = np.broadcast_to(count, sums[0].shape)[0, 0, 3]
+        stored = Moments(n, *(part[0, 0, 3] for part in sums))
+        assert_allclose(found[f"{condition}/mean"], stored.value(), **EXACT)
         assert_array_equal(found[f"{condition}/n"], n)
-        kept = n > 1
-        deviation = np.sqrt(m2[0, 0, 3][kept] / (n[kept] - 1))
-        reach = stats.t.ppf(0.975, n[kept] - 1) * deviation / np.sqrt(n[kept])
-        assert_allclose(
-            found[f"{condition}/high"][kept] - found[f"{condition}/mean"][kept], reach, rtol=1e-3, atol=1e-8
-        )
+        for key, bound in zip(("low", "high"), mean_interval(stored), strict=True):
+            assert_allclose(found[f"{condition}/{key}"], bound, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("queries", ["all", "original", "last"])
@@ -105,10 +101,9 @@ def test_the_map_of_drops_is_the_geometric_mean_of_the_summaries(plain: Run, que
     row, metric = ["all", "original", "last"].index(queries), METRICS.index("received_original")
     after, before = (arrays[f"{name}/heads"][:, metric, row].astype(float) for name in ("mless", "none"))
     logs = np.log(after / before)
-    reach = stats.t.ppf(0.975, 3) * logs.std(axis=0, ddof=1) / 2
     assert_allclose(found["drop/value"], np.exp(logs.mean(axis=0)), **EXACT)
-    assert_allclose(found["drop/low"], np.exp(logs.mean(axis=0) - reach), rtol=1e-5)
-    assert_allclose(found["drop/high"], np.exp(logs.mean(axis=0) + reach), rtol=1e-5)
+    for key, bound in zip(("low", "high"), sample_interval(logs)[1:], strict=True):
+        assert_allclose(found[f"drop/{key}"], np.exp(bound), rtol=1e-5)
     mass = arrays["mless/heads"][:, METRICS.index("filler_mass"), row].astype(float)
     assert_allclose(found["mass/value"], mass.mean(axis=0), **EXACT)
     assert_allclose(found["lambda/value"], 1 - mass.mean(axis=0), rtol=1e-5)

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
 from fillerscope.mechanism import ACTIVATION
-from fillerscope.stats import holm, paired_interval, permutation_tests, sample_interval
+from fillerscope.stats import holm, permutation_tests, ratio_interval, sample_interval
 from fillerscope.tokenclasses import ALL
 
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 Estimate = tuple[Floats, Floats, Floats]  # value, low and high
-SEED = 0  # of resampled problems and flipped signs: the same run gives the same numbers
+SEED = 0  # of flipped signs: the same run gives the same numbers
 RATIOS = ("variance", "l1", "l2")  # sizes, compared as with / without
 TESTED = ("near_zero", "variance")
 
@@ -131,7 +131,6 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(after[name]) - np.log(before[name])
         samples[f"log_{name}"] = np.where(np.isfinite(logs), logs, np.nan)
-    ratios = resampled(np.hstack([samples[f"log_{name}"] for name in RATIOS]))  # at once: they share their resamples
     tests = flipped(np.hstack([samples[f"log_{name}" if name in RATIOS else name] for name in TESTED]))
     p = dict(zip(TESTED, np.split(tests, len(TESTED)), strict=True))
     return ActivationTable(
@@ -139,7 +138,7 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
         {name: mean_over(values, axis=0) for name, values in before.items()},
         {name: mean_over(values, axis=0) for name, values in after.items()},
         {name: sample_interval(samples[name]) for name in ACTIVATION if name != "tokens"},
-        {name: _exp(ratios, slot) for slot, name in enumerate(RATIOS)},
+        {name: ratio_interval(after[name], before[name]) for name in RATIOS},
         p, {name: holm(values) for name, values in p.items()}, samples,
     )  # fmt: skip
 
@@ -147,7 +146,7 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
 def near_zero_change(
     run: Run, condition: str, cls: str, model: str | None = None
 ) -> tuple[Estimate, NDArray[np.int64]]:
-    """Of the table above only this, with the number of problems, by layer: it takes no resampling."""
+    """Of the table above only this, with the number of problems, by layer: no signs are flipped for it."""
     before, after, kept = _pairs(run, condition, cls, model, ("tokens", "near_zero"))
     return sample_interval(after["near_zero"] - before["near_zero"]), kept.sum(axis=0)
 
@@ -179,18 +178,6 @@ def mechanism_rows(run: Run, condition: str, model: str | None = None) -> list[d
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def resampled(samples: Floats) -> Estimate:
-    """Mean over the first axis [problem, layer] with an interval from resampling problems; NaN samples are left out.
-
-    Where all problems agree to the last digit no resample differs, and the interval is the value itself."""
-    mean, low, high = (np.full(samples.shape[1], np.nan) for _ in range(3))
-    for layers, rows in _alike(samples):
-        mean[layers] = rows.mean(axis=0) if len(rows) else np.nan
-        bounds = paired_interval(rows.T, np.random.default_rng(SEED), span=(-np.inf, np.inf))
-        low[layers], high[layers] = (np.where(np.isinf(bound), mean[layers], bound) for bound in bounds)
-    return mean, low, high
-
-
 def flipped(samples: Floats) -> Floats:
     """[layer]: p of [problem, layer], NaN samples left out."""
     p = np.full(samples.shape[1], np.nan)
@@ -218,12 +205,6 @@ def mean_over(values: Floats, axis: int = -1) -> Floats:
 def _in_both(before: Floats, after: Floats) -> NDArray[np.bool_]:
     """[problem, layer]: whether the class has a token under both conditions."""
     return np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
-
-
-def _exp(found: Estimate, slot: int) -> Estimate:
-    """One of the ratios that stand side by side, from their logarithms."""
-    value, low, high = (np.exp(np.split(bound, len(RATIOS))[slot]) for bound in found)
-    return value, low, high
 
 
 def _flat(values: dict[str, Estimate]) -> Columns:

@@ -59,8 +59,8 @@ class Profile:
         return self.moments.deviation()
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Student's interval of the mean over problems."""
-        return mean_interval(self.count, self.sd, self.mean, level)
+        """Interval of the mean over problems."""
+        return mean_interval(self.moments, level)
 
     def head(self, layer: int, head: int) -> Profile:
         """One head by its number, still as a profile of one layer and one head."""

@@ -20,7 +20,7 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
-from fillerscope.reducers import Moments
+from fillerscope.reducers import PARTS, Moments
 from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, lookback_name, merged_name
 from fillerscope.study import QUERIES, AttentionProbe, Study
 from fillerscope.tokenclasses import ALL, class_names
@@ -194,7 +194,7 @@ class Run:
         if condition == "none" and view in ("difference", "logratio"):
             raise FigureError(f"`none` is what the {view} is taken against; name another condition")
         name = self.model(model)
-        keys = tuple(f"{condition}/{view}/{part}" for part in ("count", "mean", "m2"))
+        keys = tuple(f"{condition}/{view}/{part}" for part in PARTS)
         arrays, _ = self._part(name, keys, source)
         moments = Moments(*(arrays[key][row] for key in keys))
         tokens = self.tokens(condition if view == "whole" else "none", name)
@@ -212,7 +212,7 @@ class Run:
         name = self.model(model)
         heads = slice(None) if head is None else slice(head - 1, head)
         cut = (row, slice(layer - 1, layer), heads)
-        keys = [f"{condition}/{view}/{part}" for part in ("count", "mean", "m2")]
+        keys = [f"{condition}/{view}/{part}" for part in PARTS]
         moments = Moments(*self.store.cut(self._file(name, source), keys, cut))
         tokens = self.tokens(condition if view == "whole" else "none", name)
         title = f"{self.label(name)} {condition} {view} {queries}"
@@ -259,7 +259,7 @@ class Run:
     def bias(self, condition: str, model: str | None = None) -> Moments:
         """Over problems, of the bias vector of every head: [layer, head, dim]."""
         self._against_none(condition)
-        return Moments(*(self._array(f"{condition}/bias/{part}", model) for part in ("count", "mean", "m2")))
+        return Moments(*(self._array(f"{condition}/bias/{part}", model) for part in PARTS))
 
     def _against_none(self, condition: str) -> None:
         if not self.study.probes.affine:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import ProblemError
-from fillerscope.reducers import Counts, Moments
+from fillerscope.reducers import PARTS, Counts, Moments
 from fillerscope.store import Part, Stacked
 
 Fetch = Callable[[str, list[str] | None], Part]
@@ -49,7 +49,7 @@ class Merger:
         self._records += part.records
         views = {key.removesuffix("/m2") for key in part.arrays if key.endswith("/m2")}
         for view in sorted(views):
-            piece = Moments(*(part.arrays[f"{view}/{key}"] for key in ("count", "mean", "m2")))
+            piece = Moments(*(part.arrays[f"{view}/{key}"] for key in PARTS))
             self._moments[view] = self._moments[view].merge(piece) if view in self._moments else piece
         for key in sorted(part.arrays):
             view, _, last = key.rpartition("/")

@@ -142,7 +142,7 @@ def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
         "to a bin; the outermost bins take all that is beyond, the one in the middle both sides of zero",
         f"near zero: smaller than eps, {eps:.3g} in this layer, 1.4826 * MAD * {_c(run):g} of sizes without filler",
         "right: paired change by layer; L1 is per token, Gini of sizes",
-        f"{BANDS}; of ratios, from resampled problems",
+        BANDS,
     )
     return words(run, model, conditions, str(len(run.measured(model))), *notes)
 

@@ -44,7 +44,7 @@ def draw(run: Run, request: Request) -> Drawn:
     text = words(
         run, model, conditions, str(len(run.measured(model))),
         "paired change of the output of the MLP's nonlinearity, by class of token; a problem without such a token is "
-        "left out", "lines: 95% interval over problems, of ratios from resampled problems",
+        "left out", "lines: 95% interval over problems",
     )  # fmt: skip
     return Drawn("tokenclasses", figure, table_of_rows(_rows(tables, layers)), text)
 

@@ -24,7 +24,7 @@ from fillerscope.answerfindings import drawing, verdict
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
-from fillerscope.reducers import Moments
+from fillerscope.reducers import PARTS, Moments
 from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
 from fillerscope.report.packed import clean, pack
 from fillerscope.report.told import compared_so_far
@@ -161,7 +161,7 @@ def one_problem(run: Run, part: Part, place: Place, note: str) -> bytes:
         raise FigureError("a problem is measured again without its answer: choose other queries than the answer's")
     profiles = {}
     for name in _viewed(run, place.view):
-        arrays = [np.asarray(part.arrays[f"{name}/{place.view}/{key}"]) for key in ("count", "mean", "m2")]
+        arrays = [np.asarray(part.arrays[f"{name}/{place.view}/{key}"]) for key in PARTS]
         index = (row, slice(place.layer - 1, place.layer), slice(place.head - 1, place.head))
         moments = Moments(*(array[fitted(index, array.shape)] for array in arrays))
         profiles[name] = Profile(name, moments, 1)

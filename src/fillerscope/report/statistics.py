@@ -15,6 +15,7 @@ from fillerscope.report.sections import Facts, Section, counted, default, listed
 from fillerscope.stats import PATTERNS, paired_interval, sample_interval, split_half
 from fillerscope.study import Study
 
+MEAN = "an interval whose ends are the farther ones of Student's and of Hall's, which allows for skewness"
 RESAMPLED = 0  # the seed of accuracy tables; a test holds it against them
 
 
@@ -34,27 +35,27 @@ def statistics(run: Run, table: Sequence[Accuracy]) -> Section:
 
 def _attention() -> str:
     return (
-        "Means of attention and filler mass have Student's interval; ratios (drop, peak, spread) are geometric means "
-        "with Student's interval taken on the logarithms. Numbers by layer take each problem's mean over heads "
-        "first. The reliability of a ranking of heads is the mean Spearman correlation over "
+        f"Means of attention and filler mass have {MEAN}; ratios (drop, peak, spread) are geometric means with the "
+        "same interval taken on the logarithms. Numbers by layer take each problem's mean over heads first. The "
+        "reliability of a ranking of heads is the mean Spearman correlation over "
         f"{default(split_half, 'splits')} random halvings of the problems."
     )
 
 
 def _affine() -> str:
     return (
-        "Numbers of the affine picture are means of each problem's mean over the heads of a layer, with Student's "
-        "interval; consistency comes from sums over problems and has none."
+        f"Numbers of the affine picture are means of each problem's mean over the heads of a layer, with {MEAN}; "
+        "consistency comes from sums over problems and has none."
     )
 
 
 def _activations() -> str:
     tested = listed([name.replace("_", " ") for name in TESTED])
     return (
-        "Differences of activation measures have Student's interval; ratios of variance, L1 and L2 have a bootstrap "
-        f"interval on the logarithms ({_draws()}). p of {tested} comes from "
-        f"flipping the signs of the problems' differences (all patterns of signs, or {PATTERNS:,} random ones where "
-        "there are more), adjusted by Holm over the layers, for each measure, condition and class of tokens apart."
+        f"Differences of activation measures have {MEAN}; ratios of variance, L1 and L2 are geometric means with the "
+        f"same interval taken on the logarithms. p of {tested} comes from flipping the signs of the problems' "
+        f"differences (all patterns of signs, or {PATTERNS:,} random ones where there are more), adjusted by Holm over "
+        "the layers, for each measure, condition and class of tokens apart."
     )
 
 
@@ -120,7 +121,7 @@ def seeds(run: Run) -> Section:
     if run.has_attention:
         facts.append(("Seed of split halves", str(default(split_half, "seed"))))
     if study.probes.activations:
-        facts.append(("Seed of resampled and flipped activations", str(SEED)))
+        facts.append(("Seed of flipped signs of activations", str(SEED)))
     if run.has_answers:
         facts.append(("Seed of resampled and permuted accuracies", str(RESAMPLED)))
     return Section("Seeds", [text], facts)
