@@ -39,7 +39,7 @@ from fillerscope.errors import FillerscopeError
 from fillerscope.generation.answercheck import ENGINES, MOST, answercheck
 from fillerscope.generation.reply import Request
 from fillerscope.models.loading import LoadedModel, wrap
-from fillerscope.models.structure import attention_modules, decoder_of
+from fillerscope.models.structure import attention_modules, decoder_of, layer_count
 from tiny import redraw, tiny_tokenizer
 
 FAMILIES = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
@@ -194,6 +194,8 @@ def _gap(model: Any, ids: tuple[int, ...], received: NDArray[np.float64]) -> flo
     model.set_attn_implementation("eager")
     weights = decoder_of(model)(input_ids=_row(model, ids), output_attentions=True, use_cache=False).attentions
     layers = sorted(attention_modules(decoder_of(model)))
+    if len(weights) == layer_count(model):  # some give what they have in place of attention, too
+        weights = [weights[layer] for layer in layers]
     there = [one for one in weights if one is not None]
     if len(there) != len(layers):
         return float("nan")
