@@ -2,9 +2,10 @@ r"""Which part of a free text is its answer.
 
 The first of these that a text holds:
 
-1. the last complete and non-empty `\boxed{...}` or `\fbox{...}`; of nested boxes the innermost;
-2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1"; "#### 42", where it
-   is all there is on the line: otherwise that is a heading);
+1. the last complete and non-empty `\boxed{...}` or `\fbox{...}`; of nested boxes the innermost; of boxes with
+   nothing but a comma, "and" or "or" between them, all;
+2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1", "答案是12"; "#### 42",
+   where it is all there is on the line: otherwise that is a heading);
 3. the last sentence that opens with a word of CONCLUDING, or says what a SUMMARY is ("So she has 12 left.",
    "The total is 12."): what follows the summary, otherwise the sentence's last number or formula;
 4. a number after `=` that ends the whole text ("12 + 30 = 42"): nothing comes after it that could be the answer.
@@ -34,6 +35,10 @@ CONCLUDING = (
 NOT_YET = ("to", "not", "found", "given", "obtained", "calculated", "by", "in", "correct", "incorrect", "wrong")
 # Words that stand in formulas.
 FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "max", "min", "gcd", "lcm"}
+# The same in Chinese, which has no spaces between words.
+ANSWER_CHINESE = ("答案", "最终结果")
+LINKS_CHINESE = ("是", "为", "為", "等于")
+CONCLUDING_CHINESE = ("所以", "因此", "因而", "故", "综上", "总之", "于是", "总共", "一共")
 TRIES = 50  # so many phrases are tried, from the last one back
 REACH = 300  # how far behind a phrase its answer may reach, in characters
 WORD = 40
@@ -42,17 +47,32 @@ LANGUAGES = ("python", "python3", "py", "sage", "sympy", "javascript", "js", "ja
 _BOXES = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"[^\s${}\\]{1,100}")
 _LINK = r"(?:[^\n.!?:=]|\.(?=\d)){0,80}?(?::|=|\b(?:" + "|".join(LINKS) + r")\b)"
-_ANNOUNCED = re.compile(rf"(?<!#)(?:{'|'.join(ANNOUNCING)})(?!#)|\b(?:{'|'.join(ANSWER)})\b{_LINK}", re.IGNORECASE)
+_STOPS = "\u3002\uff01\uff1f"  # full stop, exclamation mark and question mark of Chinese
+_LINK_CHINESE = rf"[^\n.:={_STOPS}\uff1a]{{0,40}}?(?:[:=\uff1a]|{'|'.join(LINKS_CHINESE)})"
+_ANNOUNCED = re.compile(
+    rf"(?<!#)(?:{'|'.join(ANNOUNCING)})(?!#)|\b(?:{'|'.join(ANSWER)})\b{_LINK}"
+    rf"|(?:{'|'.join(ANSWER_CHINESE)}){_LINK_CHINESE}",
+    re.IGNORECASE,
+)
 _SUMMED = re.compile(rf"\b(?:{'|'.join(SUMMARY)})\b{_LINK}", re.IGNORECASE)
-_CONCLUDED = re.compile(rf"[^\w$\\]*(?:and |then )?(?:{'|'.join(CONCLUDING)})\b", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n")
-_LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|;|\b(?:because|since)\b")
+_CONCLUDED = re.compile(
+    rf"[^\w$\\]*(?:(?:and |then )?(?:{'|'.join(CONCLUDING)})\b|(?:{'|'.join(CONCLUDING_CHINESE)}))", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n|(?<=[" + _STOPS + "])")
+_LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|[;" + _STOPS + r"\uff1b]|\b(?:because|since)\b")
 _PROGRAM = re.compile(rf"```[ \t]*(?:{'|'.join(LANGUAGES)})\s.*?(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_BETWEEN_BOXES = re.compile(
+    r"\}?[\s$]{0,9}(?:[,;]|,? ?(?:and|or)\b)[\s$]{0,9}(?:[a-zA-Z] ?= ?)?\\(?:boxed|fbox)\s{0,9}\{?"
+)
 _MARKUP = " \t\r\n*_:=~`\"'>#-"
 _SPAN = re.compile(r"\$\$([^$]+)\$\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$(?!\s)([^$\n]*[^$\s\\])\$(?!\d)", re.DOTALL)
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-_NUMBER = re.compile(rf"(?:(?<![\w.)])[-\u2212])?(?:{_DIGITS})(?:\s?/\s?\d+(?![\d/]))?(?:\s?\\?%)?")
-_NUMERIC = re.compile(rf"(?<![\w.])(?:{_NUMBER.pattern})(?!\w)")
+_LETTER = r"[^\W\u3040-\u30ff\u4e00-\u9fff]"  # Chinese and Japanese write no space between a number and a word
+_DIGITS = r"(?:\d{1,3}(?:[, ]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
+_MIXED = r"\d{1,9} \d{1,9}/\d{1,9}(?![\d/])"
+_NUMBER = re.compile(
+    rf"(?:(?<!{_LETTER})(?<![.)])[-\u2212])?(?:{_MIXED}|(?:{_DIGITS})(?:\s?/\s?\d+(?![\d/]))?(?:\s?\\?%)?)"
+)
+_NUMERIC = re.compile(rf"(?<!{_LETTER})(?<!\.)(?:{_NUMBER.pattern})(?!{_LETTER})")
 _COUNTED = re.compile(rf"(?:{_NUMBER.pattern})(?: [a-z]+){{0,3}}")
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
 _EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
@@ -77,20 +97,28 @@ def extract_box(reference: str) -> str:
 def _boxed(text: str, cut: bool) -> str | None:
     """One pass: every open brace waits on a stack for its own; an unclosed box therefore never counts."""
     waiting: list[int] = []
-    best, found = -1, ""
+    boxes: list[tuple[int, int]] = []  # where the content begins and ends, in the order of beginnings
     for token in _BOXES.finditer(text):
         kind = token[0]
         if kind == "}" and waiting:
             start = waiting.pop()
-            if start > best and (content := text[start : token.start()].strip()):
-                best, found = start, content
+            if start > (boxes[-1][0] if boxes else -1) and text[start : token.start()].strip():
+                boxes.append((start, token.start()))
         elif kind == "{":
             waiting.append(-1)
         elif token["open"]:
             waiting.append(token.end())
         elif kind.startswith(("\\boxed", "\\fbox")) and (bare := _bare(text, token.end(), cut)):
-            best, found = token.end(), bare
-    return found or None
+            boxes.append((token.end(), token.end() + len(bare)))
+    return _joined(text, boxes) if boxes else None
+
+
+def _joined(text: str, boxes: list[tuple[int, int]]) -> str:
+    """The last box, and those that it is in a list with."""
+    first = len(boxes) - 1
+    while first > 0 and _BETWEEN_BOXES.fullmatch(text, boxes[first - 1][1], boxes[first][0]):
+        first -= 1
+    return ", ".join(text[start:end].strip() for start, end in boxes[first:])
 
 
 def _bare(text: str, start: int, cut: bool) -> str | None:
