@@ -1,16 +1,16 @@
 """Verdicts on answers.
 
     right      the answer equals the reference
-    wrong      it does not; or it is none by the rules of `text.py`; or nobody can read it as mathematics
+    wrong      it does not; or it is none by the rules of `text.py`; or it cannot be read as mathematics, or not
+               be evaluated in the time and memory that a comparison may take
     no answer  the text ended by itself and holds no answer
     cut off    the text was ended by the limit of tokens and holds no answer
-    failed     nothing was judged: there was no text, there is no reference, or the comparison took more time
-               or memory than it may
+    failed     nothing was judged: there was no text, there is no reference or none that can be evaluated, or
+               the process that compares was stopped from outside
 
 Every text gets exactly one. What is `failed` counts neither as right nor as wrong, and is to be shown as a
-count: a comparison that did not finish has shown no difference, and calling it wrong would claim one. A
-reference that cannot be read as mathematics (a name, a word) is compared as text, whatever the answer: were
-only differing answers to fail on it, right ones would be all that is counted.
+count. No answer can bring it about, or a model could take the problems that it cannot solve out of its rate. A
+reference that cannot be read as mathematics (a name, a word) is compared as text, whatever the answer.
 
 Judges one answer against one reference. Knows nothing of samples, problems or rates.
 """
@@ -24,7 +24,7 @@ from typing import Literal
 from fillerscope.errors import ProblemError
 from fillerscope.grading.extraction import extract, extract_box
 from fillerscope.grading.process import WorkerProcess
-from fillerscope.grading.text import LONGEST, is_integer, other_base, same_word, tidy, unfit, without_unit
+from fillerscope.grading.text import LONGEST, is_integer, same_word, tidy, unfit
 
 Verdict = Literal["right", "wrong", "no answer", "cut off", "failed"]
 Finish = Literal["stop", "length", "failed"]
@@ -48,11 +48,12 @@ JUDGED: dict[str, tuple[Verdict, str]] = {
     "unreadable": ("wrong", "the answer cannot be read as mathematics"),
     "no reference": ("wrong", "compared as text: the reference cannot be read as mathematics"),
     "refused": ("wrong", "not read: reading it would run a program"),
-    "time": ("failed", "the comparison ran out of time"),
-    "memory": ("failed", "the comparison ran out of memory"),
+    "time": ("wrong", "the answer cannot be evaluated in time"),
+    "memory": ("wrong", "the answer cannot be evaluated in memory"),
+    "broken": ("wrong", "the answer cannot be evaluated"),
+    "bad reference": ("failed", "the reference cannot be evaluated"),
     "hung": ("failed", "the comparison hung and was ended"),
     "died": ("failed", "the worker that compares was killed twice"),
-    "broken": ("failed", "the comparison broke down"),
 }
 UNDECIDED = ("time", "memory", "broken")
 
@@ -86,18 +87,16 @@ class Grader:
         answer, wanted = tidy(extracted[: 2 * LONGEST]), tidy(reference)
         if answer == wanted or same_word(answer, wanted):
             return "right", ""
-        if other_base(answer, wanted):
-            return "wrong", "the bases differ"
         if is_integer(answer) and is_integer(wanted):
             return ("right" if int(answer.replace(",", "")) == int(wanted.replace(",", "")) else "wrong"), ""
         if reason := unfit(answer):
             return "wrong", f"not read as mathematics: {reason}"
         if unfit(wanted):
             return JUDGED["no reference"]
-        return JUDGED[self._outcome(wanted, without_unit(answer))]
+        return JUDGED[self._outcome(wanted, answer)]
 
     def _outcome(self, reference: str, answer: str) -> str:
         outcome = self.worker.ask(reference, answer)
         if outcome in UNDECIDED and self.worker.ask(reference, "0") in UNDECIDED:
-            return "no reference"  # it is the reference that takes too long
+            return "bad reference"
         return outcome
