@@ -47,7 +47,7 @@ from fillerscope.models.wording import first_line
 
 ROWS, STOCK = "fillerscope_rows", "fillerscope_stock"
 PREFIX = 6  # tokens that all texts begin with
-LENGTHS = (3, 17, 41)  # tokens of the texts behind it, and one more text as long as the study's longest
+LENGTHS = (3, 13, 29)  # tokens of the texts behind it, and one more text as long as the study's longest
 LONGEST = 256  # tokens, where no study says how long its prompts are
 BEYOND = 24  # tokens past such a limit
 FURTHEST = 2048  # tokens: whole matrices of longer texts do not fit; beyond a limit a text has a pass of its own

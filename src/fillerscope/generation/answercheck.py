@@ -26,9 +26,9 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.wording import first_line
 
-TOKENS = 4  # of every answer
+TOKENS = 3  # of every answer
 PREFIX = 8  # tokens that all prompts begin with, at most
-LENGTHS = (2, 11, 29)  # tokens of the prompts behind it
+LENGTHS = (2, 9, 23)  # tokens of the prompts behind it
 MORE = 9  # tokens behind a text that must not change it
 # Of the spread of the logits, besides eight times what rounding is seen to do to them.
 LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
