@@ -65,7 +65,7 @@ def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | No
             except (FillerscopeError, torch.OutOfMemoryError):
                 raise
             except Exception as error:  # a model whose layers do not take these caches
-                tried.append(f"{name}: does not run, {type(error).__name__}: {first_line(error)}")
+                tried.append(f"{name}: does not run ({first_line(error)})")
                 break
             if gap <= allowed:
                 return AnswerCheck(name, gap, allowed, len(chosen), dtype, tuple(tried))
