@@ -154,7 +154,7 @@ def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
     assert found.tone == "cannot be told"
     assert tile(found, "Accuracy, mless")[0] == "no difference known"
     assert tile(found, "Problems") == ("12", "12 measured; 24 answers failed")
-    assert "Cut off by the limit, mless" not in labels(found)
+    assert "Truncated answers, mless" not in labels(found)
 
 
 def test_attention_and_accuracy_stand_in_one_sentence_and_accuracy_sets_the_tone(tmp_path: Path) -> None:
