@@ -16,7 +16,7 @@ from fillerscope.cli import app
 from fillerscope.conditions import PRESETS, Condition
 from fillerscope.controlfindings import control_findings
 from fillerscope.findings import Finding, findings
-from fillerscope.interventions import Shift
+from fillerscope.interventions import Knockout, Shift
 from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN, mechanism_findings
 from fillerscope.report.told import findings_of
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
@@ -221,6 +221,13 @@ def test_arm_in_several_layers_is_looked_at_in_the_first_of_them(tmp_path: Path)
     finding = told(run)["control_both"]
     assert finding.text.startswith("Control, both, layer 1: near-zero share -6.00 [")
     assert finding.numbers["near_zero"] == pytest.approx(-0.06, abs=1e-6)
+
+
+def test_a_knock_out_in_some_layers_is_looked_at_in_the_first_of_them(tmp_path: Path) -> None:
+    """In layer 1 it can do nothing; the layers may be given in any order."""
+    some = MLESS.model_copy(update={"name": "some", "intervention": Knockout(kind="knockout", layers=(3, 2))})
+    run = run_with(tmp_path, conditions=(NONE, MLESS, some), mechanisms={"some": Mechanism(near_zero=(0.0, -0.02))})
+    assert told(run)["control_some"].text.startswith("Control, some (Meaningless tokens), layer 2: ")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def _is_shown(run: Run, name: str) -> bool:
 
 def _control(run: Run, name: str, main: str, filler: Tables, model: str | None) -> Finding:
     own = run.condition(name).intervention
-    layer = own.layers[0] if isinstance(own, Redistribution) else filler.first
+    layers = getattr(own, "layers", ())  # where it does something; all layers, or positions, where none are given
+    layer = min(layers) if layers else filler.first
     attends = not isinstance(own, Redistribution)  # which comes after the layer's attention
     change, usual = (Change.of(found, layer, attends) for found in (Tables.of(run, name, model), filler))
     same = [_beside(key, change.measures[key], usual.measures[key], main) for key in change.measures]
