@@ -46,6 +46,7 @@ ORDER = (
     ("inlinesvg",),
     ("analysis",),
     ("library", "profiling", "remeasuring"),
+    ("verdicts",),
     ("findings",),
     ("answerfindings",),
     ("mechanismfindings",),

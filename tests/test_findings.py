@@ -232,7 +232,7 @@ def test_without_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
 def test_a_finding_is_a_record(tmp_path: Path) -> None:
     for finding in findings(run_with(tmp_path, Effect())):
         record = finding.record()
-        assert set(record) == {"name", "text", "numbers", "table"}
+        assert set(record) == {"name", "text", "numbers", "table", "verdict"}
         assert record["table"] in ("profiles", "summaries", "heads", "depth")
         assert record["text"].endswith(".")
         assert "\n" not in record["text"]

@@ -15,6 +15,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.stats import ratio_interval, sample_interval
+from fillerscope.verdicts import Degree
 
 Floats = NDArray[np.float64]
 COLLAPSE = 0.5  # attention that falls below this share of what stands before it has collapsed
@@ -28,6 +29,7 @@ class Finding:
     text: str
     numbers: dict[str, float]
     table: str  # where the numbers can be read in full
+    verdict: Degree | None = None  # of findings that decide a claim
 
     def record(self) -> dict[str, Any]:
         return asdict(self)
