@@ -244,7 +244,7 @@ def test_what_length_alone_would_do(case: Case) -> None:
             means[condition.name, wide, number] = float(np.nanmean(received(one, original)[:, original[1:]]))
     table = case.tables / "heads.parquet"
     layer, name, queries, drop, uniform, beyond = (
-        column(table, one) for one in ("layer", "condition", "queries", "drop", "uniform", "beyond")
+        column(table, one) for one in ("layer", "condition", "queries", "drop", "uniform", "beyond_uniform")
     )
     for place in case.run.attention_layers():
         wide = window if kinds[place] == "sliding_attention" else None
@@ -253,6 +253,45 @@ def test_what_length_alone_would_do(case: Case) -> None:
             chosen = (layer == place + 1) & (name == one) & (queries == "original")
             np.testing.assert_allclose(uniform[chosen], np.exp(np.mean(logs)), rtol=1e-9)
             np.testing.assert_allclose(beyond[chosen], drop[chosen] / uniform[chosen], rtol=1e-6)
+
+
+def test_the_same_odds_with_the_share_of_average_tokens_for_filler(case: Case) -> None:
+    """Whole matrices without filler whose rows behind it keep (what they see) / (that and the filler); of heads and of
+    positions. Missing where a window hides part of a prompt."""
+    made = {(number, condition.name): (condition, prompt) for number, condition, prompt in prompts(case.run)}
+    windows, profiles = case.run.windows(), {}
+    layer, head, name, queries, odds, beyond, drop = (
+        column(case.tables / "heads.parquet", one)
+        for one in ("layer", "head", "condition", "queries", "odds", "beyond", "drop")
+    )
+    logs: dict[int, list[np.ndarray]] = {}
+    for number in range(4):
+        condition, plain = made[number, "none"]
+        filled = np.array([span == 1 for span in made[number, "mless"][1].spans])
+        before = np.cumsum(filled)[~filled]  # filler tokens before each original one
+        seen = np.arange(len(plain.ids)) + 1
+        for place, one in weights(case.model, plain, condition).items():
+            if windows[place] is not None and windows[place] < len(filled):
+                continue
+            everyone = np.arange(len(seen))
+            kept = received(one * (seen / (seen + before))[:, None], everyone)
+            profiles.setdefault(place, []).append(kept)
+            logs.setdefault(place, []).append(np.log(kept[:, 1:-1].mean(1) / received(one, everyone)[:, 1:-1].mean(1)))
+    chosen = (name == "mless") & (queries == "original")
+    for place in case.run.attention_layers():
+        rows = np.flatnonzero(chosen & (layer == place + 1))
+        rows = rows[np.argsort(head[rows])]
+        if len(logs.get(place, ())) < 4:
+            assert not np.isfinite(odds[rows]).all()
+            continue
+        np.testing.assert_allclose(odds[rows], np.exp(np.mean(logs[place], axis=0)), rtol=1e-4)
+        np.testing.assert_allclose(beyond[rows], drop[rows] / odds[rows], rtol=1e-6)
+        mine = case.run.odds_profile(place + 1, 2)
+        assert mine is not None
+        np.testing.assert_allclose(
+            mine.mean[0, 0, :40], np.mean([one[1, :40] for one in profiles[place]], 0), rtol=1e-4
+        )
+    assert not np.isfinite(odds[name == "hidden"]).any(), "hidden filler takes no share"
 
 
 @torch.inference_mode()

@@ -109,7 +109,7 @@ def test_all_problems_measured_again_have_the_numbers_of_the_run(runs: Callable[
     mine, kept = merge(one.part for one in found), run.store.get(merged_name(name))
     others = ("/affine", "/bias/count", "/bias/mean", "/bias/m2", "/bias/m3", "/activations", "/histogram/counts")
     assert mine.arrays.keys() == {key for key in kept.arrays if not key.endswith(others)}
-    assert len(mine.arrays) == 10 + 7 * 18
+    assert len(mine.arrays) == 15 + 7 * 18
     assert json.loads(json.dumps(mine.records)) == kept.records
     for key, array in mine.arrays.items():
         if key.endswith("/heads"):

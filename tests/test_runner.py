@@ -152,7 +152,7 @@ def test_the_reference_tries_what_is_hard() -> None:
 def test_no_condition_is_compared_with_itself() -> None:
     _, part, _ = both("llama")
     assert {key.split("/")[1] for key in part.arrays if key.startswith("none/")} == {
-        "whole", "aligned", "heads", "peak_at",
+        "whole", "aligned", "heads", "peak_at", "odds", "odds_heads",
     }  # fmt: skip
 
 

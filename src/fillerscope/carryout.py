@@ -10,6 +10,7 @@ import json
 import os
 import platform
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -31,7 +32,8 @@ MEASURING = (
     "redistribution/kernels.py", "redistribution/applying.py", "capture/masks.py", "capture/packing.py",
     "capture/blocks.py", "capture/kernels.py", "capture/fused.py", "capture/attention.py", "capture/affine.py",
     "capture/activity.py", "capture/counting.py", "capture/probing.py", "capture/calibration.py",
-    "capture/measuring.py", "capture/budget.py", "models/structure.py", "runner.py", "lookback.py",
+    "capture/measuring.py", "capture/budget.py", "models/structure.py", "models/untrained.py", "runner.py",
+    "lookback.py",
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
     "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
     "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
@@ -71,7 +73,8 @@ def carry_out(
     path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
     shards = shards_of(problems, study.batch.shard)
-    todo = [spec for spec in study.models if not is_complete(store, study, spec, len(shards))]
+    works = [work for spec in study.models for work in _works(study, spec, folders[spec.name])]
+    todo = [work for work in works if not is_complete(store, work.study, work.spec, len(shards))]
     outdated = study.generation is not None and not _knows(store, problems)
     if not todo and not outdated:
         progress.say(f"{path} is complete already: nothing to measure")
@@ -81,9 +84,27 @@ def carry_out(
         store.note("problems", len(problems))  # how many there will be, for whoever watches
         if outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
-        for spec in todo:
-            measure_model(study, spec, folders[spec.name], shards, store, progress)
+        for work in todo:
+            measure_model(work.study, work.spec, work.folder, shards, store, progress)
     return store
+
+
+@dataclass(frozen=True)
+class _ModelWork:
+    """A model, or an untrained twin of one, and the part of the study that it is for."""
+
+    study: Study
+    spec: ModelSpec
+    folder: ModelFolder
+
+
+def _works(study: Study, spec: ModelSpec, folder: ModelFolder) -> list[_ModelWork]:
+    """A model first, then its twins."""
+    twins = [
+        _ModelWork(study.untrained, spec.model_copy(update={"name": name, "endpoint": None}), folder.twin(name, seed))
+        for seed, name in enumerate(study.twins(spec.name), 1)
+    ]
+    return [_ModelWork(study, spec, folder), *twins]
 
 
 def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> bool:

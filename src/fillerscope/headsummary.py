@@ -31,6 +31,7 @@ METRICS = (
     "filler_mass",  # mean over original rows after the filler of their weight on the filler
 )
 SINK_MASS = "sink_mass"  # mean over rows of what a learned sink takes; kept apart, since few models have one
+ODDS = "none/odds"  # what the prompts without filler give under the reference of the same odds
 MEANS = METRICS[:4]
 MASS_OF = (1, 1, 2)  # past the filler every row is an original one, so `all` is the same as `original`
 

@@ -71,6 +71,7 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
         voters=np.concatenate([np.zeros(len(text), np.bool_), written]),
         written=len(answer),
         problem=-1,  # nothing is compared here
+        keeps=None,
     )
 
 

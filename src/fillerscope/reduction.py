@@ -17,7 +17,7 @@ from torch import Tensor
 from fillerscope.capture.measuring import Measured, voters
 from fillerscope.capture.packing import GROUPS
 from fillerscope.capture.transfer import to_device
-from fillerscope.headsummary import Tokens, summarise
+from fillerscope.headsummary import ODDS, Tokens, summarise
 from fillerscope.prompts import Prompt
 from fillerscope.study import AttentionProbe
 
@@ -69,6 +69,36 @@ class Sheet:
     order: Tensor  # [problem]: its place in the bands, one after another
 
 
+@dataclass(frozen=True)
+class Odds:
+    """Texts whose rows count among `original` with what they would keep beside filler. All their rows are original
+    ones, so that their `original` sums are those of `all`."""
+
+    texts: NDArray[np.int64]
+    positions: Tensor  # [position], 1 where one of these texts has it, else 0
+
+    @classmethod
+    def of(cls, measured: Measured, device: torch.device) -> Odds | None:
+        texts = [number for number, text in enumerate(measured.texts) if text.keeps is not None]
+        marks = np.zeros(measured.starts[-1] + 1)
+        for number in texts:
+            marks[slice(*measured.starts[number : number + 2])] = 1.0
+        return cls(np.array(texts), to_device(marks, device)) if texts else None
+
+    def taken_out(self, means: Tensor) -> Tensor:
+        """[1, position, head] of these texts, 0 elsewhere; in its place `means` [query, position, head] gets what the
+        rows give in full."""
+        marks = self.positions[:, None]
+        odds = means[1] * marks
+        means[1] += marks * (means[0] - means[1])
+        return odds[None]
+
+    def set_right(self, sums: Tensor | None) -> None:
+        """The same for what is kept of texts [query, text, head]."""
+        if sums is not None:
+            sums[1, self.texts] = sums[0, self.texts]
+
+
 def reduce(
     prompts: Mapping[str, Sequence[Prompt]],
     numbers: Mapping[str, Sequence[int]],
@@ -81,14 +111,21 @@ def reduce(
     count = np.concatenate([*(voters(t.rows, probe.diagonal) for t in measured.texts), np.zeros((len(GROUPS), 1))], 1)
     sheets = [_sheet(name, prompts, numbers[name], measured, count, probe, device) for name in prompts]
     share = to_device(np.where(count > 0, 1.0 / np.maximum(count, 1.0), 0.0), device)
+    odds = Odds.of(measured, device)
     found: dict[str, list[Tensor]] = {}
     for layers in _some_layers(measured, sheets):
         means = _means(measured, layers, share, probe.diagonal)
         entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sunk))
         assert entropies is not None
-        for name, tensor in _numbers(sheets, means, entropies, sinks):
+        numbers_of_layers = []
+        if odds is not None:
+            numbers_of_layers += list(_odds(sheets[0], odds.taken_out(means)))
+            odds.set_right(entropies)
+            odds.set_right(sinks)
+        for name, tensor in (*numbers_of_layers, *_numbers(sheets, means, entropies, sinks)):
             found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
-    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | _counts(sheets)
+    counts = _counts(sheets) | ({} if odds is None else {f"{ODDS}/count": _counts(sheets)["none/aligned/count"][1:2]})
+    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | counts
 
 
 def _sheet(
@@ -139,7 +176,7 @@ def _means(measured: Measured, layers: slice, share: Tensor, diagonal: bool) -> 
     """[query, position, head] of some layers, and a last position that is 0."""
     sums = measured.received[layers].to(share.device).double()
     if diagonal:
-        rows = to_device(np.concatenate([text.rows for text in measured.texts], axis=1), share.device)
+        rows = to_device(np.concatenate([text.weights for text in measured.texts], axis=1), share.device)
         sums = sums + measured.diagonal[layers].to(share.device).double()[:, :, None] * rows
     # Positions before heads, so that a position is picked with all its heads at once.
     flat = sums.flatten(0, 1).permute(1, 2, 0)
@@ -171,6 +208,13 @@ def _numbers(
         yield from _moments(f"{sheet.name}/aligned", aligned, sheet.aligned.marks)
         yield from _moments(f"{sheet.name}/difference", aligned - plain, sheet.aligned.marks * sheets[0].aligned.marks)
         yield from _ratios(f"{sheet.name}/logratio", aligned, plain)
+
+
+def _odds(plain: Sheet, means: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The reference of the same odds: the profile, and what original tokens receive on average."""
+    yield from _moments(ODDS, plain.aligned.take(means), plain.aligned.marks[1:2])
+    received = [band.tokens.shares[1:2, :, :1] @ band.whole.take(means) for band in plain.bands]
+    yield f"{ODDS}_heads", torch.cat(received, dim=1).squeeze(2).index_select(1, plain.order)
 
 
 def _heads(sheet: Sheet, means: Tensor, entropies: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -219,6 +263,6 @@ def _arranged(name: str, tensor: Tensor) -> Tensor:
         return tensor.permute(1, 2, 0, 3, 4).float().contiguous()
     if name.endswith("/peak_at"):
         return tensor.transpose(0, 1).int().contiguous()
-    if name.endswith("/sinks"):
+    if name.endswith(("/sinks", f"{ODDS}_heads")):
         return tensor.transpose(0, 1).float().contiguous()
     return tensor.permute(0, 2, 3, 1).contiguous()

@@ -147,13 +147,28 @@ def plain_texts(study: Study, items: Sequence[Prepared]) -> list[Text]:
 def _text(study: Study, item: Prepared, condition: Condition, shared: int) -> Text:
     prompt = item.prompts[condition.name]
     change, key = changed(study, condition, prompt)
-    text = Text(prompt.ids, prompt.original, shared, gap=(prompt.question_start, prompt.gap), change=change, key=key)
+    text = Text(
+        prompt.ids, prompt.original, shared, gap=(prompt.question_start, prompt.gap), change=change, key=key,
+        keeps=_keeps(study, item) if condition.is_baseline else None,
+    )  # fmt: skip
     if not (study.probes.affine or study.probes.activations):
         return text
     classes = np.zeros(len(prompt), dtype=np.int64)
     if item.classes is not None:
         classes[prompt.positions] = item.classes
     return replace(text, problem=item.number, wanted=prompt.reached, classes=classes)
+
+
+def _keeps(study: Study, item: Prepared) -> NDArray[np.float32] | None:
+    """What each row of the prompt without filler keeps of its weight where every filler token before it takes as
+    much as an average token that the row sees. At a place that differs between problems, what they begin with would
+    not be the same for all of them."""
+    condition = study.reference
+    if condition is None or condition.position == "random":
+        return None
+    places = item.prompts[condition.name].positions
+    numbers = np.arange(len(places))
+    return ((numbers + 1) / (places + 1)).astype(np.float32)
 
 
 def changed(study: Study, condition: Condition, prompt: Prompt) -> tuple[Redistribution | Knockout | None, int]:

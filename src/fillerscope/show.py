@@ -55,11 +55,14 @@ def console() -> Any:
     return found if found.is_terminal else Console(width=200)
 
 
-HEADED = {"drop": "drop", "beyond": "beyond length", "mass": "filler mass", "peak": "peak", "entropy": "entropy"}
+HEADED = {
+    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
+    "entropy": "entropy",
+}  # fmt: skip
 
 
 def heads(found: HeadTable, by: str, top: int) -> None:
-    rows, names = [], [name for name in HEADED if name in found.columns]
+    rows, names = [], [name for name in HEADED if found.knows(name)]
     for layer, head in found.ranked(by)[:top]:
         row = found.row(layer, head)
         rows.append([
@@ -78,8 +81,13 @@ def heads(found: HeadTable, by: str, top: int) -> None:
         lines([f"Split-half rank correlation of this ranking: {reliability:.2f}."])
     if "beyond" in names:
         lines(
-            ["Beyond length: drop / the drop of attention spread evenly over the prompt; 1 is what length alone does."]
+            [
+                "Beyond length: drop / the drop where rows keep their odds and filler draws as average tokens do; 1 is "
+                "what length alone does."
+            ]
         )
+    if "twin" in names:
+        lines(["Untrained: the drop of twins with weights drawn anew, and its range over their heads of that layer."])
     lines(["Drop and peak: ratios to none; entropy: the difference, in nats; brackets: 95% interval."])
 
 

@@ -131,6 +131,19 @@ class Probes(Strict):
         return self
 
 
+class References(Strict):
+    """What numbers are held against beyond the closed forms: untrained twins, measured in the same run."""
+
+    twin: int = Field(0, ge=0, le=100)  # how many: the same configuration with weights drawn anew
+
+    @field_validator("twin")
+    @classmethod
+    def _several(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one untrained twin does not show how much twins differ: ask for 2 or more, or 0")
+        return value
+
+
 class BatchSpec(Strict):
     tokens: int | None = Field(None, ge=1)  # in one forward pass; None: as many as memory holds and speed asks for
     shard: int = Field(32, ge=1)  # problems in one shard
@@ -166,6 +179,7 @@ class Study(Strict):
     )
     probes: Probes = Probes()
     generation: GenerationSpec | None = None
+    references: References = References()
     seed: int = Field(0, ge=0)
     batch: BatchSpec = BatchSpec()
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
@@ -192,6 +206,8 @@ class Study(Strict):
             raise ValueError("nothing is asked for: leave probes.attention on, or give `generation`")
         if self.probes.answering and self.generation is None:
             raise ValueError("probes.answering looks at answers: give `generation`")
+        if self.references.twin and self.probes.attention is None:
+            raise ValueError("references.twin measures attention of untrained models: leave probes.attention on")
         return self
 
     @model_validator(mode="after")
@@ -226,6 +242,21 @@ class Study(Strict):
 
     def template_of(self, model: ModelSpec) -> Literal["auto", "chat", "raw"]:
         return model.template or self.prompt.template
+
+    @property
+    def reference(self) -> Condition | None:
+        """The filler whose length the reference of the same odds is taken for: the first that is only inserted."""
+        return next((one for one in self.conditions if one.has_filler and not one.intervention), None)
+
+    def twins(self, model: str) -> list[str]:
+        """Names of a model's untrained twins, by which their numbers are stored."""
+        return [f"{model}#twin{seed}" for seed in range(1, self.references.twin + 1)]
+
+    @property
+    def untrained(self) -> Study:
+        """What is measured on untrained twins: prompts only, since their answers would be noise."""
+        probes = self.probes.model_copy(update={"answering": False})
+        return self.model_copy(update={"generation": None, "probes": probes})
 
     def measured(self) -> dict[str, Any]:
         """The part that can change a number, ready for a digest. Names, labels and figures are not in it."""

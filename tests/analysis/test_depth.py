@@ -13,6 +13,9 @@ from fillerscope.study import QUERIES
 from intervals import interval_of_mean
 from synthetic import QUERY_SCALE, Effect, Synthetic
 
+MEASURES = ("mass", "lambda", "drop")
+REFERENCES = ("uniform", "odds", "beyond_uniform", "beyond", "mass_share", "beyond_mass")
+
 
 @pytest.mark.parametrize("queries", QUERIES)
 def test_a_layer_whose_heads_agree_has_their_drop(tmp_path: Path, queries: str) -> None:
@@ -48,6 +51,6 @@ def test_the_table_has_a_row_a_layer(run: Run) -> None:
     assert (table.layers, table.problems, table.condition, table.queries) == (3, 12, "mless", "all")
     assert columns["layer"].tolist() == [1, 2, 3]
     assert set(columns) == {"layer"} | {
-        f"{m}{part}" for m in ("mass", "lambda", "drop") for part in ("", "_low", "_high")
+        f"{m}{part}" for m in (*MEASURES, *REFERENCES) for part in ("", "_low", "_high")
     }
     np.testing.assert_array_equal(columns["drop_high"], table.values["drop"][2])

@@ -72,7 +72,7 @@ def test_heads_and_layers_are_the_tables_of_the_analysis(files: Path, run: Run) 
     assert heads.num_rows == 2 * 3 * 12
     part = rows(heads, condition="random", queries="original", layer=2, head=4)
     for key, value in head_table(run, "random", "original").row(2, 4).items():
-        assert part[key] == [value]
+        np.testing.assert_array_equal(part[key], [value])
     depth = table(files, "depth")
     assert depth.num_rows == 2 * 3 * 3
     part = rows(depth, condition="mless", queries="last")

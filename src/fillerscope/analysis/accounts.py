@@ -13,7 +13,8 @@ def faults(run: Run) -> list[str]:
     if any(told.get(key) != value for key, value in measured_study.items()):
         found.append("study.json: it is not the study that was measured")
     for model in run.models:
-        found += _unmeasured(run, model) if run.has_attention else []
+        for one in (model, *run.twins(model)) if run.has_attention else ():
+            found += _unmeasured(run, one)
         found += _unanswered(run, model) if run.has_answers else []
     return found
 

@@ -128,7 +128,15 @@ class Growing(RunStore):
             LOOKING_BACK: study.probes.answering,
         }
         stages = [stage for stage, wanted in asked.items() if wanted]
-        return [self._progress(spec.name, stage, study.batch.shard) for spec in study.models for stage in stages]
+        works = [
+            work
+            for spec in study.models
+            for work in (
+                *((spec.name, stage) for stage in stages),
+                *((twin, MEASURING) for twin in study.twins(spec.name)),
+            )
+        ]
+        return [self._progress(model, stage, study.batch.shard) for model, stage in works]
 
     @property
     def finished(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.references import uniform
+from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.runs import Run
+from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
 from fillerscope.headsummary import SINK_MASS
 from fillerscope.inlinesvg import Scale, cells
@@ -49,14 +50,20 @@ RANKINGS: dict[str, Callable[[dict[str, Estimate]], Floats]] = {
     "beyond": lambda columns: np.abs(np.log(columns["beyond"].value)),
 }
 
-SHOWN = {"drop": "drop", "mass": "filler mass", "peak": "peak", "entropy": "entropy, nats"}  # to people, and as what
+# To people, and as what.
+SHOWN = {
+    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
+    "entropy": "entropy, nats",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class HeadTable:
     """`drop` and `peak` are ratios with / without filler; `mass` is a share of attention; `entropy` is a
-    difference in nats. `uniform` is the drop of attention spread evenly over what a row sees, and `beyond` is drop /
-    uniform: what length alone does not explain."""
+    difference in nats. `uniform` and `odds` are the drops that length alone would give, by uniform attention and by
+    rows that keep their odds among original tokens; `beyond_uniform` and `beyond` are drop / those: below 1 the filler
+    draws more than average tokens would, above 1 less. `twin` and `twin_mass` are drop and mass of untrained twins,
+    with the least and the largest of their heads in the layer in place of an interval."""
 
     model: str
     label: str
@@ -70,6 +77,10 @@ class HeadTable:
         layers, heads = self.columns["drop"].value.shape
         return layers, heads
 
+    def knows(self, column: str) -> bool:
+        """Whether there is a number for any head."""
+        return column in self.columns and bool(np.isfinite(self.columns[column].value).any())
+
     @property
     def without(self) -> tuple[int, ...]:
         """Layers without attention, from 1, as hybrid models have them."""
@@ -80,8 +91,11 @@ class HeadTable:
         """(layer, head) from 1 of layers with attention, the strongest first; NaN last."""
         if by not in RANKINGS:
             raise FigureError(f"heads are ranked by {', '.join(RANKINGS)}, not by {by!r}")
-        if by not in self.columns and by == "beyond":
-            raise FigureError("this run does not say what its layers' windows are, so nothing is known of `beyond`")
+        if by == "beyond" and not self.knows(by):
+            raise FigureError(
+                f"what length alone does is not known for {self.condition}: it was collected for filler as long as "
+                "the study's first, at its place, with original queries"
+            )
         keys = RANKINGS[by](self.columns)
         order = np.argsort(-np.where(np.isfinite(keys), keys, -np.inf), axis=None, kind="stable")
         places = [(int(flat // self.shape[1]) + 1, int(flat % self.shape[1]) + 1) for flat in order]
@@ -125,12 +139,26 @@ def head_map(table: HeadTable) -> str:
 
 
 def _strongest(table: HeadTable, top: int = 5) -> str:
-    rows = []
+    rows, names = [], [name for name in SHOWN if table.knows(name)]
     for layer, head in table.ranked("drop")[:top]:
         row = table.row(layer, head)
-        numbers = [bounded(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in SHOWN]
+        numbers = [bounded(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in names]
         rows.append([f"layer {layer}, head {head}", *numbers])
-    return columned(("strongest", *SHOWN.values()), rows)
+    return columned(("strongest", *(SHOWN[name] for name in names)), rows)
+
+
+def _of_twins(run: Run, condition: str, queries: str, model: str | None, shape: tuple[int, ...]) -> dict[str, Estimate]:
+    """Drop and mass of untrained twins: over their heads of a layer the mean, the least and the largest."""
+    found = {
+        "twin": head_drops(run, condition, queries, model),
+        "twin_mass": head_masses(run, condition, queries, model),
+    }
+    columns = {}
+    for name, values in found.items():
+        mean, low, high = spread(values if len(values) else np.full((1, *shape), np.nan), (0, 2))
+        wide = [np.broadcast_to(bound[:, None], shape) for bound in (mean, low, high)]
+        columns[name] = Estimate(wide[0], wide[1], wide[2], np.empty((0, *shape)))
+    return columns
 
 
 def head_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> HeadTable:
@@ -149,10 +177,16 @@ def head_table(run: Run, condition: str, queries: str = "original", model: str |
         "entropy": Estimate.mean(with_entropy - without_entropy),
     }
     after, before = (uniform(run, name, queries, model).received[..., None] for name in (condition, "none"))
-    if np.isfinite(after).any():
-        received, plain = pair("received_original")
-        columns["uniform"] = Estimate.ratio(after + 0 * received, before + 0 * plain)
-        columns["beyond"] = Estimate.ratio(received / after, plain / before)
+    received, plain = pair("received_original")
+    odds = same_odds(run, condition, queries, model)
+    columns |= {
+        "uniform": Estimate.ratio(after + 0 * received, before + 0 * plain),
+        "odds": Estimate.ratio(odds, plain),
+        "beyond_uniform": Estimate.ratio(received / after, plain / before),
+        "beyond": Estimate.ratio(received, odds),
+    }
+    if run.study.references.twin:
+        columns |= _of_twins(run, condition, queries, model, received.shape[1:])
     if run.has_sinks(model):
         columns[SINK_MASS] = Estimate.mean(run.summary(SINK_MASS, condition, queries, model))
     name = run.model(model)

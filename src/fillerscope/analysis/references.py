@@ -1,7 +1,8 @@
-"""What mere length would do: the same numbers for attention that is uniform over what a row may see.
+"""What mere length would do: references that a drop and a filler mass are held against.
 
 A row sums to 1, so more keys take weight from the others whatever they mean, in an untrained model too. A drop says
-something of a model by how far it is from this reference. Closed form: needs prompts and windows, no model.
+something of a model by how far it is from these. Uniform attention is a closed form of prompts and windows; the same
+odds were collected with the prompts without filler.
 """
 
 from __future__ import annotations
@@ -47,6 +48,26 @@ def uniform(run: Run, condition: str, queries: str = "original", model: str | No
                 known[kind] = _summary(original, *kind, queries, run.attention.diagonal, run.attention.skip_first)
             received[row, layer], mass[row, layer] = known[kind]
     return Uniform(received, mass)
+
+
+def same_odds(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Floats:
+    """[problem, layer, head]: what original tokens would receive if rows kept the odds that they have among original
+    tokens, and each filler token took the share of an average one. Missing where that was not collected: for filler of
+    another length or place than the study's first, under interventions, for other rows than the original ones, and in
+    layers whose window is shorter than a prompt."""
+    reference, found = run.study.reference, run.same_odds(model)
+    missing = np.full_like(run.summary("entropy", condition, queries, model), np.nan)
+    if found is None or reference is None or queries != "original" or run.condition(condition).intervention:
+        return missing
+    records = run.measured(model)
+    spans = [[record["prompts"][name]["spans"] for name in (condition, reference.name)] for record in records]
+    if any(ours != theirs for ours, theirs in spans):
+        return missing
+    longest = np.array([len(ours) for ours, _ in spans])
+    for layer, window in enumerate(run.windows(model)):
+        if window is not None:
+            found[longest > window, layer] = np.nan
+    return found
 
 
 def _summary(

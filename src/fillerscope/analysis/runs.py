@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.profiles import Profile
 from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS, SINK_MASS
+from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import PARTS, Moments
@@ -67,6 +67,12 @@ class Run:
     def models(self) -> list[str]:
         return [spec.name for spec in self.study.models]
 
+    def twins(self, model: str | None = None) -> list[str]:
+        """A model's untrained twins that were measured, to be named where a model is."""
+        name = self.model(model)
+        own = self.study.twins(name) if name in self.models else []
+        return [twin for twin in own if self.store.has(merged_name(twin))]
+
     @property
     def conditions(self) -> list[str]:
         return [condition.name for condition in self.study.conditions]
@@ -106,7 +112,7 @@ class Run:
     def model(self, name: str | None = None) -> str:
         if name is None:
             return self.models[0]
-        if name not in self.models:
+        if name not in self.models and not any(name in self.study.twins(model) for model in self.models):
             raise FigureError(f"this run has no model {name!r}; it has {', '.join(self.models)}")
         return name
 
@@ -226,6 +232,29 @@ class Run:
             return np.asarray(self._array(f"{condition}/sinks", model, source)[:, row], dtype=np.float64)
         values = self._array(f"{condition}/heads", model, source)[:, _place(metric, METRICS, "metrics"), row]
         return np.asarray(values, dtype=np.float64)
+
+    def same_odds(self, model: str | None = None) -> Floats | None:
+        """[problem, layer, head]: what original tokens would receive from original rows if these kept their odds and
+        each filler token of the study's first filler took the share of an average token; None where not measured."""
+        if not self._has_odds(self.model(model)):
+            return None
+        return np.asarray(self._array(f"{ODDS}_heads", model)[:, 0], dtype=np.float64)
+
+    def odds_profile(self, layer: int, head: int | None, model: str | None = None) -> Profile | None:
+        """The same by position, aligned, of one head or of all heads of a layer."""
+        name = self.model(model)
+        if not self._has_odds(name):
+            return None
+        cut = (0, slice(layer - 1, layer), slice(None) if head is None else slice(head - 1, head))
+        moments = Moments(*self.store.cut(self._file(name, ""), [f"{ODDS}/{part}" for part in PARTS], cut))
+        title = f"{self.label(name)} none same odds original"
+        return Profile(title, moments, len(self.measured(name)), self.tokens("none", name))
+
+    def _has_odds(self, model: str) -> bool:
+        """Collected where filler has one place for all problems; windows must be known to say where it counts."""
+        reference = self.study.reference
+        known = self.facts(model).get("rowcheck") is not None and self.has_measured(model)
+        return known and reference is not None and reference.position != "random"
 
     def attention_layers(self, model: str | None = None) -> list[int]:
         """Layers that have attention, counted from 0: all of them, but for hybrid models."""

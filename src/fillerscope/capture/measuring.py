@@ -82,6 +82,8 @@ class Measured:
             self.entropy[:, number].movedim(2, 0),
         )
         received, diagonal, entropy = (array.cpu().numpy() for array in arrays)
+        if self.texts[number].keeps is not None:  # all of its rows are original ones
+            received, entropy = received[[0, 0, 2]], entropy[[0, 0, 2]]
         return TextAttention(received, diagonal, entropy, self.texts[number].rows)
 
     def finite(self) -> Callable[[], NDArray[np.bool_]]:
@@ -122,7 +124,7 @@ class Gauge:
         self.layout, self.limit = layout, length_limit(model)
         attending = attention_modules(decoder_of(model))
         self.without = tuple(layer for layer in range(layer_count(model)) if layer not in attending)
-        self._beginnings: dict[tuple[tuple[int, bool], ...], Beginning] = {}
+        self._beginnings: dict[tuple[tuple[int, float], ...], Beginning] = {}
 
     def measure(self, texts: Sequence[Text], tick: Callable[[int], None] = lambda _: None) -> Measured:
         """Some texts, in their order. Where memory runs out a pass is tried again in halves."""
@@ -195,11 +197,13 @@ class Gauge:
         if text.beginning not in self._beginnings:
             if len(self._beginnings) >= REMEMBERED:
                 self._beginnings.pop(next(iter(self._beginnings)))
-            self._beginnings[text.beginning] = self._begin(text.ids[: text.shared], text.voting[: text.shared])
+            self._beginnings[text.beginning] = self._begin(text)
         return self._beginnings[text.beginning]
 
-    def _begin(self, ids: tuple[int, ...], original: NDArray[np.bool_]) -> Beginning:
-        packing = Packing.of([Text(ids, original, ends=False)])
+    def _begin(self, text: Text) -> Beginning:
+        first = slice(text.shared)
+        keeps = None if text.keeps is None else text.keeps[first]
+        packing = Packing.of([Text(text.ids[first], text.voting[first], ends=False, keeps=keeps)])
         reset_positions(self.model)
         keeping = Recorder.of(self.model, packing, keep=True, block=self.block, without=self.without)
         recorder = observe(self.model, keeping)

@@ -38,6 +38,7 @@ class Text:
     key: int = 0  # of the random numbers in that
     voters: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
     written: int = 0  # tokens at the end that the model wrote, one by one
+    keeps: NDArray[np.float32] | None = None  # the share of its weight with which each row counts among `original`
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,9 +54,9 @@ class Text:
         return len(self.ids) + self.gap[1]
 
     @cached_property
-    def beginning(self) -> tuple[tuple[int, bool], ...]:
-        """What has been run: ids alike with other rows that vote are another beginning."""
-        return tuple(zip(self.ids[: self.shared], self.voting[: self.shared].tolist(), strict=True))
+    def beginning(self) -> tuple[tuple[int, float], ...]:
+        """What has been run: ids alike with rows that count otherwise are another beginning."""
+        return tuple(zip(self.ids[: self.shared], self.weights[1, : self.shared].tolist(), strict=True))
 
     @property
     def voting(self) -> NDArray[np.bool_]:
@@ -78,6 +79,14 @@ class Text:
         rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
         rows[0], rows[1], rows[2, -1] = True, self.voting, self.ends
         return rows
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """[group, position]: how much each row counts."""
+        weights = self.rows.astype(np.float32)
+        if self.keeps is not None:
+            weights[1] *= self.keeps
+        return weights
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class Packing:
     """One pass: its texts, the beginnings that some of them stand behind, and their bands."""
 
     texts: tuple[Text, ...]
-    beginnings: tuple[tuple[tuple[int, bool], ...], ...]
+    beginnings: tuple[tuple[tuple[int, float], ...], ...]
     bands: tuple[Band, ...]
     rows: int = 1  # of tokens, all of one width
 
@@ -191,7 +200,7 @@ class Packing:
         weights = np.zeros((len(GROUPS), self.tokens), dtype=np.float32)
         for band in self.bands:
             for place, text in zip(self._places(band), band.texts, strict=True):
-                weights[:, place] = self.texts[text].rows[:, band.shared :]
+                weights[:, place] = self.texts[text].weights[:, band.shared :]
         return weights if (weights[0] != weights[1]).any() else weights[[0, 2]]
 
     @property

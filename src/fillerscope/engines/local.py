@@ -120,7 +120,7 @@ class _Work:
 
     def _layout(self, shards: Sequence[Shard]) -> Layout:
         """How texts share rows: found by comparing them with each alone, once a run."""
-        known = self._facts().get("rowcheck")
+        known = self._facts().get("rowcheck") or self._twin_of().get("rowcheck")
         if known is None:
             longest = longest_prompt(self.study, self.maker, shards, context_length(self.loaded.model))
             row = max(self._pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
@@ -128,7 +128,7 @@ class _Work:
             if check.layout != "shared":
                 self.progress.say(f"{self.loaded.label}: {LAYOUTS[check.layout]}")
             known = check.record()
-            self._note(rowcheck=known)
+        self._note(rowcheck=known)
         layout: Layout = known["layout"]
         return layout
 
@@ -224,6 +224,12 @@ class _Work:
 
         tick(0)
         return tick
+
+    def _twin_of(self) -> dict[str, Any]:
+        """What is known of the model that an untrained twin has its configuration from."""
+        twins = {twin: spec.name for spec in self.study.models for twin in self.study.twins(spec.name)}
+        facts: dict[str, Any] = self.store.manifest.get("models", {}).get(twins.get(self.spec.name), {})
+        return facts
 
     def _facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = self.store.manifest.get("models", {}).get(self.spec.name, {})

@@ -19,6 +19,7 @@ from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.storage import Progress, silent
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
+from fillerscope.models.untrained import untrained
 from fillerscope.models.wording import first_line, readable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -69,7 +70,9 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
         tokenizer = load_tokenizer(folder)
-        model = _load_weights(folder, DTYPES[precision])
+        model = (
+            _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
+        )
     return _measurable(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
 
 
@@ -133,6 +136,13 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:
         raise ModelError(f"the weights of {folder.name} cannot be loaded: {first_line(error)}") from error
     refuse_gaps(report, folder.name)
     return model.eval().requires_grad_(False)
+
+
+def _draw(folder: ModelFolder, precision: str, device: str) -> Any:
+    """Weights drawn anew."""
+    config = _read_config(folder)
+    assert folder.untrained is not None
+    return untrained(_loader_for(config, folder.name), config, DTYPES[precision], device, folder.untrained)
 
 
 def _read_config(folder: ModelFolder) -> Any:

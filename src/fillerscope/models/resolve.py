@@ -32,6 +32,12 @@ class ModelFolder:
     name: str  # as the study says it
     label: str  # as figures say it
     digest: str
+    untrained: int | None = None  # where weights are not to be read but drawn anew: the seed
+
+    def twin(self, name: str, seed: int) -> ModelFolder:
+        """The same configuration and tokenizer with weights drawn from a seed."""
+        digest = f"{self.digest} untrained {seed}"
+        return replace(self, name=name, label=f"{self.label}, untrained twin {seed}", digest=digest, untrained=seed)
 
 
 def resolve(name: str, progress: Progress = silent, accept_licence: bool = False) -> ModelFolder:

@@ -1,0 +1,137 @@
+"""Untrained twins: measured in the same run, kept apart from its models, drawn as their names say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import fillerscope
+from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.export import export
+from fillerscope.analysis.growing import open_growing
+from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.twins import head_drops, head_masses, head_profiles
+from fillerscope.errors import StudyError
+from fillerscope.models.loading import load_folder
+from fillerscope.models.resolve import resolve
+from fillerscope.models.untrained import untrained
+from fillerscope.study import Study
+from studies_helper import save_model, settings, study_of
+from tiny import tiny_model
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("twins")
+    study = study_of(save_model(folder / "model"), references={"twin": 2}, probes={"affine": True, "activations": True})
+    return fillerscope.run(study, folder / "run")
+
+
+def test_twins_stand_beside_the_models_of_a_run(run: Run) -> None:
+    model = run.models[0]
+    assert run.models == [model]
+    assert run.twins() == [f"{model}#twin1", f"{model}#twin2"]
+    assert [run.label(twin) for twin in run.twins()] == [f"model, untrained twin {seed}" for seed in (1, 2)]
+    assert run.twins(run.twins()[0]) == [], "a twin has no twins"
+    assert faults(run) == []
+    assert run.store.verify() == []
+    assert all(stage.finished for stage in open_growing(run.path).store.progress())
+
+
+def test_twins_have_weights_of_their_own_and_the_same_prompts(run: Run) -> None:
+    values = [run.summary("received_original", "mless", model=name) for name in (*run.models, *run.twins())]
+    for one in range(3):
+        for other in range(one):
+            assert np.abs(values[one] - values[other]).max() > 1e-6
+    assert len({str([record["prompts"] for record in run.records(name)]) for name in (*run.models, *run.twins())}) == 1
+    for name in run.twins():
+        assert np.isfinite(run.affine("lambda_fit", "mless", name)).all()
+        assert run.facts(name)["rowcheck"] == run.facts()["rowcheck"]
+
+
+def test_a_twin_is_drawn_from_its_seed_alone(tmp_path: Path) -> None:
+    folder = resolve(str(save_model(tmp_path / "model")))
+    torch.manual_seed(5)
+    before = torch.rand(3)
+    torch.manual_seed(5)
+    first = load_folder(folder.twin("a", 1)).model
+    assert torch.equal(torch.rand(3), before), "the caller's random numbers are not used up"
+    again, other = (load_folder(folder.twin("a", seed)).model for seed in (1, 2))
+    name, weight = next((n, p) for n, p in first.named_parameters() if p.dim() == 2)
+    assert torch.equal(weight, again.get_parameter(name))
+    assert not torch.equal(weight, other.get_parameter(name))
+    assert 0.5 < float(weight.std()) / first.config.initializer_range < 2
+    assert not first.training
+    assert folder.twin("a", 1).digest != folder.twin("a", 2).digest != folder.digest
+
+
+def test_tables_hold_a_model_against_its_twins(run: Run) -> None:
+    drops, masses = (read(run, "mless", "original", None) for read in (head_drops, head_masses))
+    for place, twin in enumerate(run.twins()):
+        table = head_table(run, "mless", model=twin).columns
+        np.testing.assert_allclose(drops[place], table["drop"].value)
+        np.testing.assert_allclose(masses[place], table["mass"].value)
+    column = head_table(run, "mless").columns["twin"]
+    np.testing.assert_allclose(column.value, drops.mean((0, 2))[:, None].repeat(4, 1))
+    np.testing.assert_allclose(column.low, drops.min((0, 2))[:, None].repeat(4, 1))
+    np.testing.assert_allclose(column.high, drops.max((0, 2))[:, None].repeat(4, 1))
+    layers = [depth_table(run, "mless", model=twin).values["drop"][0] for twin in run.twins()]
+    mean, low, high = depth_table(run, "mless").values["twin"]
+    np.testing.assert_allclose([mean, low, high], [np.mean(layers, 0), np.min(layers, 0), np.max(layers, 0)])
+    profiles = head_profiles(run, "mless", 2, "original", "aligned", None)
+    assert profiles.shape[0] == 2 * 4
+    np.testing.assert_allclose(profiles[4], run.profile("mless", model=run.twins()[1]).mean[1, 0])
+
+
+def test_exports_have_the_range_of_twins_in_every_row(run: Run, tmp_path: Path) -> None:
+    export(run, tmp_path)
+    for name in ("heads", "depth"):
+        table = pq.read_table(tmp_path / f"{name}.parquet")
+        assert np.isfinite(table["twin"].to_numpy()).all()
+        assert set(table["model"].to_pylist()) == set(run.models)
+
+
+def test_a_run_goes_on_from_the_twins_that_are_there(tmp_path: Path) -> None:
+    study = study_of(save_model(tmp_path / "model"), references={"twin": 2})
+    whole = fillerscope.run(study, tmp_path / "run")
+    kept = {name: one["sha256"] for name, one in whole.store.manifest["files"].items()}
+    last = whole.path / max(name for name in kept if name.startswith("shards/") and "twin2" in name)
+    last.unlink()
+    again = fillerscope.run(study, tmp_path / "run")
+    assert {name: one["sha256"] for name, one in again.store.manifest["files"].items()} == kept
+    assert open_run(again.path).twins() == whole.twins()
+
+
+def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
+    run = fillerscope.run(study_of(save_model(tmp_path / "model")), tmp_path / "run")
+    assert run.twins() == []
+    assert "twin" not in head_table(run, "mless").columns
+    assert head_profiles(run, "mless", 1, "original", "aligned", None).size == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"references": {"twin": 1}}, "one untrained twin does not show how much twins differ"),
+        ({"references": {"twin": -1}}, "greater than or equal to 0"),
+        ({"references": {"twins": 3}}, "Extra inputs"),
+        ({"references": {"twin": 2}, "probes": {"attention": False}, "generation": {}}, "leave probes.attention on"),
+    ],
+)
+def test_what_cannot_be_asked_for(changes: dict[str, object], words: str) -> None:
+    with pytest.raises((StudyError, ValueError), match=words):
+        Study.model_validate(settings("m", **changes))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3_text"])
+def test_a_twin_is_a_model_of_the_same_class(family: str) -> None:
+    model = tiny_model(family)
+    twin = untrained(AutoModelForCausalLM, model.config, torch.float32, "cpu", 3)
+    assert type(twin) is type(model)
