@@ -28,8 +28,8 @@ Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(list
 class Redistribution(Strict):
     """ARM, after the nonlinearity of some layers' MLP; and two perturbations of its size without its rule.
 
-    `arm` moves the elements nearest to zero, `scatter` as many at random, and `gaussian` adds noise to all of them
-    that is as large as what ARM would have added."""
+    `arm` moves the elements nearest to zero, `scatter` as many at random, and `gaussian` adds noise to all of them.
+    In L2, the change of each is as large as ARM's."""
 
     kind: Literal["arm", "scatter", "gaussian"]
     preset: str = ""  # one of ARM_PRESETS; what is given beside it goes before it

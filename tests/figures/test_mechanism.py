@@ -291,7 +291,7 @@ def test_depth_with_answers_as_queries_shows_their_mass(inside: Run) -> None:
 
 WORDS = {
     "arm": "arm: ARM in layer 1, c 0.13, p1 99.5, add.",
-    "scatter": "scatter: as many random elements as ARM moves in layer 1, c 0.13, p1 99.5, add.",
+    "scatter": "scatter: as many random elements as ARM moves, as far, in layer 1, c 0.13, p1 99.5, add.",
     "gaussian": "gaussian: noise as large as what ARM adds in layer 1, c 0.13, p1 99.5, add.",
     "knockout": "knockout: ' /' repeated, 55 tokens, before the question, hidden from all later tokens.",
     "positions": "positions: no filler, positions of the question moved by 55.",

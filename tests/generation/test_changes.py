@@ -51,7 +51,7 @@ HEAD, FILLER = tuple(range(40, 46)), (300,) * 7
 ARM = Redistribution(kind="arm", fraction=0.25)
 SPECS = {
     "arm": Redistribution(kind="arm", c=0.5, p_max=0.4),
-    "scatter": Redistribution(kind="scatter", fraction=0.25),
+    "scatter": Redistribution(kind="scatter", fraction=0.5),
     "gaussian": Redistribution(kind="gaussian", fraction=0.25),
     "two layers, replaced": Redistribution(kind="arm", fraction=0.3, layers=(1, 3), mode="replace"),
 }

@@ -20,7 +20,7 @@ SETTINGS = (
     {"fraction": 0.0}, {"fraction": 1.0, "p1": 0.0}, {"fraction": 0.6, "p1": 100.0},
 )  # fmt: skip
 FEWER = ({}, {"fraction": 0.25, "mode": "replace"}, {"fraction": 1.0})
-ASKED = [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER]
+ASKED = [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER] + [("gaussian", {})]
 
 
 def rows():
@@ -40,13 +40,19 @@ def rows():
     return torch.stack(kinds).bfloat16()
 
 
-def by_kernels(values, asked, seeds, short):
-    """In one program, or in blocks."""
-    ranks = rule.Ranks.of(asked, values.shape[1])
-    return kernels.moved(
-        values.to(DEVICE), seeds.to(DEVICE), ranks.least, ranks.most, ranks.top, ranks.scale,
-        scattered=asked.kind == "scatter", replaced=asked.mode == "replace", block=BLOCK, short=5000 if short else 0,
-    ).cpu()  # fmt: skip
+@pytest.fixture
+def by_kernels(monkeypatch):
+    """The rule with the kernels in its place on any device: a row in one program, or in blocks."""
+    moved = kernels.moved
+
+    def redistributed(values, asked, seeds, short):
+        short = 5000 if short else 0
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "moved", lambda *args, **given: moved(*args, **given, block=BLOCK, short=short))
+            patch.setattr(rule, "_for_kernels", lambda _: True)
+            return rule.redistribute(values.to(DEVICE), asked, seeds).cpu()
+
+    return redistributed
 
 
 def patterns(values):
@@ -55,7 +61,7 @@ def patterns(values):
 
 @pytest.mark.parametrize(("asked", "short"), grid(ASKED, [False, True]), ids=str)
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_the_same_bits_as_the_plain_rule(asked, short):
+def test_the_same_bits_as_the_plain_rule(asked, short, by_kernels):
     values, asked = rows(), Redistribution(kind=asked[0], **asked[1])
     seeds = torch.arange(len(values)) + 9
     found = by_kernels(values, asked, seeds, short)
@@ -64,14 +70,14 @@ def test_the_same_bits_as_the_plain_rule(asked, short):
 
 
 @pytest.mark.parametrize(("count", "short"), grid([1, 2, 3, 256, 257], [False, True]))
-def test_few_elements(count, short):
+def test_few_elements(count, short, by_kernels):
     values, asked, seeds = rows()[:1, :count], Redistribution(kind="arm", p_min=0.4, p_max=0.6), torch.tensor([4])
     found = by_kernels(values, asked, seeds, short)
     assert torch.equal(patterns(found), patterns(rule.redistribute(values, asked, seeds)))
 
 
 @pytest.mark.parametrize(("fraction", "short"), grid([0.001, 0.5, 0.999], [False, True]))
-def test_ties_that_end_in_any_block(fraction, short):
+def test_ties_that_end_in_any_block(fraction, short, by_kernels):
     values = torch.full((2, 1000), 0.5).bfloat16()
     asked = Redistribution(kind="arm", fraction=fraction, mode="replace", p1=100)
     found = by_kernels(values, asked, torch.tensor([1, 2]), short)

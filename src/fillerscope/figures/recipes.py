@@ -15,7 +15,7 @@ PLACES = {
 }
 RULES = {
     "arm": "ARM",
-    "scatter": "as many random elements as ARM moves",
+    "scatter": "as many random elements as ARM moves, as far,",
     "gaussian": "noise as large as what ARM adds",
 }
 

@@ -1,10 +1,10 @@
 """ARM on plain arrays: the elements nearest to zero are moved, a share of them that the elements themselves set.
 
-Also two perturbations of the same size without its rule: as many elements at random, and noise on all of them. Order
-statistics are elements, never between two: rank ceil(q * n), at least 1, and the lower of two medians. Thresholds
-and sums are made in float32 for shorter numbers, else in the elements' own, and results are rounded back. Each row is
-a sequence by itself; what stands beside it changes no bit of it on a CPU. Knows nothing of models and passes no
-gradients. Elements must be finite.
+Also two perturbations without its rule whose change has the same L2 norm in every row: as many elements at random, and
+noise on all of them. Order statistics are elements, never between two: rank ceil(q * n), at least 1, and the lower of
+two medians. Thresholds and sums are made in float32 for shorter numbers, else in the elements' own, and results are
+rounded back. Each row is a sequence by itself; what stands beside it changes no bit of it on a CPU. Knows nothing of
+models and passes no gradients. Elements must be finite.
 """
 
 from __future__ import annotations
@@ -63,9 +63,14 @@ def redistribute(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
 
 
 def _perturbed(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
-    if spec.kind == "gaussian":
-        return _noisy(values, _moved(values, spec, seeds, scattered=False), draws.sent(seeds, values.device))
-    return _moved(values, spec, seeds, scattered=spec.kind == "scatter")
+    moved = _moved(values, spec, seeds, scattered=False)
+    if spec.kind == "arm":
+        return moved
+    length = _lengths(_change(values, moved))
+    if spec.kind == "scatter":
+        return _scaled(values, _change(values, _moved(values, spec, seeds, scattered=True)), length)
+    noise = draws.normal(draws.sent(seeds, values.device), values.shape[1], working(values.dtype))
+    return _scaled(values, noise, length)
 
 
 def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool) -> Tensor:
@@ -156,12 +161,16 @@ def _ranked(values: Tensor, rank: int) -> Tensor:
     return torch.from_numpy(np.partition(array, rank - 1, axis=1)[:, rank - 1 : rank].copy()).to(values.dtype)
 
 
-def _noisy(values: Tensor, moved: Tensor, seeds: Tensor) -> Tensor:
-    """Normal noise on every element, as long as all moves together."""
-    wide = working(values.dtype)
-    noise = draws.normal(seeds, values.shape[1], wide)
-    lengths = _lengths(moved.to(wide) - values) / _lengths(noise)
-    return (noise * lengths.to(wide)).add_(values).to(values.dtype)
+def _change(values: Tensor, moved: Tensor) -> Tensor:
+    return moved.to(working(values.dtype)) - values
+
+
+def _scaled(values: Tensor, change: Tensor, length: Tensor) -> Tensor:
+    """`values` with a change added that is scaled to a length [sequence, 1] for each row. A change of nothing stays."""
+    own = _lengths(change)
+    # Rounded from float64, so that the order in which lengths were summed up is not seen in it.
+    factor = torch.where(own > 0, length / own, 0.0).to(change.dtype)
+    return torch.where(change == 0, values, (change * factor).add_(values).to(values.dtype))
 
 
 def _lengths(rows: Tensor) -> Tensor:
