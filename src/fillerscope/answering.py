@@ -89,14 +89,15 @@ def _shared(items: Sequence[Prepared], condition: str) -> int:
 def _request(
     study: Study, item: Prepared, condition: Condition, temperature: float, sample: int, shared: int
 ) -> Request | None:
-    """The same random numbers under every condition: two that do not differ give the same answers."""
+    """The same random numbers of drawing under every condition: two that do not differ give the same answers. Those of
+    an intervention differ from sample to sample, as samples of one prompt must not depend on each other."""
     if item.error:
         return None
     prompt = item.prompts[condition.name]
     assert study.generation is not None
     alike = len(prompt) if study.generation.drawn(temperature) > 1 else shared
     seed = int(digest_of([study.seed, item.problem.id, temperature, sample])[:15], 16)
-    change, key = changed(study, condition, prompt)
+    change, key = changed(study, condition, prompt, sample)
     return Request(prompt.ids, seed, alike, change, key, prompt.filler, (prompt.question_start, prompt.gap))
 
 

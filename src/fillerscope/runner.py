@@ -171,11 +171,14 @@ def _keeps(study: Study, item: Prepared) -> NDArray[np.float32] | None:
     return ((numbers + 1) / (places + 1)).astype(np.float32)
 
 
-def changed(study: Study, condition: Condition, prompt: Prompt) -> tuple[Redistribution | Knockout | None, int]:
-    """What is done to a prompt inside the model, and the key of the random numbers in it."""
+def changed(
+    study: Study, condition: Condition, prompt: Prompt, sample: int = 0
+) -> tuple[Redistribution | Knockout | None, int]:
+    """What is done to a prompt inside the model, and the key of the random numbers in it. Samples draw their own;
+    what is measured of a prompt, and of its first answer, has those of sample 0."""
     change = condition.intervention
     if isinstance(change, Redistribution):
-        return change, sequence_seed(study.seed, prompt.ids)
+        return change, sequence_seed(study.seed, prompt.ids, sample)
     return (change, 0) if isinstance(change, Knockout) else (None, 0)
 
 

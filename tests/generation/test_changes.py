@@ -26,7 +26,9 @@ from fillerscope.asking import Decoding
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.errors import ModelError
+from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
+from fillerscope.generation.recheck import recheck
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
 from fillerscope.interventions import Knockout, Redistribution
@@ -36,7 +38,7 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
-from fillerscope.runner import Shard, shards_of
+from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
 from fillerscope.store import answers_name
 from fillerscope.study import Study
 from studies_helper import save_model, study_of
@@ -426,7 +428,9 @@ WORKER = """
 import json, sys
 from pathlib import Path
 from fillerscope.answering import answer_shard
+from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
+from fillerscope.generation.recheck import recheck
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import load_model
 from fillerscope.problems import load_problems
@@ -552,6 +556,49 @@ def test_a_study_asks_for_what_its_conditions_say() -> None:
         assert len(set(request.ids[start:stop])) == 1
     assert [request.gap for request in shifted] == [(request.filler[0], 6) for request in hidden]
     assert {request.gap[1] for request in plain + arms + hidden} == {0}
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"), [("arm", LocalGenerator), ("scatter", LocalGenerator), ("arm", AloneGenerator)]
+)
+def test_samples_of_one_prompt_are_changed_by_numbers_of_their_own(name: str, engine: type[LocalGenerator]) -> None:
+    """And each sample by the same ones alone, among others and in another order."""
+    sampled = {"max_tokens": 6, "temperature": 1.2, "samples": 3}
+    study = small("tiny", problems={"limit": 2}, generation=sampled, seed=8)
+    asked, decoding = requests_of(study, name), Decoding(max_tokens=6, temperature=1.2)
+    assert len({request.key for request in asked}) == len(asked) == 6
+    assert [asked[n].key for n in (0, 3)] == [sequence_seed(8, asked[n].ids) for n in (0, 3)]
+    alone = [engine(loaded(), 1).answer([request], decoding, lambda _: None)[0].ids for request in asked]
+    for order in (range(6), [4, 0, 5, 2, 1, 3]):
+        replies = engine(loaded(), 4).answer([asked[n] for n in order], decoding, lambda _: None)
+        assert [reply.ids for reply in replies] == [alone[n] for n in order]
+    # Drawn alike, samples of one prompt still differ: by what is done inside the model.
+    alike = [replace(request, seed=1) for request in asked]
+    first, second = (
+        {reply.ids for reply in engine(loaded(), 4).answer(some, decoding, lambda _: None)}
+        for some in (alike[:3], alike[3:])
+    )
+    assert len(first | second) > 2
+
+
+def test_greedy_answers_and_what_is_measured_have_the_numbers_of_the_first_sample() -> None:
+    """Of the prompt, and of the answer that is read again."""
+    study = small("tiny", problems={"limit": 2}, seed=8)
+    maker = PromptMaker.of(tiny_tokenizer(), study.prompt, study.prompt.template, study.seed)
+    items = prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024)
+    measured = [text.key for text in texts_of(study, items) if text.change == study.conditions[2].intervention]
+    keys = [request.key for request in requests_of(study, "arm")]  # greedy ones, then two samples of each
+    assert keys[:2] == measured == [keys[2], keys[4]]
+
+
+def test_what_is_checked_again_is_changed_by_the_same_numbers() -> None:
+    """Two keys for one prompt are two answers, and each is found again."""
+    ids = texts()[0]
+    asked = [Request(ids, change=ARM, key=sequence_seed(SEED, ids, sample)) for sample in range(6)]
+    replies = answer(loaded(), asked)
+    assert len({reply.ids for reply in replies}) > 1
+    found = recheck(LocalGenerator(loaded(), 1), asked, replies, DECODING, 1e-3)
+    assert found == {"checked": 6, "same": 6, "margins": []}
 
 
 # A real model --------------------------------------------------------------------------------------------

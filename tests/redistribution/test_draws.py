@@ -119,6 +119,13 @@ def test_sequence_seeds_tell_sequences_apart():
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
+def test_samples_have_seeds_of_their_own_and_the_first_that_of_its_prompt():
+    seeds = [draws.sequence_seed(0, [1, 2], sample) for sample in range(20)]
+    assert len(set(seeds)) == 20
+    assert seeds[0] == draws.sequence_seed(0, [1, 2])
+    assert draws.sequence_seed(0, [1, 2, 3]) not in seeds
+
+
 def test_normal_numbers_are_normal_and_finite():
     for row in draws.normal(SEEDS, MANY, torch.float64):
         assert stats.kstest(row.numpy(), "norm").pvalue > 1e-4

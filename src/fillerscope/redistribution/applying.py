@@ -2,8 +2,9 @@
 
 `arm` finds out from the calls themselves which tokens are whose: one sequence a row, padding left out on either side,
 later calls with the same cache going on with the row they began. A sequence draws by its own first tokens, so it gets
-the same numbers in any batch. `redistributing` is for those who know their sequences; it looks at no ids. Not for
-training: no gradients pass. Rows that hold several sequences, told apart by positions alone, are one sequence to `arm`.
+the same numbers in any batch; several samples of one text draw apart where each call has its own seed. `redistributing`
+is for those who know their sequences; it looks at no ids. Not for training: no gradients pass. Rows that hold several
+sequences, told apart by positions alone, are one sequence to `arm`.
 """
 
 from __future__ import annotations

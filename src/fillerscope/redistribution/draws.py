@@ -26,9 +26,10 @@ _UNIT = 2.0**-24
 CHOICE_BITS = 16
 
 
-def sequence_seed(seed: int, ids: Sequence[int]) -> int:
-    """The seed of a sequence that begins with these tokens: below 2**63, the same on every machine."""
-    text = f"{seed}:{','.join(map(str, ids))}"
+def sequence_seed(seed: int, ids: Sequence[int], sample: int = 0) -> int:
+    """The seed of a sequence that begins with these tokens: below 2**63, the same on every machine. Samples of one
+    prompt have seeds of their own; the first has that of the prompt alone."""
+    text = f"{seed}:{','.join(map(str, ids))}" + (f":{sample}" if sample else "")
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
