@@ -18,8 +18,8 @@ import pytest
 # Modules on one line do not import each other. A package counts as one entry: inside it, any import goes,
 # as long as there is no cycle.
 ORDER = (
-    ("version", "errors", "visible"),
-    ("yamllines", "sweeps", "asking", "tokenclasses"),
+    ("version", "errors", "visible", "publishednames"),
+    ("yamllines", "sweeps", "asking", "tokenclasses", "armpresets"),
     ("interventions",),
     ("conditions",),
     ("study",),
@@ -81,6 +81,7 @@ NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
 # These belong to the measuring half, but what they compute needs no tensors.
 WITHOUT_TORCH = (
     "tokenclasses",
+    "armpresets",
     "interventions",
     "conditions",
     "study",

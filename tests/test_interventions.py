@@ -7,18 +7,31 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fillerscope.interventions import ARM_PRESETS, Intervention, Knockout, Redistribution, Shift
+from fillerscope.armpresets import ARM_PRESETS
+from fillerscope.interventions import Intervention, Knockout, Redistribution, Shift
 
 ANY: TypeAdapter[Any] = TypeAdapter(Intervention)
 
-# Typed again from the table of ARM's settings for MATH-500: c or a fixed fraction, and p1.
-PUBLISHED: dict[str, tuple[float | None, float | None, float]] = {
-    "Qwen2.5-Math-1.5B": (0.13, None, 99.5),
-    "Qwen2.5-Math-7B": (0.10, None, 95.0),
-    "Qwen2.5-7B-Instruct": (0.10, None, 99.5),
-    "Llama-3.1-8B-Instruct": (0.32, None, 90.0),
-    "Gemma-3-4b-it": (None, 0.25, 85.0),
-    "Gemma-3-27b-it": (None, 0.25, 85.0),
+# Typed again from the tables of ARM's settings: c or a fixed fraction, and p1.
+PUBLISHED: dict[tuple[str, str], tuple[float | None, float | None, float]] = {
+    ("Qwen2.5-Math-1.5B", "MATH-500"): (0.13, None, 99.5),
+    ("Qwen2.5-Math-7B", "MATH-500"): (0.10, None, 95.0),
+    ("Qwen2.5-7B-Instruct", "MATH-500"): (0.10, None, 99.5),
+    ("Llama-3.1-8B-Instruct", "MATH-500"): (0.32, None, 90.0),
+    ("Gemma-3-4b-it", "MATH-500"): (None, 0.25, 85.0),
+    ("Gemma-3-27b-it", "MATH-500"): (None, 0.25, 85.0),
+    ("Qwen2.5-Math-1.5B", "AIME 2024"): (0.13, None, 99.5),
+    ("Qwen2.5-Math-7B", "AIME 2024"): (0.05, None, 90.0),
+    ("Qwen2.5-32B-Instruct", "AIME 2024"): (0.13, None, 99.5),
+    ("Llama-3.1-8B-Instruct", "AIME 2024"): (0.32, None, 90.0),
+    ("Gemma-3-4b-it", "AIME 2024"): (None, 0.25, 85.0),
+    ("Gemma-3-27b-it", "AIME 2024"): (None, 0.25, 96.5),
+    ("Qwen2.5-Math-1.5B", "AIME 2025"): (0.13, None, 99.5),
+    ("Qwen2.5-Math-7B", "AIME 2025"): (0.13, None, 99.5),
+    ("Qwen2.5-7B-Instruct", "AIME 2025"): (0.10, None, 99.5),
+    ("Qwen2.5-32B-Instruct", "AIME 2025"): (0.05, None, 99.0),
+    ("Gemma-3-4b-it", "AIME 2025"): (None, 0.25, 85.0),
+    ("Gemma-3-27b-it", "AIME 2025"): (None, 0.25, 70.0),
 }
 
 
@@ -32,24 +45,52 @@ def refusal(**settings: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize(("name", "task"), PUBLISHED)
 @pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
-def test_published_settings(name: str, kind: str) -> None:
-    c, fraction, p1 = PUBLISHED[name]
-    spec = ANY.validate_python({"kind": kind, "preset": name})
-    assert (spec.kind, spec.preset, spec.p1, spec.fraction) == (kind, name, p1, fraction)
+def test_published_settings(name: str, task: str, kind: str) -> None:
+    c, fraction, p1 = PUBLISHED[name, task]
+    spec = ANY.validate_python({"kind": kind, "preset": name, "benchmark": task})
+    assert (spec.kind, spec.preset, spec.benchmark, spec.p1, spec.fraction) == (kind, name, task, p1, fraction)
     assert c is None or spec.c == c
     assert (spec.p_min, spec.p_max, spec.layers, spec.mode) == (0.02, 0.25, (1,), "add")
+    assert (spec.quantile_of, spec.at_least_one) == ("values", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "differing"),
+    [
+        ("Qwen2.5-Math-7B", {}),
+        ("Llama-3.1-8B-Instruct", {"p_min": 0.2}),
+        ("Gemma-3-4b-it", {"quantile_of": "sizes"}),
+        ("Gemma-3-27b-it", {"quantile_of": "sizes"}),
+    ],
+)
+def test_a_preset_as_the_released_code_has_it(name: str, differing: dict[str, Any]) -> None:
+    always = {"follows": "code", "mode": "replace", "at_least_one": True}
+    assert arm(preset=name, follows="code").model_dump() == arm(preset=name).model_dump() | always | differing
+    assert arm(preset=name, follows="code", mode="add", p_min=0.1).p_min == 0.1
+
+
+@pytest.mark.parametrize(
+    "name", ["Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b-instruct",
+             "meta-llama/Meta-Llama-3.1-8B-Instruct", "/models/LLAMA_3.1_8B_Instruct/"],
+)  # fmt: skip
+@pytest.mark.parametrize("task", [None, "", "MATH-500", "math500", "HuggingFaceH4/MATH-500"])
+def test_a_preset_is_known_by_any_owner_and_spelling(name: str, task: str | None) -> None:
+    """And is stored as it was published, so that a run is the same run."""
+    given = {"preset": name} | ({} if task is None else {"benchmark": task})
+    assert arm(**given) == arm(preset="Llama-3.1-8B-Instruct", benchmark="MATH-500")
 
 
 def test_all_that_was_published_is_there_and_nothing_else() -> None:
-    assert set(ARM_PRESETS) == set(PUBLISHED)
+    assert {(name, task) for name, known in ARM_PRESETS.items() for task in known} == set(PUBLISHED)
 
 
 def test_without_settings_it_is_the_first_layer_and_c() -> None:
     spec = arm()
     assert (spec.layers, spec.c, spec.fraction, spec.p1) == ((1,), 0.13, None, 99.5)
-    assert (spec.p_min, spec.p_max, spec.mode, spec.preset) == (0.02, 0.25, "add", "")
+    assert (spec.p_min, spec.p_max, spec.mode, spec.preset, spec.benchmark) == (0.02, 0.25, "add", "", "")
+    assert (spec.quantile_of, spec.at_least_one, spec.follows) == ("values", False, "text")
     assert Knockout(kind="knockout").layers == ()
     assert Shift(kind="shift").by == 55
 
@@ -102,6 +143,26 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a preset that is a list": ({"kind": "arm", "preset": ["GPT-2"]}, "no published settings for ['GPT-2']"),
     "a preset that is a number": ({"kind": "arm", "preset": 3}, "no published settings for 3"),
+    "an unknown benchmark": (
+        {"kind": "arm", "preset": "qwen2.5-math-7b", "benchmark": "GSM8K"},
+        "no published settings of Qwen2.5-Math-7B for 'GSM8K'; there are for MATH-500, AIME 2024, AIME 2025: name one",
+    ),
+    "a benchmark without settings of this model": (
+        {"kind": "arm", "preset": "Llama-3.1-8B-Instruct", "benchmark": "AIME 2025"},
+        "no published settings of Llama-3.1-8B-Instruct for 'AIME 2025'; there are for MATH-500, AIME 2024",
+    ),
+    "no settings for the usual benchmark": (
+        {"kind": "arm", "preset": "Qwen2.5-32B-Instruct"},
+        "no published settings of Qwen2.5-32B-Instruct for 'MATH-500'; there are for AIME 2024, AIME 2025",
+    ),
+    "a benchmark that is a number": (
+        {"kind": "arm", "preset": "Gemma-3-4b-it", "benchmark": 500},
+        "no published settings of Gemma-3-4b-it for 500",
+    ),
+    "a benchmark without a preset": ({"kind": "arm", "benchmark": "MATH-500"}, "name a model as `preset`"),
+    "code without a preset": ({"kind": "arm", "follows": "code"}, "name a model as `preset`"),
+    "neither text nor code": ({"kind": "arm", "preset": "Gemma-3-4b-it", "follows": "both"}, "'text' or 'code'"),
+    "percentiles of something else": ({"kind": "arm", "quantile_of": "ranks"}, "'values' or 'sizes'"),
     "an unknown key": ({"kind": "arm", "cc": 0.1}, "Extra inputs are not permitted"),
     "a key of another kind": ({"kind": "knockout", "c": 0.1}, "Extra inputs are not permitted"),
     "a key of another kind, too": ({"kind": "arm", "by": 3}, "Extra inputs are not permitted"),
@@ -143,6 +204,7 @@ def test_limits_may_be_equal_and_shares_whole() -> None:
         {"kind": "arm", "preset": "Gemma-3-4b-it", "c": 0.3},
         {"kind": "arm", "preset": "Gemma-3-4b-it"},
         {"kind": "arm", "preset": "Qwen2.5-Math-7B", "fraction": 0.2},
+        {"kind": "arm", "preset": "google/gemma-3-4b-it", "benchmark": "aime_2024", "follows": "code"},
         {"kind": "scatter", "layers": 3, "mode": "replace"},
         {"kind": "gaussian", "p_min": 0.0},
         {"kind": "knockout"},

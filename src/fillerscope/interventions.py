@@ -9,17 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from fillerscope.armpresets import arm_preset
 from fillerscope.asking import Strict, listed
-
-# The published settings for MATH-500: how many elements are moved (by `c` or as a fixed fraction), and how far.
-ARM_PRESETS: dict[str, dict[str, float]] = {
-    "Qwen2.5-Math-1.5B": {"c": 0.13, "p1": 99.5},
-    "Qwen2.5-Math-7B": {"c": 0.10, "p1": 95.0},
-    "Qwen2.5-7B-Instruct": {"c": 0.10, "p1": 99.5},
-    "Llama-3.1-8B-Instruct": {"c": 0.32, "p1": 90.0},
-    "Gemma-3-4b-it": {"fraction": 0.25, "p1": 85.0},
-    "Gemma-3-27b-it": {"fraction": 0.25, "p1": 85.0},
-}
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)]
@@ -32,25 +23,32 @@ class Redistribution(Strict):
     In L2, the change of each is as large as ARM's."""
 
     kind: Literal["arm", "scatter", "gaussian"]
-    preset: str = ""  # one of ARM_PRESETS; what is given beside it goes before it
+    preset: str = ""  # a model of ARM_PRESETS, spelt in any way; what is given beside it goes before it
+    benchmark: str = ""  # whose settings the preset takes: MATH-500 unless named
+    follows: Literal["text", "code"] = "text"  # what a preset does where the paper's text and released code differ
     layers: Layers = Field((1,), min_length=1)
     c: float = Field(0.13, ge=0, allow_inf_nan=False)
     fraction: Share | None = None  # of the elements; None: as `c` says
     p1: float = Field(99.5, ge=0, le=100, allow_inf_nan=False)  # the percentile that positive draws reach
+    quantile_of: Literal["values", "sizes"] = "values"  # whose percentile: of a, or of |a|
     p_min: Share = 0.02
     p_max: Share = 0.25
+    at_least_one: bool = False  # one element is moved even where the share says none
     mode: Literal["add", "replace"] = "add"
 
     @model_validator(mode="before")
     @classmethod
     def _published(cls, value: Any) -> Any:
-        name = value.get("preset") if isinstance(value, dict) else None
-        if not name:
+        if not isinstance(value, dict):
             return value
-        if not isinstance(name, str) or name not in ARM_PRESETS:
-            raise ValueError(f"there are no published settings for {name!r}; there are for {', '.join(ARM_PRESETS)}")
+        of_code = value.get("follows") == "code"
+        if not value.get("preset"):
+            if value.get("benchmark") or of_code:
+                raise ValueError("`benchmark` and `follows` choose among published settings: name a model as `preset`")
+            return value
+        preset = arm_preset(value["preset"], value.get("benchmark"), of_code)
         own = {"fraction": None} if "c" in value else {}  # `c` counts only where no fraction is fixed
-        return ARM_PRESETS[name] | own | value
+        return preset | own | value | {key: preset[key] for key in ("preset", "benchmark")}
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

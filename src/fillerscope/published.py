@@ -7,9 +7,9 @@ among them, are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from fillerscope.conditions import Condition
+from fillerscope.publishednames import plain, published_name
 
 SOURCE = "'Meaningless Tokens, Meaningful Gains', arXiv 2510.01032"
 TERMS = "all problems of the benchmark, mean of five runs"
@@ -41,18 +41,11 @@ POSITION = {
     },
 }
 
-# What a name may look like without owner, capitals and signs, and the name above.
-_ALSO = {
-    "dsr1qwen7b": "deepseekr1distillqwen7b",
-    "dsmath7binstruct": "deepseekmath7binstruct",
-    "metallama318binstruct": "llama318binstruct",
-}
-
 
 def benchmark(source: str) -> str | None:
     """The benchmark that problems come from, told by the name of the data set or file, or of its folder."""
     for part in reversed(re.split(r"[/\\]", source.removeprefix("hub:"))[-2:]):
-        name = _plain(part)
+        name = plain(part)
         if "math500" in name:
             return "MATH-500"
         if re.search("aime(20)?24", name):
@@ -63,7 +56,7 @@ def benchmark(source: str) -> str | None:
 def accuracy(model: str, source: str, condition: Condition) -> float | None:
     """The published share of right answers, or None where this was not published."""
     table = ACCURACY.get(benchmark(source) or "", {})
-    name = _named(model, table)
+    name = published_name(model, table)
     if name is None or not (condition.is_baseline or _is_slashes(condition, "before_question")):
         return None
     return table[name][not condition.is_baseline] / 100
@@ -72,16 +65,10 @@ def accuracy(model: str, source: str, condition: Condition) -> float | None:
 def accuracy_at(model: str, source: str, condition: Condition) -> float | None:
     """The same from the comparison of places for the filler."""
     table = POSITION.get(benchmark(source) or "", {})
-    name = _named(model, table)
+    name = published_name(model, table)
     if name is None or not (condition.is_baseline or _is_slashes(condition, condition.position)):
         return None
     return table[name]["none" if condition.is_baseline else condition.position] / 100
-
-
-def _named(model: str, names: Iterable[str]) -> str | None:
-    """Which of the names a model has, whoever owns it and however it is spelt. Other precision is another name."""
-    found = _plain(re.split(r"[/\\]", model.rstrip("/\\"))[-1])
-    return next((name for name in names if _plain(name) == _ALSO.get(found, found)), None)
 
 
 def _is_slashes(condition: Condition, position: str) -> bool:
@@ -89,7 +76,3 @@ def _is_slashes(condition: Condition, position: str) -> bool:
         return False
     found = (condition.kind, condition.text.strip(), condition.count, condition.position)
     return found == ("repeat", "/", 55, position)
-
-
-def _plain(name: str) -> str:
-    return re.sub("[^a-z0-9]", "", name.lower())

@@ -314,6 +314,8 @@ def test_a_caption_says_what_is_unusual_about_it() -> None:
     )
     limits = Condition(name="y", intervention={"kind": "arm", "p_max": 0.5})
     assert "c 0.13, at least and at most 0.02 to 0.5 of the elements, p1" in recipe("y", [limits])
+    released = Condition(name="g", intervention={"kind": "arm", "preset": "gemma-3-4b-it", "follows": "code"})
+    assert recipe("g", [released]).endswith("fraction 0.25, at least one element, p1 85 of |a|, replace.")
     some = Condition(name="z", kind="repeat", text=" /", count=5, intervention={"kind": "knockout", "layers": [1, 2]})
     assert recipe("z", [some]).endswith("hidden from all later tokens in layers 1, 2.")
 

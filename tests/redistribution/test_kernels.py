@@ -18,8 +18,10 @@ BLOCK, LENGTH = 256, 530  # several blocks in short rows
 SETTINGS = (
     {}, {"c": 0.0}, {"c": 50.0}, {"c": 0.7, "p_min": 0.0, "p_max": 1.0}, {"fraction": 0.25, "mode": "replace"},
     {"fraction": 0.0}, {"fraction": 1.0, "p1": 0.0}, {"fraction": 0.6, "p1": 100.0},
+    {"fraction": 0.25, "p1": 85.0, "quantile_of": "sizes"}, {"p1": 0.0, "quantile_of": "sizes"},
+    {"fraction": 0.0, "at_least_one": True},
 )  # fmt: skip
-FEWER = ({}, {"fraction": 0.25, "mode": "replace"}, {"fraction": 1.0})
+FEWER = ({}, {"fraction": 0.25, "mode": "replace"}, {"fraction": 1.0}, {"p1": 85.0, "quantile_of": "sizes"})
 ASKED = [("arm", one) for one in SETTINGS] + [("scatter", one) for one in FEWER] + [("gaussian", {})]
 
 
@@ -105,11 +107,12 @@ def test_draws_are_counted_as_they_are_drawn():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["arm", "scatter", "gaussian"])
+@pytest.mark.parametrize("given", [{}, {"quantile_of": "sizes", "p1": 85.0, "mode": "replace"}], ids=str)
 @pytest.mark.parametrize("count", [1000, 32_768, 32_769, 70_001])
-def test_a_gpu_gives_what_a_cpu_gives(count, kind):
+def test_a_gpu_gives_what_a_cpu_gives(count, given, kind):
     random = torch.Generator().manual_seed(4)
     rows = torch.nn.functional.silu(torch.randn(3, count, generator=random)).bfloat16()
-    asked, seeds = Redistribution(kind=kind), torch.arange(3)
+    asked, seeds = Redistribution(kind=kind, **given), torch.arange(3)
     found, expected = rule.redistribute(rows.cuda(), asked, seeds.cuda()).cpu(), rule.redistribute(rows, asked, seeds)
     if kind == "gaussian":
         assert torch.allclose(found.float(), expected.float(), rtol=1e-2, atol=1e-3)

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.interventions import ARM_PRESETS, Redistribution
+from fillerscope.armpresets import ARM_PRESETS
+from fillerscope.interventions import Redistribution
 from fillerscope.redistribution import draws, rule
 from fillerscope.redistribution.rule import redistribute
 from grid import case, grid
@@ -23,6 +24,8 @@ SETTINGS = (
     {}, {"c": 0.0}, {"c": 1.0}, {"c": 50.0}, {"c": 0.5, "p_min": 0.0, "p_max": 1.0}, {"fraction": 0.25},
     {"fraction": 0.0}, {"fraction": 1.0}, {"p1": 0.0, "fraction": 0.5}, {"p1": 100.0, "fraction": 0.5},
     {"p_min": 0.5, "p_max": 0.5}, {"p_min": 0.0, "p_max": 0.0}, {"p1": 50, "fraction": 0.9},
+    {"fraction": 0.0, "at_least_one": True}, {"p_min": 0.0, "c": 0.0, "at_least_one": True},
+    {"p1": 85, "fraction": 0.25, "quantile_of": "sizes"}, {"p1": 0.0, "c": 1.0, "quantile_of": "sizes"},
 )  # fmt: skip
 
 
@@ -53,7 +56,7 @@ def near_zero(values, asked, wide):
         wanted = count
     else:
         wanted = round((asked.p_min if share < asked.p_min else asked.p_max) * len(values))
-    return wanted
+    return max(wanted, 1) if asked.at_least_one else wanted
 
 
 def smallest(keys, wanted):
@@ -83,7 +86,8 @@ def unscaled(row, asked, seed):
     if asked.kind == "scatter":
         keys = draws.choices(seeds, len(values))[0].tolist()
     chosen = smallest(keys, near_zero(values, asked, wide))
-    high = max(rank(sorted(values), Fraction(str(asked.p1)) / 100), wide(0))
+    ranked = sorted(values) if asked.quantile_of == "values" else sorted(abs(value) for value in values)
+    high = max(rank(ranked, Fraction(str(asked.p1)) / 100), wide(0))
     low = min(min(values), wide(0))
     result = list(values)
     for place in chosen:
@@ -130,12 +134,13 @@ ELEMENTS = st.one_of(
     limits=st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted),
     p1=st.floats(0, 100).map(lambda value: round(value, 2)),
     fraction=st.none() | st.floats(0, 1),
+    released=st.sampled_from([{}, {"at_least_one": True}, {"quantile_of": "sizes"}]),
     dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 2**63 - 1),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_definition_on_anything(values, kind, mode, c, limits, p1, fraction, dtype, seed):
-    asked = spec(kind, mode=mode, c=c, p_min=limits[0], p_max=limits[1], p1=p1, fraction=fraction)
+def test_the_definition_on_anything(values, kind, mode, c, limits, p1, fraction, released, dtype, seed):
+    asked = spec(kind, mode=mode, c=c, p_min=limits[0], p_max=limits[1], p1=p1, fraction=fraction, **released)
     row = torch.tensor(values, dtype=dtype)
     before = row.clone()
     chosen = check(row, asked, seed)
@@ -311,14 +316,42 @@ def test_without_looking_at_the_numbers_the_same_comes_out(kind, monkeypatch):
         assert same, asked
 
 
-@pytest.mark.parametrize("name", ARM_PRESETS)
-def test_published_settings(name):
+PUBLISHED = [(name, task) for name, settings in ARM_PRESETS.items() for task in settings]
+
+
+@pytest.mark.parametrize(("name", "task"), PUBLISHED)
+@pytest.mark.parametrize("follows", ["text", "code"])
+def test_published_settings(name, task, follows):
     row = activations(2000, seed=5)
-    asked = spec(preset=name)
+    asked = spec(preset=name, benchmark=task, follows=follows)
     chosen = check(row, asked)
-    assert 0.02 <= len(chosen) / 2000 <= 0.25
+    assert asked.p_min <= len(chosen) / 2000 <= 0.25
     if asked.fraction:
         assert len(chosen) == 500
+
+
+def test_the_percentile_of_sizes_is_above_that_of_values():
+    """Where elements below zero are large: draws reach further."""
+    row = -activations(4000, dtype=torch.float64)
+    reached = [
+        redistribute(row[None], spec(fraction=1.0, p1=90, mode="replace", quantile_of=what), torch.tensor([SEED]))
+        for what in ("values", "sizes")
+    ]
+    tops = [rank(sorted(of.tolist()), Fraction(9, 10)) for of in (row, row.abs())]
+    assert tops[1] > 2 * tops[0]
+    for values, top in zip(reached, tops, strict=True):
+        assert 0.99 * top < values.max() <= top
+
+
+def test_at_least_one_element_is_moved_where_asked():
+    row = activations(20)
+    for asked in ({"fraction": 0.01}, {"c": 0.0, "p_min": 0.0}, {"p_min": 0.0, "p_max": 0.0}):
+        moved = [
+            (redistribute(row[None], spec(at_least_one=one, **asked), torch.tensor([SEED]))[0] != row).nonzero()
+            for one in (False, True)
+        ]
+        assert [len(places) for places in moved] == [0, 1]
+        assert int(moved[1]) == int(row.abs().argmin())
 
 
 def test_ranks_are_exact():

@@ -64,9 +64,14 @@ def _redistribution(found: Sequence[Redistribution]) -> str:
     parts = [
         f"{RULES[found[0].kind]} in {_either([_layers(item.layers) for item in found])}", amount,
         "" if usual else f"at least and at most {limits} of the elements",
-        f"p1 {_either([f'{item.p1:g}' for item in found])}", _either([item.mode for item in found]),
+        _either(["at least one element" if item.at_least_one else "" for item in found]),
+        f"p1 {_either([_percentile(item) for item in found])}", _either([item.mode for item in found]),
     ]  # fmt: skip
     return ", ".join(filter(None, parts))
+
+
+def _percentile(item: Redistribution) -> str:
+    return f"{item.p1:g}{' of |a|' if item.quantile_of == 'sizes' else ''}"
 
 
 USUAL_LIMITS = tuple(Redistribution.model_fields[key].default for key in ("p_min", "p_max"))

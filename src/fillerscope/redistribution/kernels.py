@@ -32,6 +32,7 @@ LAUNCH = {"num_warps": 8, "enable_fp_fusion": False}  # a product and a sum roun
 LARGE = LAUNCH | {"num_warps": 32}
 
 Rule = tuple[int, int, int, float, int]  # least, most, top, scale, count
+How = tuple[bool, bool]  # whether the number to move is fixed, and whether `top` is a rank among sizes
 
 SPREAD = tl.constexpr(draws.SPREAD)
 SHIFTS = tuple(tl.constexpr(shift) for shift, _ in draws.ROUNDS)
@@ -48,6 +49,7 @@ def moved(
     most: int,
     top: int,  # the rank of the largest move among the elements
     scale: float | None,  # eps in median absolute deviations; None: `most` move
+    sized: bool,  # the rank is among their sizes
     scattered: bool,
     replaced: bool,
     block: int = BLOCK,
@@ -56,17 +58,17 @@ def moved(
     """As `rule.redistribute` for ARM, or for as many elements at random."""
     patterns = values.contiguous().view(torch.int16)
     rule = (least, most, top, 0.0 if scale is None else scale, patterns.shape[1])
-    fixed = scale is None
+    how = (scale is None, sized)
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
         if patterns.shape[1] <= short:
-            return _short_rows(patterns, seeds, rule, fixed, scattered, replaced).view(torch.bfloat16)
-        return _long_rows(patterns, seeds, rule, fixed, scattered, replaced, block).view(torch.bfloat16)
+            return _short_rows(patterns, seeds, rule, how, scattered, replaced).view(torch.bfloat16)
+        return _long_rows(patterns, seeds, rule, how, scattered, replaced, block).view(torch.bfloat16)
 
 
-def _short_rows(patterns: Tensor, seeds: Tensor, rule: Rule, fixed: bool, scattered: bool, replaced: bool) -> Tensor:
+def _short_rows(patterns: Tensor, seeds: Tensor, rule: Rule, how: How, scattered: bool, replaced: bool) -> Tensor:
     result, words = torch.empty_like(patterns), _words(seeds, patterns.device)
     size = max(1024, triton.next_power_of_2(patterns.shape[1]))
-    _rewrite_short[(len(patterns),)](patterns, result, *words, *rule, fixed, scattered, replaced, size, **LARGE)
+    _rewrite_short[(len(patterns),)](patterns, result, *words, *rule, *how, scattered, replaced, size, **LARGE)
     return result
 
 
@@ -77,13 +79,13 @@ def _words(seeds: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def _long_rows(
-    patterns: Tensor, seeds: Tensor, rule: Rule, fixed: bool, scattered: bool, replaced: bool, block: int
+    patterns: Tensor, seeds: Tensor, rule: Rule, how: How, scattered: bool, replaced: bool, block: int
 ) -> Tensor:
     choosing, moving = _words(seeds, patterns.device)
     (rows, count), blocks = patterns.shape, triton.cdiv(patterns.shape[1], block)
     limits = torch.empty(rows, 3, dtype=torch.int32, device=patterns.device)  # threshold, how many at it, how many move
     bounds = torch.empty(rows, 2, dtype=torch.float32, device=patterns.device)
-    _find_limits[(rows,)](counted(patterns, choosing, False, block), limits, bounds, *rule, fixed, SIZES, **LARGE)
+    _find_limits[(rows,)](counted(patterns, choosing, False, block), limits, bounds, *rule, *how, SIZES, **LARGE)
     if scattered:
         limits = _scattered(counted(patterns, choosing, True, block), limits[:, 2:])
     result = torch.empty_like(patterns)
@@ -227,11 +229,16 @@ def _number(sizes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _statistics(sizes, up, down, least, most, top, scale, count, FIXED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """How many move, the smallest element, and the one at rank `top`, or zero on the other side of it. `up` counts the
-    elements of each size that are not below zero, `down` those that are."""
+def _statistics(  # type: ignore[no-untyped-def]
+    sizes, up, down, least, most, top, scale, count, FIXED: tl.constexpr, SIZED: tl.constexpr
+):
+    """How many move, the smallest element, and the one at rank `top`, or zero on the other side of it; where SIZED, the
+    size at that rank. `up` counts the elements of each size that are not below zero, `down` those that are."""
     negative = tl.sum(down, 0)
-    high = tl.where(top > negative, _number(_ranked(sizes, up, top - negative, 15)), 0.0)
+    if SIZED:
+        high = _number(_ranked(sizes, up + down, negative * 0 + top, 15))
+    else:
+        high = tl.where(top > negative, _number(_ranked(sizes, up, top - negative, 15)), 0.0)
     low = -_number(tl.max(tl.where(down > 0, sizes, 0), 0))
     if FIXED:
         wanted = negative * 0 + most
@@ -248,14 +255,15 @@ def _statistics(sizes, up, down, least, most, top, scale, count, FIXED: tl.const
 
 @kernel_of_rows
 def _find_limits(  # type: ignore[no-untyped-def]
-    counts, limits, bounds, least, most, top, scale, count, FIXED: tl.constexpr, SIZES: tl.constexpr
-):
+    counts, limits, bounds, least, most, top, scale, count,
+    FIXED: tl.constexpr, SIZED: tl.constexpr, SIZES: tl.constexpr,
+):  # fmt: skip
     """From a row's counts."""
     row = tl.program_id(0).to(tl.int64)
     sizes = tl.arange(0, SIZES)
     up = tl.load(counts + row * 2 * SIZES + sizes)
     down = tl.load(counts + row * 2 * SIZES + SIZES + sizes)
-    wanted, low, high = _statistics(sizes, up, down, least, most, top, scale, count, FIXED)
+    wanted, low, high = _statistics(sizes, up, down, least, most, top, scale, count, FIXED, SIZED)
     threshold = _ranked(sizes, up + down, wanted + 1, 15)
     tl.store(limits + 3 * row, threshold)
     tl.store(limits + 3 * row + 1, wanted - _total(up + down, sizes < threshold))
@@ -267,14 +275,14 @@ def _find_limits(  # type: ignore[no-untyped-def]
 @kernel_of_rows
 def _rewrite_short(  # type: ignore[no-untyped-def]
     source, result, choosing, moving, least, most, top, scale, count,
-    FIXED: tl.constexpr, SCATTERED: tl.constexpr, REPLACED: tl.constexpr, BLOCK: tl.constexpr,
+    FIXED: tl.constexpr, SIZED: tl.constexpr, SCATTERED: tl.constexpr, REPLACED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A row from start to finish."""
     row, places = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     patterns = _patterns(source, row, places, count)
     inside, negative = (places < count).to(tl.int32), (patterns > 0x8000).to(tl.int32)
     up, down = inside * (1 - negative), inside * negative
-    wanted, low, high = _statistics(patterns & 0x7FFF, up, down, least, most, top, scale, count, FIXED)
+    wanted, low, high = _statistics(patterns & 0x7FFF, up, down, least, most, top, scale, count, FIXED, SIZED)
     keys = _keys(choosing, row, places, patterns, SCATTERED)
     threshold = _ranked(keys, inside, wanted + 1, 16 if SCATTERED else 15)
     left = wanted - _total(inside, keys < threshold)

@@ -32,21 +32,24 @@ class Ranks:
 
     least: int
     most: int
-    top: int  # of the signed elements
+    top: int  # of the signed elements, or of their sizes
+    sized: bool
     scale: float | None  # eps in median absolute deviations; None: the number to move is fixed
 
     @classmethod
     def of(cls, spec: Redistribution, count: int) -> Ranks:
-        return _ranks(spec.fraction, spec.p_min, spec.p_max, spec.p1, spec.c, count)
+        return _ranks(spec, count)
 
 
 @lru_cache(maxsize=1024)
-def _ranks(fraction: float | None, p_min: float, p_max: float, p1: float, c: float, count: int) -> Ranks:
+def _ranks(spec: Redistribution, count: int) -> Ranks:
     """Shares times the count in float64, to the nearest, halves to even; the percentile as the decimal it is
     written as, so that 99.9% of 1,000 are 999."""
-    least, most = (p_min, p_max) if fraction is None else (fraction, fraction)
-    top = max(1, math.ceil(Fraction(repr(float(p1))) * count / 100))
-    return Ranks(round(least * count), round(most * count), top, None if fraction is not None else NORMAL_MAD * c)
+    shares = (spec.p_min, spec.p_max) if spec.fraction is None else (spec.fraction, spec.fraction)
+    least, most = (max(int(spec.at_least_one), round(share * count)) for share in shares)
+    top = max(1, math.ceil(Fraction(repr(float(spec.p1))) * count / 100))
+    scale = NORMAL_MAD * spec.c if spec.fraction is None else None
+    return Ranks(least, most, top, spec.quantile_of == "sizes", scale)
 
 
 @torch.no_grad()
@@ -79,10 +82,10 @@ def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool)
         from fillerscope.redistribution import kernels
 
         limits = (ranks.least, ranks.most, ranks.top, ranks.scale)
-        return kernels.moved(values, seeds, *limits, scattered=scattered, replaced=replaced)
+        return kernels.moved(values, seeds, *limits, sized=ranks.sized, scattered=scattered, replaced=replaced)
     seeds = draws.sent(seeds, values.device)
     chosen = _chosen(values, ranks, seeds, scattered)
-    moves = _moves(values, ranks.top, seeds)
+    moves = _moves(values, ranks, seeds)
     moved = moves if replaced else moves.add_(values)
     return torch.where(chosen, moved.to(values.dtype), values)
 
@@ -91,10 +94,10 @@ def _for_kernels(values: Tensor) -> bool:
     return values.is_cuda and values.dtype == torch.bfloat16 and find_spec("triton") is not None
 
 
-def _moves(values: Tensor, top: int, seeds: Tensor) -> Tensor:
+def _moves(values: Tensor, ranks: Ranks, seeds: Tensor) -> Tensor:
     """What every element would be moved by. Zero, also negative zero, moves up."""
     wide = working(values.dtype)
-    highest = _ranked(values, top).to(wide)
+    highest = _ranked(values.abs() if ranks.sized else values, ranks.top).to(wide)
     highest = torch.where(highest > 0, highest, 0.0)
     lowest = values.amin(1, keepdim=True).to(wide).clamp(max=0)
     return draws.uniform(seeds, draws.MOVES, values.shape[1], wide).mul_(torch.where(values < 0, lowest, highest))
