@@ -143,13 +143,24 @@ def test_conditions_are_told_with_all_their_settings(full: Run) -> None:
     assert dict(found.facts) == {
         "mless": "Meaningless tokens; kind repeat; text ' /'; 30 tokens; position before_question",
         "random": "Random sentence; kind sentence; 30 tokens; position before_question; one draw for all problems",
-        "arm": "ARM; intervention arm; layers 1; c 0.13; p1 99.5; p_min 0.02; p_max 0.25; mode add",
+        "arm": "ARM; intervention arm; layers 1; c 0.13; p1 99.5; quantile_of values; p_min 0.02; p_max 0.25; "
+        "at_least_one False; mode add",
         "knockout": "Filler knocked out; kind repeat; text ' /'; 55 tokens; position before_question; intervention "
         "knockout; layers all",
         "positions": "Positions only; intervention shift; by 55",
         "System prompt": full.study.prompt.system,
         "Raw format": repr(full.study.prompt.raw),
     }
+
+
+def test_filler_at_the_end_is_said_to_leave_what_stands_before_it(full: Run, tmp_path: Path) -> None:
+    late = Condition(name="late", kind="characters", count=9, position="end")
+    released = Condition(name="code", intervention={"kind": "arm", "preset": "gemma-3-4b-it", "follows": "code"})
+    run = Synthetic(conditions=(*Synthetic().conditions, late, released)).build(tmp_path / "late")
+    found = sections(run)["Conditions"]
+    assert "filler at the end is seen by the template's tail and the answer alone" in prose(found)
+    assert "filler at the end" not in prose(sections(full)["Conditions"])
+    assert "preset Gemma-3-4b-it; benchmark MATH-500; follows code; " in dict(found.facts)["code"]
 
 
 def test_settings_of_probes_are_those_of_the_study(full: Run, tmp_path: Path) -> None:

@@ -134,11 +134,16 @@ def _conditions(run: Run) -> Section:
     facts.append(("System prompt", study.prompt.system))
     templates = {run.facts(spec.name).get("template") or study.template_of(spec) for spec in study.models}
     facts += [("Raw format", repr(study.prompt.raw))] if templates & {"raw", "auto"} else []
-    about = [FILLER] if any(condition.has_filler for condition in study.conditions) else []
+    fillers = [condition for condition in study.conditions if condition.has_filler]
+    about = [FILLER + (LATE if any(one.position == "end" for one in fillers) else "")] if fillers else []
     return Section("Conditions", [" ".join(told), *about], facts)
 
 
 FILLER = "Filler is one unbroken block of an exact number of tokens, inserted as token ids between two original tokens."
+LATE = (
+    " Attention is causal: filler at the end is seen by the template's tail and the answer alone, and cannot change "
+    "what the tokens before it compute."
+)
 
 
 def _settings(condition: Condition) -> str:
@@ -153,6 +158,8 @@ def _settings(condition: Condition) -> str:
             parts.append("one draw for all problems" if condition.draw == "once" else "a draw for each problem")
     if condition.intervention is not None:
         given = condition.intervention.model_dump(exclude={"kind"})
+        if not given.get("preset"):
+            given.pop("follows", None)  # which only presets do
         parts.append(f"intervention {condition.intervention.kind}")
         parts += [f"{key} {_value(value)}" for key, value in given.items() if value not in (None, "")]
     return "; ".join(parts)

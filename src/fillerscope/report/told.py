@@ -15,6 +15,7 @@ from fillerscope.controlfindings import control_findings
 from fillerscope.errors import StoreError
 from fillerscope.findings import Finding, findings
 from fillerscope.mechanismfindings import mechanism_findings
+from fillerscope.placefindings import place_findings
 from fillerscope.store import Columns
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def findings_of(run: Run, model: str | None = None, compared: Sequence[Accuracy]
     """All findings on one model; p is adjusted over `compared`, or over all answers that are there."""
     name = run.model(model)
     table = compared_so_far(run) if compared is None else compared
-    attention = there(lambda: findings(run, model=name)) if run.has_attention else []
+    attention = there(lambda: findings(run, model=name) + place_findings(run, name)) if run.has_attention else []
     inside = there(lambda: mechanism_findings(run, model=name) + control_findings(run, model=name))
     return (attention or []) + (inside or []) + answer_findings(run, name, table)
 

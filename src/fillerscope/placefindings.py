@@ -1,0 +1,37 @@
+"""What the place of filler rules out: tokens before it cannot see it, whatever it does to those behind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fillerscope.analysis.runs import Run
+from fillerscope.findings import Finding
+from fillerscope.prompts import FILLER
+
+
+def place_findings(run: Run, model: str | None = None) -> list[Finding]:
+    """One sentence on all conditions with filler at the end, or nothing."""
+    conditions = [run.condition(name) for name in run.fillers]
+    late = [one for one in conditions if one.has_filler and one.position == "end"]
+    counts = _counts(run, late[0].name, model) if late else []
+    if not counts:
+        return []
+    behind, tokens = (float(mean) for mean in np.mean(counts, 0))
+    names = ", ".join(dict.fromkeys(one.sweep or one.name for one in late))
+    text = (
+        f"Place, {names}: of {tokens:.1f} original tokens {_number(behind)} behind filler at the end (means over "
+        f"{len(counts)} problems), and those before it cannot see it: their rows of attention, outputs and activations "
+        f"are those without filler, and what they receive changes through the rows behind them alone. Numbers over all "
+        f"original tokens hardly move there, whatever the filler does; its effect is in the answers."
+    )
+    return [Finding("filler_at_end", text, {"behind": behind, "tokens": tokens}, "summaries")]
+
+
+def _number(behind: float) -> str:
+    return f"{behind:.1f} stand" if behind else "none stands"
+
+
+def _counts(run: Run, condition: str, model: str | None) -> list[tuple[int, int]]:
+    """For every problem that was measured, the original tokens behind the filler, and all of them."""
+    prompts = [list(one["prompts"][condition]["spans"]) for one in run.records(model) if one["status"] == "ok"]
+    return [(spans[::-1].index(FILLER), len(spans) - spans.count(FILLER)) for spans in prompts]
