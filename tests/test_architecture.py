@@ -49,6 +49,7 @@ ORDER = (
     ("verdicts",),
     ("findings",),
     ("answerfindings", "placefindings"),
+    ("mechanismclaims",),
     ("mechanismfindings",),
     ("controlfindings",),
     ("figures",),

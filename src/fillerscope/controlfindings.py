@@ -1,22 +1,29 @@
 """What the controls say of the mechanism, and whether the answer looks back at the filler.
 
-A control changes one thing: filler that nobody sees, positions without filler, activations without filler. Each
-sentence sets the size of its change beside that of the filler.
+A control changes one thing: filler that nobody sees, positions without filler, activations without filler. Whether it
+does what the filler does is told from the difference of the two on the same problems.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import ActivationTable, AffineTable, activation_table, affine_table, mean_over
 from fillerscope.analysis.runs import Run
 from fillerscope.findings import Finding, with_interval
 from fillerscope.interventions import Redistribution
+from fillerscope.mechanismclaims import NEAR, SMALL, SMALL_RATIO
 from fillerscope.mechanismfindings import at, interval, signed, three
 from fillerscope.stats import ratio_interval
+from fillerscope.verdicts import FEWEST
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -40,31 +47,60 @@ class Tables:
 
 @dataclass(frozen=True)
 class Change:
-    """What a condition does in one layer against none: value, low and high."""
+    """What a condition does in one layer against none: value, low and high, and a number for each problem."""
 
     layer: int  # counted from 1
     measures: dict[str, list[float]]
+    samples: dict[str, Floats]  # of ratios, the logarithms
     n: int
 
     @classmethod
     def of(cls, tables: Tables, layer: int, attends: bool) -> Change:
         """`attends`: whether the control can reach the attention of this layer."""
-        measures, n = {}, 0
+        measures, samples, n = {}, {}, 0
         if tables.affine and attends:
             measures["lambda"], n = at(tables.affine.values["lambda_fit"], layer - 1), tables.affine.problems
+            samples["lambda"] = tables.affine.samples["lambda_fit"][:, layer - 1]
         if tables.activity:
             measures["near_zero"] = at(tables.activity.difference["near_zero"], layer - 1)
             measures["variance"] = at(tables.activity.ratio["variance"], layer - 1)
+            samples["near_zero"] = tables.activity.samples["near_zero"][:, layer - 1]
+            samples["variance"] = tables.activity.samples["log_variance"][:, layer - 1]
             n = int(tables.activity.n[layer - 1])
-        return cls(layer, measures, n)
+        return cls(layer, measures, samples, n)
 
     def told(self) -> str:
-        forms = {
-            "lambda": lambda found: f"lambda {with_interval(*found)}",
-            "near_zero": lambda found: f"near-zero share {signed(found)} points",
-            "variance": lambda found: f"variance {with_interval(*found)} times that under none",
-        }
-        return ", ".join(forms[name](found) for name, found in self.measures.items())
+        return ", ".join(KINDS[name].change.format(KINDS[name].shown(found)) for name, found in self.measures.items())
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one measure is spoken of, and which difference of it is small."""
+
+    what: str
+    change: str  # with a place for the numbers
+    none: float
+    small: float  # on the scale of the samples
+    size: str
+    shown: Callable[[list[float]], str]
+    difference: Callable[[list[float]], str]  # between two conditions, on the scale of the samples
+
+
+KINDS = {
+    "lambda": Kind(
+        "The scaling", "lambda {}", 1.0, NEAR, f"{NEAR:g}", lambda found: with_interval(*found),
+        lambda found: f"lambda differs by {with_interval(*found)}",
+    ),
+    "near_zero": Kind(
+        "The change near zero", "near-zero share {} points", 0.0, SMALL, f"{100 * SMALL:g} points", signed,
+        lambda found: f"the share differs by {signed(found)} points",
+    ),
+    "variance": Kind(
+        "The change of variance", "variance {} times that under none", 1.0, log(1 + SMALL_RATIO), f"{SMALL_RATIO:.0%}",
+        lambda found: with_interval(*found),
+        lambda found: f"the variance is {with_interval(*np.exp(found))} times that of the filler",
+    ),
+}  # fmt: skip
 
 
 def control_findings(run: Run, condition: str | None = None, model: str | None = None) -> list[Finding]:
@@ -94,7 +130,7 @@ def _control(run: Run, name: str, main: str, filler: Tables, model: str | None) 
     layer = min(layers) if layers else filler.first
     attends = not isinstance(own, Redistribution)  # which comes after the layer's attention
     change, usual = (Change.of(found, layer, attends) for found in (Tables.of(run, name, model), filler))
-    same = [_beside(key, change.measures[key], usual.measures[key], main) for key in change.measures]
+    same = [_beside(key, change, usual, main) for key in change.measures]
     label = run.condition(name).label
     text = (
         f"Control, {name}{f' ({label})' if label else ''}, layer {layer}: {change.told()}; under {main}: "
@@ -106,30 +142,32 @@ def _control(run: Run, name: str, main: str, filler: Tables, model: str | None) 
     return Finding(f"control_{name}", text, numbers, "activations" if "near_zero" in change.measures else "affine")
 
 
-WORDS = {
-    "lambda": ("The scaling", 1.0),
-    "near_zero": ("The change near zero", 0.0),
-    "variance": ("The change of variance", 1.0),
-}
+def _beside(key: str, change: Change, usual: Change, main: str) -> str:
+    """Whether a control does what the filler does, from the difference of the two over problems."""
+    kind, found, filler = KINDS[key], change.measures[key], usual.measures[key]
+    paired = interval(change.samples[key] - usual.samples[key])
+    if not np.isfinite([*found, *filler, *paired]).all() or change.n < FEWEST:
+        return f"{kind.what} cannot be compared: that needs {FEWEST} problems."
+    return f"{kind.what} {_compared(kind, found, filler, paired, main)}: {kind.difference(paired)}."
 
 
-def _beside(key: str, found: list[float], main: list[float], name: str) -> str:
-    """Whether a control does what the filler does: by the sides of no change that both intervals lie on."""
-    what, none = WORDS[key]
-    ours, theirs = (_side(values, none) for values in (found, main))
-    if ours is None or theirs is None:
-        return f"{what} cannot be compared."
-    if theirs == 0:
-        return f"{what} does not move beyond noise under {name}{'' if ours == 0 else ', and does here'}."
-    if ours == 0:
-        return f"{what} of {name} is not there."
-    size = (found[0] - none) / (main[0] - none)
-    return f"{what} is {abs(size):.2f} times that of {name}" + (", the other way." if size < 0 else ".")
+def _compared(kind: Kind, found: list[float], filler: list[float], paired: list[float], main: str) -> str:
+    """Intervals of the control, of the filler, and of control less filler."""
+    if max(map(abs, paired)) < kind.small:
+        return f"is that of {main} within {kind.size}"
+    if paired[1] <= 0 <= paired[2]:
+        return f"cannot be told from that of {main}"
+    side = _side(filler, kind.none)
+    if side == 0:
+        return f"is none beyond noise under {main}, and another here"
+    if paired[0] * side > 0:
+        return f"goes farther than that of {main}"
+    other = _side(found, kind.none)
+    return f"of {main} is {'turned round' if other == -side else 'smaller' if other else 'not seen'} here"
 
 
-def _side(found: list[float], none: float) -> int | None:
-    if not np.isfinite(found).all():
-        return None
+def _side(found: list[float], none: float) -> int:
+    """On which side of no change the whole interval lies; 0 where it holds it."""
     return int(found[1] > none) - int(found[2] < none)
 
 

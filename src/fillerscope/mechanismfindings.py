@@ -1,15 +1,17 @@
 """What a run says of the published mechanism, in plain words: each claim is decided by numbers, either way.
 
-The claims: filler scales the first layer's outputs, adds a bias in one direction, and leaves fewer activations near 0.
+The claims: filler scales the first layer's outputs (and later ones not), adds a bias in one direction, leaves no affine
+relation in deeper layers, leaves fewer activations near 0 and raises their variance. `mechanismclaims` decides them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope import mechanismclaims as claims
 from fillerscope.analysis.mechanism import (
     ActivationTable,
     AffineTable,
@@ -22,16 +24,12 @@ from fillerscope.analysis.mechanism import (
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, points
 from fillerscope.findings import Finding, span, with_interval
-from fillerscope.interventions import Shift
+from fillerscope.mechanismclaims import HALF, NEAR, Measured, sentences_like
 from fillerscope.stats import PATTERNS, sample_interval
 from fillerscope.tokenclasses import ALL
+from fillerscope.verdicts import Decision, Degree, Twins
 
 Floats = NDArray[np.float64]
-HOLDS, FAILS, UNKNOWN = "holds on this model", "does not hold on this model", "cannot be told on this model"
-NEAR = 0.05  # a lambda within this of 1 is called near 1
-FEW = 0.1  # of the deeper layers may be far from 1 where they are called near 1
-HALF = 0.5  # directions and explained shares above this are called strong
-SMALL = 0.005  # a change of a share that is surely within this is called none
 
 
 def mechanism_findings(run: Run, condition: str | None = None, model: str | None = None) -> list[Finding]:
@@ -39,137 +37,123 @@ def mechanism_findings(run: Run, condition: str | None = None, model: str | None
     if not run.fillers:
         return []
     main = condition or run.main
-    others = sentences_like(run, main)
-    found: list[Finding] = []
+    measured, others, found = Measured(run, main, model), sentences_like(run, main), []
     if run.study.probes.affine:
         table = affine_table(run, main, model)
-        found += [_scaling(table), _direction(table, _moved(run, main, model))]
+        found += [_scaling(measured, table), _later(measured, table), _deeper(measured, table)]
+        found += [_direction(measured, table)]
         found += [_affine_against(table, affine_table(run, name, model)) for name in others]
     if run.study.probes.activations:
         activity = activation_table(run, main, model=model)
-        found += [_near_zero(activity), _classes(run, main, model)]
+        found += [_near_zero(measured, activity), _variance(measured, activity), _classes(run, main, model)]
         found += [_activity_against(activity, activation_table(run, name, model=model)) for name in others]
     return found
 
 
-def sentences_like(run: Run, main: str) -> list[str]:
-    """Sentences of the same length at the same place, and nothing done inside the model."""
-    wanted = run.condition(main)
-    found = [run.condition(name) for name in run.fillers if name != main]
-    return [
-        one.name for one in found
-        if one.kind == "sentence" and not one.intervention and wanted.has_filler
-        and (one.count, one.position) == (wanted.count, wanted.position)
-    ]  # fmt: skip
-
-
-def _scaling(table: AffineTable) -> Finding:
-    one, *deep = table.attending
-    if not np.isfinite(table.values["lambda_fit"][0][one]):
+def _scaling(measured: Measured, table: AffineTable) -> Finding:
+    layer = table.attending[0]
+    if not np.isfinite(table.values["lambda_fit"][0][layer]):
         return _untold("scaling", table.condition)
-    first = at(table.values["lambda_fit"], one)
-    later = _over(table.samples["lambda_fit"][:, deep])
-    _, low, high = (bound[deep] for bound in table.values["lambda_fit"])
-    below, above = int((high < 1 - NEAR).sum()), int((low > 1 + NEAR).sum())
-    mass = [at(table.values["lambda_mass"], one), _over(table.samples["lambda_mass"][:, deep])]
-    explained = [at(table.values["explained"], one), _over(table.samples["explained"][:, deep])]
-    centred = at(table.values["lambda_centred"], one)[0], _over(table.samples["lambda_centred"][:, deep])[0]
-    fitted = table.samples["lambda_fit"]
-    gap = _over(fitted[:, deep] - fitted[:, [one]])
-    verdict = _scaling_verdict(first, gap, below + above, len(deep))
-    deeper = (
-        f"{with_interval(*later)} on average over {span(deep)}, with the whole interval "
-        f"below {1 - NEAR:g} in {below} and above {1 + NEAR:g} in {above} of these {len(deep)}"
-        if deep else "there is no deeper layer"
-    )  # fmt: skip
+    decision, twins = claims.scaling(measured, layer)
+    first, mass, explained = (at(table.values[name], layer) for name in ("lambda_fit", "lambda_mass", "explained"))
+    centred = at(table.values["lambda_centred"], layer)[0]
     text = (
-        f"Scaling, {table.condition}: that lambda is below 1 in layer {one + 1} and near 1 later {verdict}: it is "
-        f"{with_interval(*first)} in layer {one + 1} and {deeper}; fitted with an intercept it is {centred[0]:.3f} and "
-        f"{centred[1]:.3f}; {_from_mass(mass)}; {_explained(explained, one)} "
-        f"(n = {table.problems})."
+        f"Scaling, {table.condition}: that lambda is below 1 in layer {layer + 1} {decision.told}: it is "
+        f"{with_interval(*first)}{_beside(twins)}; fitted with an intercept it is {centred:.3f}; "
+        f"{_from_mass(mass[0])}; lambda and a bias explain {_percent(explained[0])} of the variation of outputs"
+        f"{'' if explained[0] >= HALF else ', so little that lambda says little'} (n = {table.problems})."
     )
-    numbers = three("first", first) | three("later", later) | {"layers_below": below, "layers_above": above}
-    numbers |= {"mass_first": mass[0][0], "mass_later": mass[1][0], "centred_first": centred[0]}
-    return Finding("scaling", text, numbers | {"explained_first": explained[0][0]}, "affine")
+    numbers = three("first", first) | {"mass_first": mass[0], "centred_first": centred, "explained_first": explained[0]}
+    return Finding("scaling", text, numbers | decision.numbers, "affine", decision.degree)
 
 
 def _untold(name: str, condition: str) -> Finding:
-    text = f"{name.capitalize()}, {condition}: {UNKNOWN}: no attention output moves, or no original token comes after."
-    return Finding(name, text, {}, "affine")
+    decision = Decision(Degree.UNKNOWN, "no attention output moves, or no original token comes after")
+    return Finding(name, f"{name.capitalize()}, {condition}: {decision.told}.", {}, "affine", decision.degree)
 
 
-def _scaling_verdict(first: Sequence[float], gap: Sequence[float], far: int, deeper: int) -> str:
-    """Surely below 1 in layer 1, surely nearer to 1 behind it, by the `gap`, and few deeper layers not near 1."""
-    if not np.isfinite([*first, *gap]).all() or first[1] < 1 <= first[2]:
-        return UNKNOWN
-    nearer = gap[1] > 0 and abs(1 - first[0] - gap[0]) < abs(1 - first[0])
-    return HOLDS if first[2] < 1 and nearer and far <= FEW * deeper else FAILS
-
-
-def _from_mass(mass: Sequence[Sequence[float]]) -> str:
-    if not np.isfinite(mass[0][0]):
+def _from_mass(mass: float) -> str:
+    if not np.isfinite(mass):
         return "there is no filler whose share of attention could be set against it"
-    return f"1 less the share of attention on the filler is {mass[0][0]:.3f} and {mass[1][0]:.3f}"
+    return f"1 less the share of attention on the filler is {mass:.3f}"
 
 
-def _explained(explained: Sequence[Sequence[float]], layer: int) -> str:
-    first, later = (_percent(found[0]) for found in explained)
-    little = "" if explained[0][0] >= HALF else ", so little that lambda says little"
-    return (
-        f"lambda and a bias explain {first} of the variation of outputs in layer {layer + 1} and {later} in deeper "
-        f"layers{little}"
+def _beside(twins: Twins, show: Callable[[float], str] = "{:.3f}".format) -> str:
+    """The same in untrained models, where they were measured."""
+    if not twins.values:
+        return ""
+    return f" (in {len(twins.values)} untrained models: {show(min(twins.values))} to {show(max(twins.values))})"
+
+
+def _later(measured: Measured, table: AffineTable) -> Finding:
+    deep = table.attending[1:]
+    decision, twins = claims.later(measured, deep)
+    value = _over(table.samples["lambda_fit"][:, deep])
+    _, low, high = (bound[deep] for bound in table.values["lambda_fit"])
+    below, above = int((high < 1 - NEAR).sum()), int((low > 1 + NEAR).sum())
+    mass = _over(table.samples["lambda_mass"][:, deep])[0]
+    shown = (
+        f": it is {with_interval(*value)} on average over {span(deep)}{_beside(twins)}, with the whole interval below "
+        f"{1 - NEAR:g} in {below} and above {1 + NEAR:g} in {above} of these {len(deep)}; {_from_mass(mass)}"
+        if deep else ""
+    )  # fmt: skip
+    text = f"Later, {table.condition}: that lambda is within {NEAR:g} of 1 in deeper layers {decision.told}{shown}"
+    numbers = three("later", value) | {"layers_below": below, "layers_above": above, "mass_later": mass}
+    text = f"{text} (n = {table.problems})."
+    return Finding("later", text, numbers | decision.numbers, "affine", decision.degree)
+
+
+def _deeper(measured: Measured, table: AffineTable) -> Finding:
+    """Whether deeper layers have an affine relation at all, and how far it is the same one in all problems."""
+    deep = table.attending[1:]
+    decision, twins = claims.deeper(measured, deep)
+    value = _over(table.samples["explained"][:, deep])
+    lambdas = table.samples["lambda_fit"][:, deep]
+    alike = float(np.nanmean(table.consistency[deep])) if np.isfinite(table.consistency[deep]).any() else float("nan")
+    spread = float(np.nanmean(lambdas.std(axis=0, ddof=1))) if deep and len(lambdas) > 1 else float("nan")
+    shown = (
+        f": lambda and a bias explain {with_interval(*value)} of the variation of outputs on average over "
+        f"{span(deep)}{_beside(twins)}; over problems lambda has a standard deviation of {spread:.3f}, and biases have "
+        f"{alike:.3f} of their length in common"
+        if deep and np.isfinite([value[0], spread, alike]).all() else ""
+    )  # fmt: skip
+    text = (
+        f"Deeper, {table.condition}: that deeper layers show no affine relation (less than {HALF:g} explained) "
+        f"{decision.told}{shown} (n = {table.problems})."
     )
+    numbers = three("explained", value) | {"lambda_spread": spread, "across": alike}
+    return Finding("deeper", text, numbers | decision.numbers, "affine", decision.degree)
 
 
-def _moved(run: Run, main: str, model: str | None) -> AffineTable | None:
-    """What positions alone do, where that was measured for filler of this length."""
-    wanted = run.condition(main)
-    found = [run.condition(name) for name in run.fillers if name != main]
-    like = [one.name for one in found if isinstance(one.intervention, Shift) and one.intervention.by == wanted.count]
-    return affine_table(run, like[0], model) if like else None
-
-
-def _direction(table: AffineTable, moved: AffineTable | None) -> Finding:
+def _direction(measured: Measured, table: AffineTable) -> Finding:
     layer = table.attending[0]
     if not np.isfinite(table.values["direction"][0][layer]):
         return _untold("direction", table.condition)
+    decision, twins = claims.direction(measured, table)
     within, across = at(table.values["direction"], layer), float(table.consistency[layer])
     middle = float(np.nanmedian(table.values["direction"][0]))
     size = at(table.values["relative_bias"], layer)
     text = (
-        f"Direction, {table.condition}: that a bias in one direction is added "
-        f"{_direction_verdict(table, moved)}: in layer {layer + 1} the shift of a problem's tokens has "
-        f"{with_interval(*within)} of its length in common (1: all point one way; median layer {middle:.3f}), and "
-        f"the biases of different problems {across:.3f} of theirs, where unrelated ones would have about "
-        f"{table.chance:.2f}; the bias is {with_interval(*size)} times as long as an output; {_beside_moved(moved)} "
-        f"(n = {table.problems}; above {HALF:g} counts as one direction)."
+        f"Direction, {table.condition}: that a bias in one direction is added {decision.told}: in layer {layer + 1} "
+        f"the shift of a problem's tokens has {with_interval(*within)}{_beside(twins)} of its length in common (1: all "
+        f"point one way; median layer {middle:.3f}), and the biases of different problems {across:.3f} of theirs, "
+        f"where unrelated ones would have about {table.chance:.2f}; the bias is {with_interval(*size)} times as long "
+        f"as an output; {_beside_moved(measured)} (n = {table.problems}; above {HALF:g} counts as one direction)."
     )
     numbers = three("within", within) | {"median_layer": middle, "across": across, "chance": table.chance}
-    return Finding("direction", text, numbers | {"relative_bias": size[0]}, "affine")
+    numbers |= {"relative_bias": size[0]} | decision.numbers
+    return Finding("direction", text, numbers, "affine", decision.degree)
 
 
-def _beside_moved(moved: AffineTable | None) -> str:
-    if moved is None:
+def _beside_moved(measured: Measured) -> str:
+    names = claims.moved_like(measured)
+    if not names:
         return "what positions alone would do was not measured (condition `positions`)"
+    moved = affine_table(measured.run, names[0], measured.model)
     layer = moved.attending[0]
     within, size = at(moved.values["direction"], layer)[0], at(moved.values["relative_bias"], layer)[0]
     across = float(moved.consistency[layer])
     return f"where positions alone are moved these are {within:.3f}, {across:.3f} and {size:.3f}"
-
-
-def _direction_verdict(table: AffineTable, moved: AffineTable | None) -> str:
-    """Prompts have much in common, so that a bias must also be more of one direction than positions alone make it."""
-    layer = table.attending[0]
-    within, across = at(table.values["direction"], layer), float(table.consistency[layer])
-    if not np.isfinite([*within, across]).all() or table.chance >= HALF:
-        return UNKNOWN
-    if within[2] < HALF or across < HALF:
-        return FAILS
-    if moved is not None:
-        more = interval(table.samples["direction"][:, layer] - moved.samples["direction"][:, layer])
-        if not more[1] > 0 or across <= moved.consistency[layer]:
-            return f"{FAILS} (no more than by moved positions)"
-    return HOLDS if within[1] > HALF else UNKNOWN
 
 
 def _affine_against(main: AffineTable, other: AffineTable) -> Finding:
@@ -198,30 +182,43 @@ def _special(turn: Sequence[float], name: str) -> str:
     return f"is {'more' if turn[0] > 0 else 'less'} marked under {name}"
 
 
-def _near_zero(table: ActivationTable) -> Finding:
+def _near_zero(measured: Measured, table: ActivationTable) -> Finding:
+    decision, twins = claims.near_zero(measured)
     change, p = at(table.difference["near_zero"], 0), float(table.adjusted["near_zero"][0])
-    ratio = at(table.ratio["variance"], 0)
     sure = table.adjusted["near_zero"] < ALPHA
     falls, rises = (int((sure & (sign * table.difference["near_zero"][0] > 0)).sum()) for sign in (-1, 1))
     without, under = (float(values["near_zero"][0]) for values in (table.without, table.under))
     text = (
-        f"Activations, {table.condition}: that fewer of layer 1's are near zero {_near_zero_verdict(change, p)}: "
-        f"{without:.2%} without and {under:.2%} with, {signed(change)} points, p {_p(p, table.layers)} after Holm over "
-        f"{table.layers} layers; the share falls in {falls}, rises in {rises} and does not change beyond noise in "
-        f"{table.layers - falls - rises} of them; the variance of layer 1 is {with_interval(*ratio)} times that "
-        f"without (n = {table.n[0]})."
+        f"Activations, {table.condition}: that fewer of layer 1's are near zero {decision.told}: {without:.2%} without "
+        f"and {under:.2%} with, {signed(change)} points{_beside(twins, lambda share: points(share, digits=2))}, "
+        f"p {_p(p, table.layers)} after Holm over {table.layers} layers; {_by_layer(table, falls, rises)} "
+        f"(n = {table.n[0]})."
     )
-    numbers = three("change", change) | three("variance", ratio) | {"adjusted": p, "falls": falls, "rises": rises}
-    return Finding("near_zero", text, numbers, "activations")
+    numbers = three("change", change) | {"adjusted": p, "falls": falls, "rises": rises} | decision.numbers
+    return Finding("near_zero", text, numbers, "activations", decision.degree)
 
 
-def _near_zero_verdict(change: Sequence[float], p: float) -> str:
-    if not np.isfinite([*change, p]).all():
-        return UNKNOWN
-    if p < ALPHA:
-        return HOLDS if change[0] < 0 else f"{FAILS} (more are)"
-    unchanged = max(abs(change[1]), abs(change[2])) < SMALL
-    return f"{FAILS} (no change as large as {100 * SMALL:g} points)" if unchanged else UNKNOWN
+def _by_layer(table: ActivationTable, falls: int, rises: int) -> str:
+    """Below some number of problems no p can be small enough in any layer."""
+    needs = next(n for n in range(1, 64) if 2 * table.layers / 2**n < ALPHA)
+    if int(table.n.max(initial=0)) < needs:
+        return f"to count layers in which the share changes takes {needs} problems"
+    still = table.layers - falls - rises
+    return f"the share falls in {falls}, rises in {rises} and does not change beyond noise in {still} of them"
+
+
+def _variance(measured: Measured, table: ActivationTable) -> Finding:
+    decision, twins = claims.variance(measured)
+    ratio = at(table.ratio["variance"], 0)
+    values = table.ratio["variance"][0]
+    above = int((values[np.isfinite(values)] > 1).sum())
+    text = (
+        f"Variance, {table.condition}: that the variance of layer 1's activations rises {decision.told}: it is "
+        f"{with_interval(*ratio)} times that without{_beside(twins, lambda value: f'{np.exp(value):.3f}')}, and "
+        f"above 1 in {above} of {table.layers} layers (n = {table.n[0]})."
+    )
+    numbers = three("variance", ratio) | {"layers_above": above} | decision.numbers
+    return Finding("variance", text, numbers, "activations", decision.degree)
 
 
 def _classes(run: Run, condition: str, model: str | None) -> Finding:

@@ -18,11 +18,12 @@ from fillerscope.analysis.runs import Run, open_run
 from fillerscope.answerfindings import answer_findings
 from fillerscope.conditions import PRESETS
 from fillerscope.controlfindings import control_findings
-from fillerscope.findings import findings
+from fillerscope.findings import Finding, findings
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.headline import SMALL, Headline, headline
 from fillerscope.report.told import compared_so_far, findings_of, missing_from
 from fillerscope.store import answers_name, merged_name
+from fillerscope.verdicts import Degree
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 
 HOSTILE = "<script>alert('&')</script>\x1b[31m"
@@ -176,12 +177,38 @@ def test_cells_of_sweeps_are_left_to_figures(tmp_path: Path) -> None:
 # The mechanism
 
 
+MECHANISM = ("scaling", "later", "deeper", "direction", "near_zero", "variance")
+
+
+def claims_tile(run: Run, verdicts: dict[str, Degree | None]) -> tuple[str, str]:
+    """The tile where findings of these names have these verdicts; their prose may say anything."""
+    prose = "it holds on this model, does not hold on this model and cannot be told on this model"
+    return tile(
+        headline(run, told=[Finding(name, prose, {}, "affine", degree) for name, degree in verdicts.items()]),
+        "Published claims",
+    )
+
+
 def test_claims_are_counted_as_they_were_decided(tmp_path: Path) -> None:
-    inside = Mechanism(lam=(1.2, 0.98), direction=(0.8, 0.1), together=0.9, near_zero=(0.0, 0.0))
-    run = Synthetic(affine=True, activations=True, mechanisms={"mless": inside}).build(tmp_path / "run")
-    value, note = tile(headline(run), "Published claims")
-    assert value == "1 of 3 hold"
-    assert note == "scaling does not hold; one direction holds; fewer near zero does not hold"
+    run = Synthetic(attention=False, right={"none": 0.5}).build(tmp_path / "run")
+    value, note = claims_tile(run, dict(zip(MECHANISM, (*Degree, Degree.FAILS), strict=True)))
+    assert value == "1 of 6 hold, 1 by little, 1 not tested, 1 cannot be told"
+    assert note == (
+        "scaling: holds; near 1 later: holds by little; nothing affine deeper: not tested against its control; "
+        "one direction: does not hold; fewer near zero: cannot be told; more variance: does not hold"
+    )
+    assert claims_tile(run, {"scaling": Degree.FAILS, "direction": None})[0] == "0 of 1 hold"
+
+
+def test_claims_without_untrained_models_are_not_said_to_hold(tmp_path: Path) -> None:
+    inside = Mechanism(lam=(0.5, 1.0), direction=(0.9, 0.1), together=0.9, near_zero=(-0.0018, 0.02), variance=(0.9, 1))
+    recipe = Synthetic(
+        affine=True, activations=True, mechanisms={"mless": inside}, conditions=(NONE, MLESS), noise=0.01
+    )
+    value, note = tile(headline(recipe.build(tmp_path / "run")), "Published claims")
+    assert value.startswith("0 of 6 hold, 3 not tested")
+    assert "fewer near zero: does not hold; more variance: does not hold" in note
+    assert "scaling: not tested against its control; near 1 later: not tested against its control" in note
 
 
 def test_an_intervention_alone_decides_no_claim(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
-from fillerscope.mechanism import ACTIVATION
+from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.stats import holm, permutation_tests, ratio_interval, sample_interval
 from fillerscope.tokenclasses import ALL
 
@@ -76,17 +76,25 @@ def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTa
     found["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original", model)
     found["gap"] = found["lambda_fit"] - found["lambda_mass"]
     samples = {name: mean_over(values) for name, values in found.items()}
-    moments = run.bias(condition, model)
-    together = np.linalg.norm(moments.value(), axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        consistency = together / mean_over(bias, axis=0)
-    problems = int(moments.count.max(initial=0))
+    shared = _head_consistency(run, condition, model)
+    problems = int(run.bias(condition, model).count.max(initial=0))
     return AffineTable(
         condition, problems,
         {name: sample_interval(values) for name, values in samples.items()},
         {name: sample_interval(values) for name, values in found.items()},
-        samples, mean_over(consistency), consistency, problems**-0.5 if problems else float("nan"),
+        samples, mean_over(shared), shared, problems**-0.5 if problems else float("nan"),
     )  # fmt: skip
+
+
+def consistency(run: Run, condition: str, model: str | None = None) -> Floats:
+    """[layer]: how far biases of different problems are the same vector, mean over heads."""
+    return mean_over(_head_consistency(run, condition, model))
+
+
+def _head_consistency(run: Run, condition: str, model: str | None) -> Floats:
+    together = np.linalg.norm(run.bias(condition, model).value(), axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(together / mean_over(run.affine("bias", condition, model), axis=0))
 
 
 @dataclass(frozen=True)
@@ -127,10 +135,7 @@ class ActivationTable:
 def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None = None) -> ActivationTable:
     before, after, kept = _pairs(run, condition, cls, model)
     samples = {name: after[name] - before[name] for name in ACTIVATION if name != "tokens"}
-    for name in RATIOS:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(after[name]) - np.log(before[name])
-        samples[f"log_{name}"] = np.where(np.isfinite(logs), logs, np.nan)
+    samples |= {f"log_{name}": _logs(after[name], before[name]) for name in RATIOS}
     tests = flipped(np.hstack([samples[f"log_{name}" if name in RATIOS else name] for name in TESTED]))
     p = dict(zip(TESTED, np.split(tests, len(TESTED)), strict=True))
     return ActivationTable(
@@ -161,6 +166,15 @@ def _pairs(
     kept = _in_both(before["tokens"], after["tokens"])
     before, after = ({name: np.where(kept, values, np.nan) for name, values in one.items()} for one in (before, after))
     return before, after, kept
+
+
+def layer_samples(run: Run, measure: str, condition: str, model: str | None = None) -> Floats:
+    """[problem, layer] of one measure of either table, as in its `samples`, without the rest of the table."""
+    if measure in AFFINE:
+        return mean_over(run.affine(measure, condition, model))
+    name = measure.removeprefix("log_")
+    before, after, _ = _pairs(run, condition, ALL, model, ("tokens", name))
+    return _logs(after[name], before[name]) if measure.startswith("log_") else after[name] - before[name]
 
 
 def mechanism_rows(run: Run, condition: str, model: str | None = None) -> list[dict[str, Any]]:
@@ -200,6 +214,13 @@ def mean_over(values: Floats, axis: int = -1) -> Floats:
     count = there.sum(axis=axis)
     total = np.where(there, values, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _logs(after: Floats, before: Floats) -> Floats:
+    """Logarithms of ratios; NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(after) - np.log(before)
+    return np.where(np.isfinite(logs), logs, np.nan)
 
 
 def _in_both(before: Floats, after: Floats) -> NDArray[np.bool_]:

@@ -16,15 +16,28 @@ from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, drawing, is_truncated, points, truncation, verdict
 from fillerscope.figures.recipes import recipe
 from fillerscope.findings import NEAR, Finding, with_interval
-from fillerscope.mechanismfindings import FAILS, HOLDS, UNKNOWN
 from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from, records_there
+from fillerscope.verdicts import Degree
 
 Tone = Literal["change", "no change", "cannot be told"]
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
 MOST_ACCURACIES = 4
 MOST_OTHERS = 3  # conditions that the verdict names beside the main one
-CLAIMS = {"scaling": "scaling", "direction": "one direction", "near_zero": "fewer near zero"}
-VERDICTS = {HOLDS: "holds", FAILS: "does not hold", UNKNOWN: "cannot be told"}
+CLAIMS = {  # by the names of findings that decide one
+    "first_layer": "less attention",
+    "collapse": "collapse",
+    "scaling": "scaling",
+    "later": "near 1 later",
+    "deeper": "nothing affine deeper",
+    "direction": "one direction",
+    "near_zero": "fewer near zero",
+    "variance": "more variance",
+}
+COUNTED = {  # degrees that the tile counts beside those that hold
+    Degree.LITTLE: "by little",
+    Degree.UNTESTED: "not tested",
+    Degree.UNKNOWN: "cannot be told",
+}
 
 
 class Fact(NamedTuple):
@@ -284,14 +297,16 @@ def _claims(known: _Known) -> Fact | None:
     """The published claims are about filler: an intervention alone cannot decide them."""
     if not known.run.condition(known.main).has_filler:
         return None
-    said = {name: _decided(known.found[name].text) for name in CLAIMS if name in known.found}
-    holding = sum(word == VERDICTS[HOLDS] for word in said.values())
-    note = "; ".join(f"{CLAIMS[name]} {word}" for name, word in said.items())
-    return Fact("Published claims", f"{holding} of {len(said)} hold", note) if said else None
+    found = {label: known.found[name].verdict for name, label in CLAIMS.items() if name in known.found}
+    said = {label: degree for label, degree in found.items() if degree is not None}
+    note = "; ".join(f"{label}: {degree}" for label, degree in said.items())
+    return Fact("Published claims", _counted(list(said.values())), note) if said else None
 
 
-def _decided(text: str) -> str:
-    return next(word for phrase, word in VERDICTS.items() if phrase in text)
+def _counted(degrees: Sequence[Degree]) -> str:
+    """How many hold, and how many were not decided."""
+    others = [f"{count} {word}" for degree, word in COUNTED.items() if (count := degrees.count(degree))]
+    return ", ".join([f"{degrees.count(Degree.HOLDS)} of {len(degrees)} hold", *others])
 
 
 def _lookback(known: _Known) -> Fact | None:
