@@ -35,7 +35,7 @@ class Degree(StrEnum):
 CLAIMS = ("first_layer", "collapse", "scaling", "direction", "near_zero", "variance", "later", "deeper")
 ALPHA = 0.05
 LEVEL = ALPHA / len(CLAIMS)  # chance of a wrong `holds` of one claim
-POWER = 0.8
+POWER = 0.9  # aimed at where a number of problems is named: 80% is left once the spread is estimated from few
 FEWEST = ceil(log2(1 / LEVEL))  # problems: fewer lie all on one side by chance more often than LEVEL
 TWINS = 3  # untrained models that a study should measure
 MOST_TWINS, MOST_PROBLEMS = 100, 10**9  # searches for more end here
@@ -142,7 +142,7 @@ def decide(claim: Claim) -> Decision:
     if not isfinite(claim.estimate[0]):
         return Decision(Degree.UNKNOWN, "nothing to measure it by")
     if claim.n < claim.needs or not np.isfinite(claim.estimate).all():
-        return Decision(Degree.UNKNOWN, f"needs {claim.needs} problems", {"needs": claim.needs})
+        return Decision(Degree.UNKNOWN, f"needs {claim.needs} problems", {"needs": float(claim.needs)})
     if decision := _whether_near(claim) if claim.within else _against_none(claim):
         return decision
     if missed := [one for one in (_against_controls(claim), _against_twins(claim)) if one]:
@@ -166,7 +166,14 @@ def _against_none(claim: Claim) -> Decision | None:
         return Decision(Degree.FAILS, "the other way")
     if low > 0 or high < 0:
         return None
-    return Decision(Degree.UNKNOWN, f"{_more_problems(claim, 2 * claim.small)} to tell a change of twice {claim.size}")
+    problems = _more_problems(claim, 2 * claim.small, _reach_within(claim, 2 * claim.small))
+    return _needs(claim, problems, "", f" to tell a change of twice {claim.size}")
+
+
+def _reach_within(claim: Claim, change: float) -> float:
+    """How far twins reach, where such a change could go beyond it; 0 where it could not, or there are none."""
+    reach = _prediction(claim, len(claim.twins)) if len(claim.twins) > 1 else 0.0
+    return reach if reach < change else 0.0
 
 
 def _whether_near(claim: Claim) -> Decision | None:
@@ -176,13 +183,17 @@ def _whether_near(claim: Claim) -> Decision | None:
     if low > claim.small or high < -claim.small:
         return Decision(Degree.FAILS, f"farther from {claim.none:g} than {claim.size}")
     room = abs(claim.small - abs(claim.estimate[0] - claim.none))
-    return Decision(Degree.UNKNOWN, f"not wholly within {claim.size} of {claim.none:g}, {_more_problems(claim, room)}")
+    return _needs(claim, _more_problems(claim, room), f"not wholly within {claim.size} of {claim.none:g}, ")
 
 
-def _more_problems(claim: Claim, change: float) -> str:
+def _more_problems(claim: Claim, change: float, reach: float = 0.0) -> float:
     """How many problems would show such a change, if they spread as these do."""
-    needed = needed_problems(change, claim.deviation, claim.side)
-    return f"needs about {max(needed, claim.n + 1):,.0f} problems"
+    return max(needed_problems(change, claim.deviation, claim.side, reach), claim.n + 1)
+
+
+def _needs(claim: Claim, problems: float, before: str = "", after: str = "") -> Decision:
+    words = f"{before}needs about {problems:,.0f} problems{after}"
+    return Decision(Degree.UNKNOWN, words, twin_numbers(claim) | {"needs": problems})
 
 
 def _against_controls(claim: Claim) -> Decision | None:
@@ -207,9 +218,7 @@ def _against_twins(claim: Claim) -> Decision | None:
     if side * claim.estimate[0] <= max(side * value for value in claim.twins):
         word = f"no nearer to {claim.none:g}" if claim.within else "no more"
         return Decision(Degree.FAILS, f"{word} than in an untrained model", numbers)
-    if beyond_twins(claim) <= 0:
-        return Decision(Degree.UNKNOWN, f"beyond {len(claim.twins)} untrained models, {_more_twins(claim)}", numbers)
-    return None
+    return None if beyond_twins(claim) > 0 else _near_twins(claim, f"beyond {len(claim.twins)} untrained models, ")
 
 
 def toward(claim: Claim) -> int:
@@ -220,14 +229,14 @@ def toward(claim: Claim) -> int:
     return claim.side or (1 if claim.estimate[0] > claim.none else -1)
 
 
-def beyond_twins(claim: Claim, count: int | None = None) -> float:
-    """By how much at least the estimate is beyond one more twin; with another `count` of twins, of the same spread.
+def beyond_twins(claim: Claim) -> float:
+    """By how much at least the estimate is beyond one more twin.
 
     The reach of the estimate over problems and that of Student's prediction interval over twins are combined as the
     legs of a right angle (Zou and Donner), which keeps the level where one of them is skewed."""
     side, (value, low, high) = toward(claim), claim.estimate
     own = value - low if side > 0 else high - value
-    return side * (value - float(np.mean(claim.twins))) - hypot(own, _prediction(claim, count or len(claim.twins)))
+    return side * (value - float(np.mean(claim.twins))) - hypot(own, _prediction(claim, len(claim.twins)))
 
 
 def _prediction(claim: Claim, count: int) -> float:
@@ -237,23 +246,21 @@ def _prediction(claim: Claim, count: int) -> float:
     return max(float(stdtrit(count - 1, 1 - level)), FAR) * sqrt(1 + 1 / count) * spread
 
 
-def _more_twins(claim: Claim) -> str:
-    """How many twins, or problems, could tell, if they spread as these do."""
-    counts = range(len(claim.twins) + 1, MOST_TWINS + 1)
-    if enough := next((count for count in counts if beyond_twins(claim, count) > 0), None):
-        return f"needs about {enough} of them"
+def _near_twins(claim: Claim, before: str) -> Decision:
+    """Beyond all twins and not beyond one more: how many problems, or twins, could tell, if they spread as these."""
     ahead = toward(claim) * (claim.estimate[0] - float(np.mean(claim.twins)))
-    problems = needed_problems(ahead, claim.deviation, claim.side, _prediction(claim, len(claim.twins)))
-    return (
-        f"needs about {max(problems, claim.n + 1):,.0f} problems"
-        if isfinite(problems)
-        else "but too near to them to tell"
-    )
+    problems = _more_problems(claim, ahead, _prediction(claim, len(claim.twins)))
+    if isfinite(problems):
+        return _needs(claim, problems, before)
+    counts = range(len(claim.twins) + 1, MOST_TWINS + 1)
+    enough = next((count for count in counts if _prediction(claim, count) < ahead), None)
+    words = f"needs about {enough} of them" if enough else "but too near to them to tell"
+    return Decision(Degree.UNKNOWN, f"{before}{words}", twin_numbers(claim))
 
 
 def needed_problems(change: float, deviation: float, side: int = 1, reach: float = 0.0) -> float:
-    """The problems from which on a claim about such a change holds in 80% of cases, where it must also be beyond twins
-    that reach so far; inf where no number is enough."""
+    """The problems from which on such a change is told apart, where it must also be beyond twins that reach so far; inf
+    where no number is enough."""
     if not (isfinite(deviation) and change > reach):
         return inf
     return _fewest(lambda n: _is_told(n, change, deviation, side, reach))
