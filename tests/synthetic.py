@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from scipy import stats
 
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.conditions import Condition
-from fillerscope.headsummary import METRICS
+from fillerscope.headsummary import METRICS, ODDS
 from fillerscope.mechanism import ACTIVATION
 from fillerscope.reducers import Moments
 from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
@@ -100,6 +100,8 @@ class Synthetic:
     mechanisms: Mapping[str, Mechanism] = field(default_factory=dict)
     missing: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by class, problems without such a token
     unanswered: tuple[int, ...] = ()  # problems whose answer could not be looked at
+    diluted: float | None = None  # the drop that length alone would give, of every head
+    twins: tuple[Effect, ...] = ()  # untrained twins, by what every filler does to them
 
     @cached_property
     def study(self) -> Study:
@@ -117,6 +119,7 @@ class Synthetic:
             conditions=self.conditions,
             batch={"shard": self.shard},
             figures=self.figures,
+            references={"twin": len(self.twins)},
         )
 
     @property
@@ -248,7 +251,12 @@ class Synthetic:
                 store.put(lookback_name(model), self._looked_back())
             facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
             facts |= {"calibration": self.calibration} if self.activations else {}
+            facts |= {"rowcheck": {"windows": [None] * self.layers}} if self.diluted else {}
             store.note("models", store.manifest.get("models", {}) | {model: facts})
+            for name, effect in zip(self.study.twins(model), self.twins, strict=True):
+                other = replace(self, effects={one.name: effect for one in self.conditions})
+                store.put(merged_name(name), other._part(range(self.problems)))
+                store.note("models", store.manifest["models"] | {name: facts | {"label": name}})
         return open_run(folder)
 
     def is_right(self, model: str, condition: str, number: int, sample: int = 0) -> bool:
@@ -353,6 +361,12 @@ class Synthetic:
                 f"{condition.name}/heads": table.astype(np.float32),
                 f"{condition.name}/peak_at": np.array(places, dtype=np.int32),
             }
+            if condition.is_baseline and self.diluted:
+                received = table[:, METRICS.index("received_original"), 1:2]
+                values = self.diluted * self._samples("none", "aligned")[rows][:, 1:2, ..., :longest]
+                state = Moments.of(values, np.isfinite(values[:, :, :1, :1]))
+                arrays |= {f"{ODDS}_heads": (self.diluted * received).astype(np.float32)}
+                arrays |= {f"{ODDS}/{key}": array for key, array in state.state().items()}
             arrays |= self._affine(condition.name, rows) if self.affine and not condition.is_baseline else {}
             arrays |= self._activations(condition.name, rows) if self.activations else {}
         return Part(arrays, records)

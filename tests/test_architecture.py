@@ -47,6 +47,7 @@ ORDER = (
     ("analysis",),
     ("library", "profiling", "remeasuring"),
     ("verdicts",),
+    ("attentionclaims",),
     ("findings",),
     ("answerfindings", "placefindings"),
     ("mechanismclaims",),

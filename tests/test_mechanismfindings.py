@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import answer_findings
+from fillerscope.attentionclaims import controls_of
 from fillerscope.cli import app
 from fillerscope.conditions import PRESETS, Condition
 from fillerscope.controlfindings import control_findings
 from fillerscope.findings import Finding, findings
 from fillerscope.interventions import Knockout, Shift
-from fillerscope.mechanismclaims import controls_of
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.told import findings_of
 from fillerscope.verdicts import Degree
@@ -481,7 +481,7 @@ def test_every_finding_is_a_record_of_a_table_that_is_exported(tmp_path: Path) -
 def test_sentences_on_attention_speak_of_interventions_correctly(tmp_path: Path) -> None:
     arm = findings(Synthetic(conditions=(NONE, PRESETS["arm"]), problems=4).build(tmp_path / "a"))
     assert arm[0].text.startswith("Layer 1, arm, original queries: ")
-    assert "of its value under none;" in arm[0].text
+    assert "of what they receive under none;" in arm[0].text
     assert not [one for one in arm if one.name == "collapse"]
     assert not re.search(r"\bnan\b", " ".join(one.text for one in arm))
     both = findings(Synthetic(conditions=(NONE, PRESETS["arm"], MLESS), problems=4).build(tmp_path / "b"))

@@ -1,26 +1,29 @@
-"""What a run says, in sentences with numbers and intervals, each tied to the table it came from.
+"""What a run says of attention, in sentences with numbers and intervals, each tied to the table it came from.
 
-Every sentence can come out either way: it states what was measured, and denies as readily as it affirms.
+More keys take weight from the others whatever they mean: a change is called an effect where `attentionclaims` decides
+so, and otherwise its number stands beside what length alone and untrained twins show.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.depth import depth_table
+from fillerscope import attentionclaims as claims
+from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.runs import Run
+from fillerscope.analysis.twins import over_twins
+from fillerscope.attentionclaims import COLLAPSE, NEAR
 from fillerscope.stats import ratio_interval, sample_interval
-from fillerscope.verdicts import Degree
+from fillerscope.verdicts import Decision, Degree
 
 Floats = NDArray[np.float64]
-COLLAPSE = 0.5  # attention that falls below this share of what stands before it has collapsed
 SIDES = ("before", "after")
-NEAR = 0.05  # a layer whose ratio is within this of 1 is called unchanged
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,10 @@ def findings(run: Run, queries: str = "original", model: str | None = None) -> l
     if not run.fillers:
         return []
     main = run.main
-    table = head_table(run, main, queries, model)
+    table, layers = head_table(run, main, queries, model), depth_table(run, main, queries, model)
     found = [
-        _first_layer(run, table, queries, model),
-        _depth(run, main, queries, model),
+        _first_layer(run, table, layers, queries, model),
+        _depth(run, layers, queries, model),
         *_others(run, main, queries, model),
         _collapse(run, main, model),
         _peaks(run, table, queries, model),
@@ -53,94 +56,152 @@ def findings(run: Run, queries: str = "original", model: str | None = None) -> l
     return [finding for finding in found if finding is not None]
 
 
-def _first_layer(run: Run, table: HeadTable, queries: str, model: str | None) -> Finding:
+def _first_layer(run: Run, table: HeadTable, layers: DepthTable, queries: str, model: str | None) -> Finding:
     layer = run.attention_layers(model)[0]
-    received = [run.summary("received_original", name, queries, model)[:, layer] for name in (table.condition, "none")]
-    ratio, low, high = (float(x) for x in ratio_interval(received[0].mean(-1), received[1].mean(-1)))
-    reference = Beyond.of(run, table.condition, layer, queries, model)
-    drop = table.columns["drop"]
-    falls, rises = int((drop.high[layer] < 1).sum()), int((drop.low[layer] > 1).sum())
-    verdict = _verdict(low, high, "falls", "rises")
+    ratio = [float(bound[layer]) for bound in layers.values["drop"]]
+    length = Length.of(layers, layer)
+    decision = claims.first_layer(run, table.condition, layer, queries, model)
+    heads, numbers = _heads(table, layer)
     text = (
-        f"{_first(layer)}, {table.condition}, {table.queries} queries: what original tokens receive {verdict}: "
-        f"{with_interval(ratio, low, high)} of its value {_baseline(run, table.condition)}{reference.told}; {falls} of "
-        f"{table.shape[1]} heads fall and {rises} rise beyond their interval (n = {table.problems})."
+        f"{_first(layer)}, {table.condition}, {table.queries} queries: original tokens receive "
+        f"{with_interval(*ratio)} of what they receive {_baseline(run, table.condition)}{length.told}; {heads} "
+        f"(n = {table.problems}). {_effect(run, table.condition, decision, length)}."
     )
-    numbers = _numbers(ratio, low, high) | {"falls": falls, "rises": rises, "layer": layer + 1} | reference.numbers
-    return Finding("first_layer", text, numbers, "depth")
+    return Finding("first_layer", text, _numbers(*ratio) | {"layer": layer + 1} | numbers | length.numbers, "depth",
+                   decision.degree)  # fmt: skip
+
+
+def _effect(run: Run, condition: str, decision: Decision, length: Length) -> str:
+    """The claim, and what was decided."""
+    if not run.condition(condition).has_filler:
+        return f"That {condition} changes what original tokens receive {decision.told}"
+    way = {-1: "more", 1: "less"}.get(length.side, "more or less")
+    return f"That filler draws {way} attention than as many average tokens {decision.told}"
 
 
 @dataclass(frozen=True)
-class Beyond:
-    """A layer's drop beside what length alone would give; without a value where that is not known."""
+class Length:
+    """What length alone would give in one layer, beside a drop; NaN where it is not known."""
 
     uniform: float
-    value: float  # drop / uniform
-    low: float
-    high: float
+    odds: float
+    beyond: tuple[float, float, float]  # drop / odds
+    twins: tuple[float, float]  # the least and the largest drop of untrained twins
 
     @classmethod
-    def of(cls, run: Run, condition: str, layer: int, queries: str, model: str | None) -> Beyond:
-        values = depth_table(run, condition, queries, model).values
-        if "beyond" not in values or not run.condition(condition).has_filler:
-            return cls(*[float("nan")] * 4)
-        return cls(float(values["uniform"][0][layer]), *(float(bound[layer]) for bound in values["beyond"]))
+    def of(cls, table: DepthTable, layer: int) -> Length:
+        nothing = [np.full(table.layers, np.nan)] * 3
+        found = {name: [float(bound[layer]) for bound in table.values.get(name, nothing)] for name in BESIDE}
+        beyond = found["beyond"] if np.isfinite(found["beyond"][0]) else found["beyond_uniform"]
+        twins = found["twin"][1], found["twin"][2]
+        return cls(found["uniform"][0], found["odds"][0], (beyond[0], beyond[1], beyond[2]), twins)
+
+    @property
+    def side(self) -> int:
+        """On which side of 1 the interval of `beyond` lies; 0 where it holds 1."""
+        return int(self.beyond[1] > 1) - int(self.beyond[2] < 1)
 
     @property
     def told(self) -> str:
-        if not np.isfinite(self.value):
-            return ""
-        return (
-            f", where attention spread evenly over the longer prompt would give {self.uniform:.3f}: beyond length "
-            f"alone it is {with_interval(self.value, self.low, self.high)}{self._meaning}"
-        )
-
-    @property
-    def _meaning(self) -> str:
-        if self.low > 1:
-            return ", so filler draws less than an average token"
-        return ", so filler draws more than an average token" if self.high < 1 else ", no more than length explains"
+        parts = [
+            f"uniform attention over the longer prompt would give {self.uniform:.3f}" * bool(np.isfinite(self.uniform)),
+            f"rows that keep their odds {self.odds:.3f}" * bool(np.isfinite(self.odds)),
+            f"untrained twins give {_range(self.twins)}" * bool(np.isfinite(self.twins[0])),
+        ]
+        known = ", ".join(filter(None, parts))
+        beyond = f"; beyond length it is {with_interval(*self.beyond)}" * bool(np.isfinite(self.beyond[0]))
+        return f" ({known}{beyond})" if known else ""
 
     @property
     def numbers(self) -> dict[str, float]:
-        if not np.isfinite(self.value):
-            return {}
-        return {"uniform": self.uniform, "beyond": self.value, "beyond_low": self.low, "beyond_high": self.high}
+        keys = "uniform", "odds", "beyond", "beyond_low", "beyond_high", "twin_low", "twin_high"
+        found = dict(zip(keys, (self.uniform, self.odds, *self.beyond, *self.twins), strict=True))
+        return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
-def _depth(run: Run, condition: str, queries: str, model: str | None) -> Finding:
-    layers = run.attention_layers(model)
-    _, low, high = (bound[layers] for bound in depth_table(run, condition, queries, model).values["drop"])
+BESIDE = ("uniform", "odds", "beyond", "beyond_uniform", "twin")
+
+
+def _heads(table: HeadTable, layer: int) -> tuple[str, dict[str, float]]:
+    """How many heads of a layer lie outside the range of untrained ones, or on which side of length alone."""
+    drop = table.columns["drop"]
+    count = table.shape[1]
+    if table.knows("twin"):
+        twin = table.columns["twin"]
+        below, above = drop.value[layer] < twin.low[layer], drop.value[layer] > twin.high[layer]
+        word = f"{below.sum()} of {count} heads lie below and {above.sum()} above all heads of the twins"
+        return word, {"heads_below": int(below.sum()), "heads_above": int(above.sum())}
+    if table.knows("beyond"):
+        beyond = table.columns["beyond"]
+        below, above = beyond.high[layer] < 1, beyond.low[layer] > 1
+        word = f"{below.sum()} of {count} heads lie below and {above.sum()} above what length alone gives"
+        return word, {"heads_below": int(below.sum()), "heads_above": int(above.sum())}
+    below, above = drop.high[layer] < 1, drop.low[layer] > 1
+    return f"{below.sum()} of {count} heads fall and {above.sum()} rise", {
+        "heads_below": int(below.sum()),
+        "heads_above": int(above.sum()),
+    }
+
+
+def _depth(run: Run, table: DepthTable, queries: str, model: str | None) -> Finding:
+    """Where the ratio differs from what length alone gives, or from 1 where that is not known."""
+    layers, condition = run.attention_layers(model), table.condition
+    known = np.isfinite(table.values["beyond"][0][layers]).any()
+    name, word = ("beyond", "drop / what length alone gives") if known else ("drop", "the ratio")
+    _, low, high = (bound[layers] for bound in table.values[name])
     moved = [layers[place] for place in np.flatnonzero((low > 1 + NEAR) | (high < 1 - NEAR))]
     where = f"{'layers' if len(moved) > 1 else 'layer'} {_ranges(moved)}" if moved else "no layer"
-    beyond = int(((low > 1) | (high < 1)).sum())
+    excluded = int(((low > 1) | (high < 1)).sum())
     deep = layers[len(layers) // 2 :]
     received = [
         run.summary("received_original", name, queries, model)[:, deep].mean((-1, -2)) for name in (condition, "none")
     ]
     value, below, above = (float(x) for x in ratio_interval(*received))
     text = (
-        f"Depth, {condition}: the interval excludes 1 in {beyond} of {len(layers)} layers{_without(run, model)}, and "
-        f"lies more than {NEAR:.0%} away from it in {where}; over the deeper "
-        f"half, {span(deep)}, the ratio is {with_interval(value, below, above)}."
+        f"Depth, {condition}: the interval of {word} excludes 1 in {excluded} of {len(layers)} "
+        f"layers{_without(run, model)}, and lies more than {NEAR:.0%} away from it in {where}; over the deeper half, "
+        f"{span(deep)}, original tokens receive {with_interval(value, below, above)} of what they receive under none"
+        f"{_beside_twins(run, model, lambda twin: _deep_ratio(run, condition, deep, queries, twin))}."
     )
     return Finding("depth", text, _numbers(value, below, above) | {"layers_moved": len(moved)}, "summaries")
+
+
+def _deep_ratio(run: Run, condition: str, deep: Sequence[int], queries: str, model: str) -> float:
+    pair = [
+        run.summary("received_original", one, queries, model)[:, deep].mean((-1, -2)) for one in (condition, "none")
+    ]
+    return float(ratio_interval(*pair)[0])
+
+
+def _beside_twins(run: Run, model: str | None, read: Callable[[str], float]) -> str:
+    """The range of a number over untrained twins; that it was not measured, where so."""
+    values = over_twins(run, model, lambda twin: np.asarray(read(twin)))
+    if not values.size:
+        return " (untrained models were not measured)"
+    return f" (untrained twins: {_range((float(values.min()), float(values.max())))})"
+
+
+def _range(values: tuple[float, float]) -> str:
+    return f"{values[0]:.3f} to {values[1]:.3f}"
 
 
 def _others(run: Run, main: str, queries: str, model: str | None) -> list[Finding]:
     """Other fillers of the same length at the same place against the main one, on the same problems."""
     found, layers = [], run.attention_layers(model)
-    for other in _alike(run, main):
+
+    def gaps(other: str, model: str | None) -> Floats:
         masses = [run.summary("filler_mass", name, queries, model)[:, layers].mean((-1, -2)) for name in (other, main)]
+        return np.asarray(masses[0] - masses[1])
+
+    for other in _alike(run, main):
+        masses = [run.summary("filler_mass", name, queries, model)[:, layers].mean() for name in (other, main)]
         pair = [run.summary("received_original", name, queries, model)[:, layers[0]] for name in (other, main)]
-        received = [one.mean(-1) for one in pair]
-        drop, low, high = (float(x) for x in ratio_interval(received[0], received[1]))
-        gap, below, above = (float(x) for x in sample_interval(masses[0] - masses[1]))
-        level = (
-            f"{np.mean(masses[0]):.3f} against {np.mean(masses[1]):.3f}, difference {with_interval(gap, below, above)}"
-        )
+        drop, low, high = (float(x) for x in ratio_interval(pair[0].mean(-1), pair[1].mean(-1)))
+        gap, below, above = (float(x) for x in sample_interval(gaps(other, model)))
+        beside = _beside_twins(run, model, lambda twin, name=other: float(gaps(name, twin).mean()))  # type: ignore[misc]
         text = (
-            f"{other} against {main}: {_takes(below, above, main)} over all layers ({level}); in layer {layers[0] + 1} "
+            f"{other} against {main}: the filler takes {masses[0]:.3f} against {masses[1]:.3f} of the attention over "
+            f"all layers, difference {with_interval(gap, below, above)}{beside}; in layer {layers[0] + 1} "
             f"original tokens receive {with_interval(drop, low, high)} times what they receive under {main}."
         )
         numbers = _numbers(drop, low, high) | {"mass_gap": gap, "mass_gap_low": below, "mass_gap_high": above}
@@ -161,17 +222,8 @@ def _alike(run: Run, main: str) -> list[str]:
     return [name for name in run.fillers if name != main and kind(name) == kind(main)]
 
 
-def _takes(low: float, high: float, main: str) -> str:
-    """On the difference of two filler masses."""
-    if not np.isfinite([low, high]).all():
-        return f"it cannot be told whether it takes more attention than {main}"
-    if low <= 0 <= high:
-        return f"the attention that it takes cannot be told apart from that of {main}"
-    return f"it takes {'more' if low > 0 else 'less'} attention than {main}"
-
-
 def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
-    """All queries vote, as published. Tokens after a place differ from those before it without any filler too,
+    """All queries count, as published. Tokens after a place differ from those before it without any filler too,
     so that ratio stands beside."""
     layer = run.attention_layers(model)[0]
     received = {
@@ -188,52 +240,57 @@ def _collapse(run: Run, condition: str, model: str | None) -> Finding | None:
     )
     if not np.isfinite([*to_before, *to_after]).all():
         return None
-    verdict = _decided(to_before, COLLAPSE, "collapses on the filler", "does not collapse on the filler")
-    back = _decided(to_after, 1, "is higher again after it", "is not higher after it")
+    decision = claims.collapse(run, condition, layer, model)
+    beside = _beside_twins(run, model, lambda twin: _on_filler(run, condition, layer, twin))
     text = (
-        f"{_first(layer)}, {condition}, all queries: attention {verdict or 'may or may not collapse on the filler'} "
-        f"and {back or 'cannot be told apart from that after it'}: a filler token receives {with_interval(*to_before)} "
-        f"times what an original token before it receives (below {COLLAPSE:g} is called a collapse) and "
-        f"{with_interval(*to_after)} times what one after it receives; without filler, tokens after the place receive "
-        f"{with_interval(*control)} times those before."
+        f"{_first(layer)}, {condition}, all queries: a filler token receives {with_interval(*to_before)} times what an "
+        f"original token before it receives{beside} and {with_interval(*to_after)} times what one after it receives; "
+        f"without filler, tokens after the place receive {with_interval(*control)} times those before. That attention "
+        f"collapses on the filler, to less than {COLLAPSE:g} of what stands before it, {decision.told}."
     )
     numbers = {
         f"{name}{part}": value
         for name, values in (("to_before", to_before), ("to_after", to_after), ("control", control))
         for part, value in zip(("", "_low", "_high"), values, strict=True)
     }
-    return Finding("collapse", text, numbers, "summaries")
+    return Finding("collapse", text, numbers, "summaries", decision.degree)
 
 
-def _decided(ratio: list[float], threshold: float, below: str, above: str) -> str:
-    """What the interval decides; nothing where the threshold lies inside it."""
-    return below if ratio[2] < threshold else above if ratio[1] > threshold else ""
+def _on_filler(run: Run, condition: str, layer: int, model: str) -> float:
+    return float(np.exp(np.nanmean(claims.on_filler(run, condition, model)[:, layer])))
 
 
 def _peaks(run: Run, table: HeadTable, queries: str, model: str | None) -> Finding:
-    layer, peak = run.attention_layers(model)[0], table.columns["peak"]
-    falls, rises = int((peak.high[layer] < 1).sum()), int((peak.low[layer] > 1).sum())
-    places = [run.peak_at(name, queries, model)[:, layer] for name in (table.condition, "none")]
+    layer, condition = run.attention_layers(model)[0], table.condition
+    places = [run.peak_at(name, queries, model)[:, layer] for name in (condition, "none")]
     same = float((places[0] == places[1]).mean())
-    ratio = float(np.exp(np.nanmean(np.log(peak.value[layer]))))
+    ratio = _mean_peak(table, layer)
+    beside = _beside_twins(run, model, lambda twin: _mean_peak(head_table(run, condition, queries, twin), layer))
     text = (
-        f"Peaks in layer {layer + 1}, {table.condition}: the highest value falls in {falls} and rises in {rises} of "
-        f"{table.shape[1]} heads beyond the interval, and is {ratio:.3f} of itself on average; the peak stays on the "
-        f"same token in {same:.0%} of cases."
+        f"Peaks in layer {layer + 1}, {condition}: the highest value of a head is {ratio:.3f} of that under none on "
+        f"average over heads{beside}; the peak stays on the same token in {same:.0%} of cases."
     )
-    return Finding("peaks", text, {"ratio": ratio, "falls": falls, "rises": rises, "same_token": same}, "summaries")
+    return Finding("peaks", text, {"ratio": ratio, "same_token": same}, "summaries")
+
+
+def _mean_peak(table: HeadTable, layer: int) -> float:
+    return float(np.exp(np.nanmean(np.log(table.columns["peak"].value[layer]))))
 
 
 def _spread(run: Run, condition: str, queries: str, model: str | None) -> Finding:
     layer = run.attention_layers(model)[0]
-    pair = [run.summary("spread", name, queries, model)[:, layer].mean(-1) for name in (condition, "none")]
-    ratio, low, high = (float(x) for x in ratio_interval(pair[0], pair[1]))
-    verdict = _verdict(low, high, "shrinks", "grows")
+
+    def ratio(name: str | None) -> list[float]:
+        pair = [run.summary("spread", one, queries, name)[:, layer].mean(-1) for one in (condition, "none")]
+        return [float(x) for x in ratio_interval(pair[0], pair[1])]
+
+    own = ratio(model)
     text = (
-        f"Variability in layer {layer + 1}, {condition}: the standard deviation over original tokens {verdict}: "
-        f"{with_interval(ratio, low, high)} of its value {_baseline(run, condition)}."
+        f"Variability in layer {layer + 1}, {condition}: the standard deviation over original tokens is "
+        f"{with_interval(*own)} of its value {_baseline(run, condition)}"
+        f"{_beside_twins(run, model, lambda twin: ratio(twin)[0])}."
     )
-    return Finding("spread", text, _numbers(ratio, low, high), "summaries")
+    return Finding("spread", text, _numbers(*own), "summaries")
 
 
 def _reliability(table: HeadTable) -> Finding | None:
@@ -258,13 +315,6 @@ def _without(run: Run, model: str | None) -> str:
 
 def _baseline(run: Run, condition: str) -> str:
     return "without filler" if run.condition(condition).has_filler else "under none"
-
-
-def _verdict(low: float, high: float, falls: str, rises: str) -> str:
-    """On a ratio, from its interval alone."""
-    if not np.isfinite([low, high]).all():
-        return "cannot be told from noise with so few problems"
-    return falls if high < 1 else rises if low > 1 else "does not change beyond noise"
 
 
 def with_interval(value: float, low: float, high: float) -> str:

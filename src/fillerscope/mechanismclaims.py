@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, consistency, layer_samples, mean_over
 from fillerscope.analysis.runs import Run
-from fillerscope.interventions import Knockout, Shift
+from fillerscope.attentionclaims import controls_of
+from fillerscope.interventions import Shift
 from fillerscope.verdicts import FEWEST, Claim, Decision, Degree, Twins, decide, weakest
 
 Floats = NDArray[np.float64]
@@ -57,32 +58,6 @@ class Measured:
         twins, controls = self.twins(measure, layer), self.controls(measure, layer)
         samples = self.samples(measure)[:, layer]
         return decide(Claim.of(samples, none, side, small, twins=twins, controls=controls, words=words)), twins
-
-
-def controls_of(run: Run, main: str) -> list[str]:
-    """Conditions that share something with a filler: its positions, its tokens unseen in layer 1, or its length."""
-    wanted = run.condition(main)
-    if not wanted.has_filler:
-        return []
-    found = [one for one in run.study.conditions if not one.sweep and one.name != main]
-    moved = [one.name for one in found if isinstance(one.intervention, Shift) and one.intervention.by == wanted.count]
-    hidden = [
-        one.name for one in found
-        if isinstance(one.intervention, Knockout) and one.intervention.applies(0)
-        and (one.kind, one.text, one.count, one.position) == (wanted.kind, wanted.text, wanted.count, wanted.position)
-    ]  # fmt: skip
-    return moved + hidden + sentences_like(run, main)
-
-
-def sentences_like(run: Run, main: str) -> list[str]:
-    """Sentences of the same length at the same place, and nothing done inside the model."""
-    wanted = run.condition(main)
-    found = [run.condition(name) for name in run.fillers if name != main]
-    return [
-        one.name for one in found
-        if one.kind == "sentence" and not one.intervention and wanted.has_filler
-        and (one.count, one.position) == (wanted.count, wanted.position)
-    ]  # fmt: skip
 
 
 def scaling(measured: Measured, layer: int) -> tuple[Decision, Twins]:

@@ -23,8 +23,9 @@ from fillerscope.analysis.mechanism import (
 )
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, points
+from fillerscope.attentionclaims import sentences_like
 from fillerscope.findings import Finding, span, with_interval
-from fillerscope.mechanismclaims import HALF, NEAR, Measured, sentences_like
+from fillerscope.mechanismclaims import HALF, NEAR, Measured
 from fillerscope.stats import PATTERNS, sample_interval
 from fillerscope.tokenclasses import ALL
 from fillerscope.verdicts import Decision, Degree, Twins

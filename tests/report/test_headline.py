@@ -56,29 +56,40 @@ def lose(run: Run, name: str) -> Run:
 # Attention
 
 
+HELD: dict[str, Any] = {
+    "diluted": 0.6,
+    "twins": tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.59, 0.6, 0.61)),
+}  # what length alone and untrained twins give
+
+
 @pytest.mark.parametrize(
-    ("drop", "noise", "tone", "words"),
+    ("drop", "noise", "held", "tone", "words"),
     [
-        (0.8, 0.02, "change", "original tokens receive less attention in layer 1, 0.806 ["),
-        (1.3, 0.02, "change", "original tokens receive more attention in layer 1, 1.291 ["),
-        (0.98, 0.001, "change", "less attention in layer 1, 0.981 [0.980, 0.981] of what they receive without filler, a"
-         " change of less than 5%."),
-        (1.0, 0.02, "no change", "what original tokens receive in layer 1 does not change by 5%, 1.000 ["),
-        (1.0, 0.5, "cannot be told", "whether original tokens receive less in layer 1 cannot be told, 1.000 ["),
+        (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens."),
+        (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens."),
+        (0.6, 0.02, HELD, "no change", "no effect beyond what its references show."),
+        (0.9, 0.02, {}, "cannot be told", "whether that is an effect cannot be told."),
+        (0.9, 0.02, {"diluted": 0.6}, "cannot be told", "no effect is claimed, because untrained models were not"),
+        (0.6, 0.5, HELD, "cannot be told", "whether that is an effect cannot be told."),
     ],
-)  # fmt: skip
-def test_attention_alone(tmp_path: Path, drop: float, noise: float, tone: str, words: str) -> None:
-    effects = {"mless": Effect(drop=drop)}
-    found = headline(Synthetic(effects=effects, noise=noise).build(tmp_path / "run"))
+)
+def test_attention_alone(
+    tmp_path: Path, drop: float, noise: float, held: dict[str, Any], tone: str, words: str
+) -> None:
+    effects = {"mless": Effect(drop=np.full((3, 4), drop))}
+    found = headline(Synthetic(effects=effects, noise=noise, **held).build(tmp_path / "run"))
     assert found.tone == tone
     assert words in found.verdict
+    assert f"in layer 1 original tokens receive {drop:.3f} [" in found.verdict
+    assert ("length alone would give 0.600" in found.verdict) == ("diluted" in held)
+    assert ("untrained twins give 0.590 to 0.610" in found.verdict) == ("twins" in held)
     assert found.verdict.startswith("Tiny-A under mless (' /' repeated, 30 tokens, before the question): ")
     assert "accuracy" not in found.verdict
     assert found.left_out == []
 
 
-def test_the_tile_of_layer_1_has_the_interval_and_the_heads(tmp_path: Path) -> None:
-    recipe = Synthetic()
+def test_the_tile_of_layer_1_has_the_interval_and_its_references(tmp_path: Path) -> None:
+    recipe = Synthetic(**HELD)
     found = headline(recipe.build(tmp_path / "run"))
     # heads weigh by what they receive: 1 + 0.05 head
     weights = 1 + 0.05 * np.arange(recipe.heads)
@@ -86,16 +97,16 @@ def test_the_tile_of_layer_1_has_the_interval_and_the_heads(tmp_path: Path) -> N
     low, high = ratio * np.exp(-recipe.reach()), ratio * np.exp(recipe.reach())
     value, note = tile(found, "Attention in layer 1, mless")
     assert value == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
-    assert note == "falls in 4 and rises in 0 of 4 heads"
+    assert note == "length alone would give 0.600, untrained twins give 0.590 to 0.610; effect: does not hold"
     assert tile(found, "Problems") == ("12", "12 measured")
 
 
 def test_one_problem_tells_nothing(tmp_path: Path) -> None:
     found = headline(Synthetic(problems=1, right={"none": 0.0, "mless": 1.0}).build(tmp_path / "run"))
     assert found.tone == "cannot be told"
-    assert "in layer 1; too few problems to tell; accuracy is 100.0% against 0.0%" in found.verdict
+    assert "whether that is an effect cannot be told; accuracy is 100.0% against 0.0%" in found.verdict
     assert "+100.0 points, not beyond noise (p = 1" in found.verdict
-    assert tile(found, "Attention in layer 1, mless")[1] == "too few problems to tell"
+    assert tile(found, "Attention in layer 1, mless")[1] == "effect: cannot be told"
     assert "nan" not in json.dumps([found.verdict, *found.facts])
 
 
@@ -160,7 +171,7 @@ def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
 
 def test_attention_and_accuracy_stand_in_one_sentence_and_accuracy_sets_the_tone(tmp_path: Path) -> None:
     found = headline(Synthetic(right={"none": 0.5, "mless": 0.5}).build(tmp_path / "run"))
-    assert "less attention in layer 1" in found.verdict
+    assert "in layer 1 original tokens receive" in found.verdict
     assert "; accuracy is 50.0% against 50.0%" in found.verdict
     assert found.tone == "cannot be told"
 
@@ -206,7 +217,7 @@ def test_claims_without_untrained_models_are_not_said_to_hold(tmp_path: Path) ->
         affine=True, activations=True, mechanisms={"mless": inside}, conditions=(NONE, MLESS), noise=0.01
     )
     value, note = tile(headline(recipe.build(tmp_path / "run")), "Published claims")
-    assert value.startswith("0 of 6 hold, 3 not tested")
+    assert value.startswith("0 of 7 hold, 4 not tested")
     assert "fewer near zero: does not hold; more variance: does not hold" in note
     assert "scaling: not tested against its control; near 1 later: not tested against its control" in note
 
@@ -258,7 +269,7 @@ def test_a_run_in_progress_tells_what_is_there(tmp_path: Path) -> None:
     assert "after Holm over 2 comparisons" in whole.verdict
     assert whole.left_out == []
     assert "accuracy" not in part.verdict
-    assert part.tone == "change"
+    assert part.tone == "cannot be told"
     assert [line for line in part.left_out if "is not finished for tiny-b" in line] == part.left_out != []
     run = lose(run, merged_name("tiny-b"))
     nothing = headline(run, "tiny-b")

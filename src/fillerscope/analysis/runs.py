@@ -116,11 +116,6 @@ class Run:
             raise FigureError(f"this run has no model {name!r}; it has {', '.join(self.models)}")
         return name
 
-    def twins(self, model: str | None = None) -> list[str]:
-        """The untrained twins of a model that were measured, as names of models."""
-        assert self.model(model)
-        return []
-
     @property
     def has_attention(self) -> bool:
         return self.study.probes.attention is not None

@@ -15,7 +15,7 @@ from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, drawing, is_truncated, points, truncation, verdict
 from fillerscope.figures.recipes import recipe
-from fillerscope.findings import NEAR, Finding, with_interval
+from fillerscope.findings import Finding, with_interval
 from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from, records_there
 from fillerscope.verdicts import Degree
 
@@ -24,7 +24,6 @@ SMALL = 0.02  # a change of accuracy that is surely within this is called none: 
 MOST_ACCURACIES = 4
 MOST_OTHERS = 3  # conditions that the verdict names beside the main one
 CLAIMS = {  # by the names of findings that decide one
-    "first_layer": "less attention",
     "collapse": "collapse",
     "scaling": "scaling",
     "later": "near 1 later",
@@ -133,29 +132,43 @@ def _made_of(run: Run) -> str:
     return recipe(run.main, [run.condition(run.main)]).removeprefix(f"{run.main}: ").removesuffix(".")
 
 
-def _length(finding: Finding) -> str:
-    """What length alone would do, where that is known."""
-    if "uniform" not in finding.numbers:
-        return ""
-    return f" (spread evenly over the longer prompt it would be {finding.numbers['uniform']:.3f})"
-
-
 def _attention(known: _Known) -> _Part | None:
+    """Of the first layer that has it. What is claimed is decided in the finding: a fall alone is what any longer
+    prompt gives."""
     finding = known.found.get("first_layer")
-    if finding is None:
+    if finding is None or finding.verdict is None:
         return None
     value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
-    ratio = f"{with_interval(value, low, high)} of what they receive {known.plain}{_length(finding)}"
-    layer = f"layer {finding.numbers['layer']:.0f}"
-    if not (isfinite(low) and isfinite(high)):
-        return _Part(f"original tokens receive {ratio} in {layer}; too few problems to tell", "cannot be told")
-    little = f", a change of less than {NEAR:.0%}" if low > 1 - NEAR and high < 1 + NEAR else ""
-    if high < 1 or low > 1:
-        word = "less" if high < 1 else "more"
-        return _Part(f"original tokens receive {word} attention in {layer}, {ratio}{little}", "change")
-    if little:
-        return _Part(f"what original tokens receive in {layer} does not change by {NEAR:.0%}, {ratio}", "no change")
-    return _Part(f"whether original tokens receive less in {layer} cannot be told, {ratio}", "cannot be told")
+    ratio = f"original tokens receive {with_interval(value, low, high)} of what they receive {known.plain}"
+    there = f"in layer {finding.numbers['layer']:.0f} {ratio}{_references(finding)}"
+    said, tone = EFFECTS[finding.verdict]
+    return _Part(f"{there}: {said.format(way=_way(finding))}", tone)
+
+
+# What the verdict on attention comes to, and its tone.
+EFFECTS: dict[Degree, tuple[str, Tone]] = {
+    Degree.HOLDS: ("{way}", "change"),
+    Degree.LITTLE: ("{way}, by little", "change"),
+    Degree.UNTESTED: ("no effect is claimed, because untrained models were not measured", "cannot be told"),
+    Degree.FAILS: ("no effect beyond what its references show", "no change"),
+    Degree.UNKNOWN: ("whether that is an effect cannot be told", "cannot be told"),
+}
+
+
+def _way(finding: Finding) -> str:
+    beyond = finding.numbers.get("beyond", float("nan"))
+    return f"filler draws {'less' if beyond > 1 else 'more'} attention than as many average tokens"
+
+
+def _references(finding: Finding) -> str:
+    """What length alone would do, and untrained twins do, where that is known."""
+    numbers = finding.numbers
+    parts = [f"length alone would give {numbers['odds']:.3f}"] if "odds" in numbers else []
+    if not parts and "uniform" in numbers:
+        parts = [f"length alone would give {numbers['uniform']:.3f}"]
+    if "twin_low" in numbers:
+        parts.append(f"untrained twins give {numbers['twin_low']:.3f} to {numbers['twin_high']:.3f}")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _accuracy(known: _Known) -> _Part | None:
@@ -282,14 +295,13 @@ def _form(known: _Known) -> Fact | None:
 
 def _layer(known: _Known) -> Fact | None:
     finding = known.found.get("first_layer")
-    if finding is None:
+    if finding is None or finding.verdict is None:
         return None
     value, low, high = (finding.numbers[key] for key in ("value", "low", "high"))
-    heads = known.run.summary("received_original", "none", model=known.model).shape[-1]
-    falls, rises = (int(finding.numbers[key]) for key in ("falls", "rises"))
-    told = f"falls in {falls} and rises in {rises} of {heads} heads" if isfinite(low) else "too few problems to tell"
+    beside = _references(finding).strip(" ()")
+    note = "; ".join(filter(None, [beside, f"effect: {finding.verdict}"]))
     return Fact(
-        f"Attention in layer {finding.numbers['layer']:.0f}, {known.main}", with_interval(value, low, high), told
+        f"Attention in layer {finding.numbers['layer']:.0f}, {known.main}", with_interval(value, low, high), note
     )
 
 
