@@ -377,6 +377,14 @@ def test_one_interval_that_holds_no_change_and_one_that_does_not_are_no_differen
     assert "The change near zero cannot be told from that of mless: the share differs by +0.70 [-" in text
 
 
+def test_controls_are_not_compared_below_eight_problems(tmp_path: Path) -> None:
+    for problems, compared in ((7, False), (8, True)):
+        run = run_with(tmp_path / str(problems), conditions=(NONE, MLESS, PRESETS["arm"]), problems=problems)
+        text = told(run)["control_arm"].text
+        assert ("The change near zero cannot be compared: that needs 8 problems." in text) is not compared
+        assert ("The change near zero is that of mless within 0.5 points: " in text) is compared
+
+
 def test_a_control_that_does_less_is_said_to(tmp_path: Path) -> None:
     run = run_with(
         tmp_path, conditions=(NONE, MLESS, PRESETS["arm"]), mechanisms={"arm": Mechanism(near_zero=(-0.02, 0.0))}
