@@ -94,7 +94,10 @@ def test_the_csv_of_the_headmap_holds_the_table_of_heads(saved: Callable[[str], 
     assert len(found) == 2 * 12
     for row in found:
         expected = head_table(run, row["condition"]).row(row["layer"], row["head"])
-        assert row == {"model": "Tiny-A", "condition": row["condition"]} | expected
+        known = {key: value for key, value in expected.items() if value == value}  # nothing else is written
+        assert {key: value for key, value in row.items() if value is not None} == {
+            "model": "Tiny-A", "condition": row["condition"],
+        } | known  # fmt: skip
 
 
 def test_the_csv_of_depth_holds_the_table_of_layers(saved: Callable[[str], Path], run: Run) -> None:
@@ -102,7 +105,7 @@ def test_the_csv_of_depth_holds_the_table_of_layers(saved: Callable[[str], Path]
     assert found["condition"] == ["mless"] * 3 + ["random"] * 3
     for start, condition in ((0, "mless"), (3, "random")):
         for key, column in depth_table(run, condition).columns().items():
-            np.testing.assert_array_equal(found[key][start : start + 3], column)
+            np.testing.assert_array_equal(np.array(found[key][start : start + 3], dtype=float), column)
 
 
 TABLED = ["composite", "length", "position", "affine", "activations", "tokenclasses", "layermap", "lookback", "arm"]

@@ -11,6 +11,7 @@ from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.bylayer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
+from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled
 from fillerscope.study import Study
@@ -46,15 +47,17 @@ def draw(run: Run, request: Request) -> Drawn:
         left = figure.add_subplot(spec[:, :2])
         _draw_histograms(left, run, conditions, layer, model)
         panels = [figure.add_subplot(spec[row, column]) for row in (0, 1) for column in (2, 3)]
+        untrained = [activation_table(run, conditions[0], model=twin) for twin in run.twins(model)]
         for panel, (metric, (title, none)) in zip(panels, PANELS.items(), strict=True):
+            scale = 100 if metric == "near_zero" else 1
+            twin_curve(panel, [_change(table, metric)[0] for table in untrained], scale)
             for index, table in enumerate(tables):
-                scale = 100 if metric == "near_zero" else 1
                 curve(panel, _change(table, metric), index, dash=DASHES[(index + 1) % len(DASHES)], scale=scale)
             by_layer(panel, tables[0].layers, title, none)
         for panel in panels[2:]:
             panel.set_xlabel("Layer")
         fit_titles(panels)
-        legend(figure, [left], run.label(model))
+        legend(figure, [left, panels[0]], run.label(model))
     return Drawn("activations", figure, _table(run, tables, layer, model), _caption(run, model, conditions, layer))
 
 
@@ -143,6 +146,7 @@ def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
         f"near zero: smaller than eps, {eps:.3g} in this layer, 1.4826 * MAD * {_c(run):g} of sizes without filler",
         "right: paired change by layer; L1 is per token, Gini of sizes",
         BANDS,
+        twin_note(run, model, conditions[0]),
     )
     return words(run, model, conditions, str(len(run.measured(model))), *notes)
 

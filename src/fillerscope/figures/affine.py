@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.mechanism import AffineTable, affine_table
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.bylayer import BANDS, DASHED, GREY, by_layer, curve, every, label, look, shown, stacked, words
+from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
 from fillerscope.study import Study
@@ -25,6 +26,10 @@ NOTES = (
 )
 
 
+LEAST_EXPLAINED = -0.25  # untrained twins may lie far below, and would leave the model's own curve flat
+PLACES = {(0, 0): "lambda_fit", (0, 1): "explained", (1, 0): "direction", (1, 1): "relative_bias"}
+
+
 def lacks(study: Study) -> str:
     return "" if study.probes.affine else "shows the affine picture: give `probes: {affine: true}` in the study"
 
@@ -35,11 +40,15 @@ def draw(run: Run, request: Request) -> Drawn:
     tables = [affine_table(run, name, model) for name in conditions]
     with styled():
         figure, axes = grid(2, 2, 4.2)
+        untrained = [affine_table(run, conditions[0], twin) for twin in run.twins(model)]
+        for place, measure in PLACES.items():
+            twin_curve(axes[place], [table.values[measure][0] for table in untrained])
         for index, table in enumerate(tables):
             _draw(axes, table, index, label(run, table.condition))
         layers, chance = tables[0].layers, tables[0].chance
         by_layer(axes[0, 0], layers, "Lambda: fitted (solid), 1 - filler mass (dashed)", 1.0)
         by_layer(axes[0, 1], layers, "Variation explained by lambda and bias", 1.0)
+        axes[0, 1].set_ylim(max(LEAST_EXPLAINED, axes[0, 1].get_ylim()[0]), None)
         by_layer(axes[1, 0], layers, "One direction: within (solid), across problems (dashed)")
         axes[1, 0].axhline(chance, color=GREY, linewidth=0.7, linestyle=(0, (1, 1.5)), zorder=1)
         axes[1, 0].set_ylim(0, None)
@@ -50,7 +59,9 @@ def draw(run: Run, request: Request) -> Drawn:
         fit_titles(axes.flat)
         legend(figure, [axes[0, 0]], run.label(model))
     chances = f"dotted line: {chance:.2f}, what biases without a common direction would have across problems"
-    text = words(run, model, conditions, str(len(run.measured(model))), *NOTES, chances)
+    below = "; of what they explain, below the frame where not seen" if untrained else ""
+    twins = f"{twin_note(run, model, conditions[0])}{below}"
+    text = words(run, model, conditions, str(len(run.measured(model))), *NOTES, chances, twins)
     return Drawn("affine", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
 
 

@@ -23,6 +23,7 @@ from fillerscope.figures.bars import (
     wrapped,
 )
 from fillerscope.figures.recipes import recipe
+from fillerscope.figures.references import ALL_HEADS, TWINS, behind, twin_note
 from fillerscope.figures.request import (
     Answered,
     Choice,
@@ -183,6 +184,8 @@ def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[s
 
     aligned = [line(name, "aligned", i, ALIGNED_END) for i, name in enumerate(["none", *fillers])]
     whole = [line(name, "whole", i, WHOLE_END) for i, name in enumerate(fillers)]
+    aligned = behind(run, model, aligned[1], "aligned") + aligned
+    whole = behind(run, model, whole[0], "whole") + whole
     return Head(model, layer, choice, aligned, whole, [run.region(name, model) for name in fillers], skipped)
 
 
@@ -201,7 +204,7 @@ def _choose(
 def _draw_head(run: Run, panels: Panels, head: Head, request: Request, fillers: Sequence[str]) -> None:
     aligned, whole = panels.head
     draw_lines(aligned, head.aligned, ALIGNED_END, request.limit(0))
-    for line in head.aligned:
+    for line in (line for line in head.aligned if line.label != TWINS):
         aligned.fill_between(line.x, 0, line.y, color=line.colour, alpha=0.1, linewidth=0)
     draw_lines(whole, head.whole, WHOLE_END, request.limit(1), HEADROOM)
     _mark(whole, head, run.condition(fillers[0]).label if len(fillers) == 1 else "")
@@ -220,7 +223,8 @@ def _mark(axes: Axes, head: Head, text: str) -> None:
         (region,) = found
         shade(axes, region.start, region.stop, text or "filler")
         return
-    for index, (line, place) in enumerate(zip(head.whole, head.regions, strict=True)):
+    lines = [line for line in head.whole if line.label != TWINS]
+    for index, (line, place) in enumerate(zip(lines, head.regions, strict=True)):
         if place is not None:
             mark(axes, place.start, place.stop, line.colour, 0.98 - 0.03 * index)
 
@@ -241,6 +245,7 @@ def _head_notes(run: Run, request: Request, head: Head) -> list[str]:
         band_note(request),
         reach_note(request),
         region_note([regions]),
+        twin_note(run, head.model, str(head.whole[-1].keys["condition"]), ALL_HEADS),
     ]
 
 

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.recipes import quotient
+from fillerscope.figures.references import DOTTED, GREY, LENGTH, TWINS, twin_note
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PANELS = {
     "mass": ("Filler mass", "Share of attention"),
     "lambda": ("Lambda", "1 - filler mass"),
     "drop": ("Paired drop", ""),  # the name of the ratio
 }
+
+
+# By panel: what length alone would give and what twins give, in the table, and whether 1 less that is shown.
+REFERENCES = {
+    "mass": ("mass_share", "twin_mass", False),
+    "lambda": ("mass_share", "twin_mass", True),
+    "drop": ("odds", "twin", False),
+}
+
+
+def _draw_references(axes: Axes, table: DepthTable, measure: str) -> None:
+    """Of the first condition."""
+    length, twins, less = REFERENCES[measure]
+    alone, low, high = (
+        1 - values if less else values
+        for values in (table.values[length][0], *table.values.get(twins, [np.full(table.layers, np.nan)] * 3)[1:])
+    )
+    layers = np.arange(1, table.layers + 1)
+    if np.isfinite(alone).any():
+        axes.plot(layers, alone, color=GREY, linestyle=(0, (4, 2)), linewidth=0.9, label=LENGTH, zorder=1)
+    if np.isfinite(low).any():
+        axes.plot(layers, (low + high) / 2, color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
+        axes.fill_between(layers, low, high, color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
 
 
 def draw(run: Run, request: Request) -> Drawn:
@@ -30,6 +59,7 @@ def draw(run: Run, request: Request) -> Drawn:
         figure, axes = grid(1, len(panels), 2.5)
         for column, (measure, (title, label)) in enumerate(panels.items()):
             panel = axes[0, column]
+            _draw_references(panel, tables[0], measure)
             for index, table in enumerate(tables):
                 there = np.flatnonzero(np.isfinite(table.values[measure][0]))  # hybrids have layers without attention
                 mean, low, high = (bound[there] for bound in table.values[measure])
@@ -55,6 +85,11 @@ def draw(run: Run, request: Request) -> Drawn:
         f"paired drop: attention received by original tokens, {ratio}",
         "each problem's mean over the heads of a layer",
         "bands: 95% interval over problems",
+        f"dashed grey: length alone under {conditions[0]}, rows that keep their odds and filler that draws as average "
+        "tokens do"
+        if np.isfinite(tables[0].values["odds"][0]).any()
+        else "",
+        twin_note(run, model, conditions[0]),
     )
     text = caption(run, conditions, queries, *notes, models=[model])
     return Drawn("depth", figure, {"condition": names} | columns, text)

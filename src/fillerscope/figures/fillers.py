@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.analysis.runs import Region, Run
 from fillerscope.errors import FigureError
+from fillerscope.figures.references import ALL_HEADS, behind, twin_note
 from fillerscope.figures.request import (
     Request,
     band_note,
@@ -62,6 +63,7 @@ def draw(run: Run, request: Request) -> Drawn:
                         {"model": run.label(model), "condition": name, "queries": queries})
                 for i, name in enumerate(conditions)
             ]  # fmt: skip
+            panel = behind(run, model, panel[0], "whole") + panel
             draw_lines(axes[0, column], panel, END, request.limit(column), HEADROOM)
             regions.append(_mark(run, axes[0, column], conditions, model))
             axes[0, column].set_title(f"{run.label(model)} Layer {layer} Head {head}")
@@ -72,6 +74,7 @@ def draw(run: Run, request: Request) -> Drawn:
         legend(figure, axes.flat)
     models = list(dict.fromkeys(model for model, _ in panels))
     notes = [*notes, first_note(skipped), band_note(request), reach_note(request), region_note(regions)]
+    notes += [next(filter(None, (twin_note(run, model, conditions[0], ALL_HEADS) for model in models)), "")]
     return Drawn("fillers", figure, table_of(lines), caption(run, conditions, queries, *notes, models=models))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -14,61 +16,109 @@ from fillerscope.figures.recipes import quotient
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import NOTHING, Drawn, fit_titles, grid, styled
 
+Floats = NDArray[np.float64]
 PANELS = 3  # side by side
 SMALLEST = 0.1  # log2 at the ends of the scale at least: changes of a few per cent stay pale
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    from matplotlib.colors import TwoSlopeNorm
+@dataclass(frozen=True)
+class Map:
+    """A panel: the numbers of a table's column, and which heads are marked."""
 
+    title: str
+    values: Floats
+    marked: NDArray[np.bool_]
+
+
+def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
     ratio = quotient([run.condition(name) for name in conditions])
     tables = [head_table(run, name, queries, model) for name in conditions]
+    known = [table for table in tables if table.knows("beyond")]
+    kinds = {ratio: [_drop(run, table) for table in tables]}  # by what their colour bar says
+    kinds |= {"drop / length alone": [_beyond(run, table) for table in known]} if known else {}
     with styled():
-        rows, layers = ceil(len(tables) / PANELS), tables[0].shape[0]
-        figure, axes = grid(rows, min(PANELS, len(tables)), min(8.5, 0.5 + rows * max(1.6, 0.9 + 0.14 * layers)))
-        changes = np.abs(np.log2([table.columns["drop"].value for table in tables]))
-        reach = max(SMALLEST, float(np.max(changes, where=np.isfinite(changes), initial=0.0)))
-        norm = TwoSlopeNorm(0.0, -reach, reach)
-        for panel, table in zip(axes.flat, tables, strict=False):
-            image = _panel(panel, table, norm, run.condition(table.condition).label or table.condition)
-        for panel in axes.flat[len(tables) :]:
-            panel.remove()
-        for panel in axes[:, 0]:
-            panel.set_ylabel("Layer")
-        fit_titles(axes.flat[: len(tables)])
-        bar = figure.colorbar(
-            image, ax=list(axes.flat[: len(tables)]), shrink=1.0 if layers <= 8 else 0.6, aspect=30, pad=0.015
-        )
-        _ratio_ticks(bar, reach)
-        bar.set_label(ratio)
+        layers, widest = tables[0].shape[0], min(PANELS, len(tables))
+        counts = [ceil(len(maps) / widest) for maps in kinds.values()]
+        height = 0.5 + sum(counts) * max(1.6, 0.9 + 0.14 * layers)
+        figure, axes = grid(sum(counts), widest, min(8.5, height))
+        starts = [0, counts[0]]
+        drawn = [
+            _draw_kind(figure, axes[start : start + count], label, maps)
+            for start, count, (label, maps) in zip(starts, counts, kinds.items(), strict=False)
+        ]
+        fit_titles([panel for panels in drawn for panel in panels])
         figure.suptitle(run.label(model), fontsize=8.5)
+    held = tables[0].knows("twin")
     notes = (
         f"colour: paired drop of each head, attention received by original tokens, {ratio}, the geometric "
         "mean over problems; blue is a fall, red a rise",
-        "dots: heads whose 95% interval reaches 1",
+        "beyond length: drop / the drop where rows keep their odds and filler draws as average tokens do"
+        if known else "",
+        "dots: heads whose drop lies within the range of all heads of the untrained twins in that layer" if held
+        else "dots: heads whose 95% interval reaches 1",
         *(["grey: layers without attention"] if len(run.attention_layers(model)) < layers else []),
-    )
+    )  # fmt: skip
     columns = _columns(tables)
     return Drawn("headmap", figure, columns, caption(run, conditions, queries, *notes, models=[model]))
 
 
-def _panel(axes: Any, table: HeadTable, norm: Any, title: str) -> Any:
+def _draw_kind(figure: Any, axes: NDArray[Any], label: str, maps: Sequence[Map]) -> list[Any]:
+    """Panels of one kind on one scale of colours; those that were drawn."""
+    from matplotlib.colors import TwoSlopeNorm
+
+    changes = np.abs(np.log2([one.values for one in maps]))
+    reach = max(SMALLEST, float(np.max(changes, where=np.isfinite(changes), initial=0.0)))
+    panels = list(axes.flat)[: len(maps)]
+    for panel, one in zip(panels, maps, strict=True):
+        image = _panel(panel, one, TwoSlopeNorm(0.0, -reach, reach))
+    for panel in list(axes.flat)[len(maps) :]:
+        panel.remove()
+    for panel in axes[:, 0]:
+        panel.set_ylabel("Layer")
+    tall = maps[0].values.shape[0] > 8
+    bar = figure.colorbar(image, ax=panels, shrink=0.6 if tall else 1.0, aspect=30, pad=0.015)
+    _ratio_ticks(bar, reach)
+    bar.set_label(label)
+    return panels
+
+
+def _drop(run: Run, table: HeadTable) -> Map:
+    return Map(_label(run, table), table.columns["drop"].value, _marked(table, "drop"))
+
+
+def _beyond(run: Run, table: HeadTable) -> Map:
+    return Map(f"{_label(run, table)}, beyond length", table.columns["beyond"].value, _marked(table, "beyond"))
+
+
+def _label(run: Run, table: HeadTable) -> str:
+    return run.condition(table.condition).label or table.condition
+
+
+def _marked(table: HeadTable, name: str) -> NDArray[np.bool_]:
+    """Heads that untrained ones are like; without twins, those whose interval reaches 1."""
+    if table.knows("twin"):
+        drop, twin = table.columns["drop"].value, table.columns["twin"]
+        return np.asarray((drop >= twin.low) & (drop <= twin.high))
+    column = table.columns[name]
+    return np.asarray((column.low <= 1) & (column.high >= 1))
+
+
+def _panel(axes: Any, one: Map, norm: Any) -> Any:
     from matplotlib import colormaps
 
-    drop = table.columns["drop"]
-    layers, heads = table.shape
+    layers, heads = one.values.shape
     colours = colormaps["RdBu_r"].with_extremes(bad=NOTHING)
     image = axes.imshow(
-        np.log2(drop.value), cmap=colours, norm=norm, aspect="auto", origin="upper",
+        np.log2(one.values), cmap=colours, norm=norm, aspect="auto", origin="upper",
         extent=(0.5, heads + 0.5, layers + 0.5, 0.5), interpolation="nearest",
     )  # fmt: skip
-    unsure = np.argwhere((drop.low <= 1) & (drop.high >= 1))
+    places = np.argwhere(one.marked)
     size = 10 if heads <= 16 else 4
-    axes.scatter(unsure[:, 1] + 1, unsure[:, 0] + 1, s=size / 4, color="#333333", linewidths=0)
-    axes.set_title(title)
+    axes.scatter(places[:, 1] + 1, places[:, 0] + 1, s=size / 4, color="#333333", linewidths=0)
+    axes.set_title(one.title)
     axes.set_xlabel("Head")
     axes.grid(False)
     axes.set_xticks(_ticks(heads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fillerscope.analysis.runs import Run
+from fillerscope.figures.references import ALL_HEADS, behind, twin_note
 from fillerscope.figures.request import (
     Request,
     band_note,
@@ -68,6 +69,8 @@ def draw(run: Run, request: Request) -> Drawn:
                 line(filler, "aligned", head, f"w/ {label}", RED, DASHES[1], ALIGNED_END),
             ]
             bottom = [line(filler, "whole", head, f"w/ {label}", RED, DASHES[1], WHOLE_END)]
+            top = behind(run, model, top[-1], "aligned") + top
+            bottom = behind(run, model, bottom[-1], "whole") + bottom
             draw_lines(axes[0, column], top, ALIGNED_END, request.limit(column))
             draw_lines(axes[1, column], bottom, WHOLE_END, request.limit(column + len(choice.heads)), HEADROOM)
             if region is not None:
@@ -86,5 +89,6 @@ def draw(run: Run, request: Request) -> Drawn:
         band_note(request),
         reach_note(request),
         region_note([[region] if region else []]),
+        twin_note(run, model, filler, ALL_HEADS),
     )
     return Drawn("heads", figure, table_of(lines), caption(run, [filler], queries, *notes, models=[model]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fillerscope.analysis.runs import Run
+from fillerscope.figures.references import ALL_HEADS, behind, twin_note
 from fillerscope.figures.request import (
     Request,
     band_note,
@@ -47,6 +48,7 @@ def draw(run: Run, request: Request) -> Drawn:
                         {"model": run.label(model), "condition": name, "queries": queries})
                 for name, label, colour, dash in series
             ]  # fmt: skip
+            panel = behind(run, model, panel[-1], "aligned") + panel
             draw_lines(axes[0, column], panel, END, request.limit(column))
             axes[0, column].set_title(f"{run.label(model)} Layer {layer} Head {head}")
             axes[0, column].set_xlabel("Token position")
@@ -54,5 +56,6 @@ def draw(run: Run, request: Request) -> Drawn:
         axes[0, 0].set_ylabel(Y_LABEL)
         fit_titles(axes.flat)
         legend(figure, axes.flat)
-    notes = (choice.note, first_note([skip]), band_note(request), reach_note(request))
+    twins = twin_note(run, model, filler, ALL_HEADS)
+    notes = (choice.note, first_note([skip]), band_note(request), reach_note(request), twins)
     return Drawn("layers", figure, table_of(lines), caption(run, [filler], queries, *notes, models=[model]))

@@ -1,0 +1,58 @@
+"""What stands behind the curves of a model: untrained twins as a grey band, and what length alone would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.runs import Run
+from fillerscope.analysis.twins import head_profiles
+from fillerscope.figures.style import Line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GREY = "#7A7A7A"
+DOTTED = (0, (1, 1.4))
+TWINS, LENGTH = "Untrained twins", "Length alone"
+Floats = NDArray[np.float64]
+
+
+def behind(run: Run, model: str, line: Line, view: str) -> list[Line]:
+    """The twins behind the line of one head: mean and range over all their heads of its layer."""
+    condition, queries = str(line.keys["condition"]), str(line.keys["queries"])
+    values = head_profiles(run, condition, int(line.keys["layer"]), queries, view, model)
+    if not values.size:
+        return []
+    shown = values[:, line.x]
+    keys = line.keys | {"model": f"{line.keys['model']}, untrained twins", "head": 0}
+    return [Line(TWINS, GREY, line.x, shown.mean(0), shown.min(0), shown.max(0), line.n, DOTTED, keys)]
+
+
+def twin_curve(axes: Axes, found: Sequence[Floats], scale: float = 1.0) -> None:
+    """A measure by layer of every twin: their mean, and a band from the least to the largest."""
+    if not found:
+        return
+    values = scale * np.array(found)
+    there = np.flatnonzero(np.isfinite(values).all(axis=0))
+    values = values[:, there]
+    axes.plot(there + 1, values.mean(0), color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
+    axes.fill_between(there + 1, values.min(0), values.max(0), color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
+
+
+def twin_note(run: Run, model: str | None, condition: str, what: str = "") -> str:
+    """What a caption says of the band; nothing where there is none."""
+    count = len(run.twins(model))
+    if not count:
+        return ""
+    over = f" over {what}" if what else ""
+    return (
+        f"grey, dotted: {count} untrained twins (the same configuration, weights drawn anew) under {condition}, mean "
+        f"and range{over}"
+    )
+
+
+ALL_HEADS = "their heads of that layer"
