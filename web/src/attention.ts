@@ -169,11 +169,23 @@ export class AttentionTab implements Tab {
       y: AXES[view],
       zero: view === "aligned" || view === "whole",
       none: view === "difference" || view === "logratio" ? 0 : null,
-      series: names.map((name) => this.line(name, found)),
+      series: [...this.twins(found), ...names.map((name) => this.line(name, found))],
       regions: aligned ? [] : regions,
       cuts: aligned && main?.fixed ? [{ at: main.start - 0.5, label: "filler" }] : [],
       tokens: aligned ? tokens.aligned : (tokens.whole[pane.condition] ?? tokens.aligned),
     };
+  }
+
+  /** Untrained twins under the main condition: mean and range over all their heads of the layer. */
+  private twins(found: Packed): Line[] {
+    const arrays = ["mean", "low", "high"].map((part) => found.arrays.get(`untrained twins/${part}`)?.values);
+    if (arrays.some((values) => values === undefined)) return [];
+    const main = this.pane.overview.main ?? "none";
+    const reach = found.header.reach as Record<string, number>;
+    const start = this.first ? 0 : 1;
+    const [y, low, high] = arrays.map((values) => values!.subarray(start, reach[main]));
+    const x = Array.from(y, (_, i) => start + i);
+    return [{ label: `Untrained twins, ${this.pane.label(main)}`, condition: "untrained twins", style: 6, dash: 7, x, y, low, high }];
   }
 
   private line(name: string, found: Packed, thin = false): Line {

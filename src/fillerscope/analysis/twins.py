@@ -14,6 +14,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.stats import ratio_interval
 
 Floats = NDArray[np.float64]
+UNTRAINED = "untrained twins"  # stands where a condition does, in tables of curves
 
 
 def over_twins(run: Run, model: str | None, read: Callable[[str], Floats]) -> Floats:

@@ -235,6 +235,10 @@ def _accuracy_notes(run: Run, answered: Answered, rows: Sequence[Accuracy]) -> l
     return [*answered.notes, f"{STARS_NOTE}, {answered.test}; no mark: p of 0.05 or more", marks]
 
 
+def _first_filler(head: Head) -> str:
+    return next(str(line.keys["condition"]) for line in head.whole if line.label != TWINS)
+
+
 def _head_notes(run: Run, request: Request, head: Head) -> list[str]:
     where = f"attention: {run.label(head.model)}, layer {head.layer}, head {head.choice.heads[0]}"
     regions = [region for region in head.regions if region is not None]
@@ -245,7 +249,7 @@ def _head_notes(run: Run, request: Request, head: Head) -> list[str]:
         band_note(request),
         reach_note(request),
         region_note([regions]),
-        twin_note(run, head.model, str(head.whole[-1].keys["condition"]), ALL_HEADS),
+        twin_note(run, head.model, _first_filler(head), ALL_HEADS),
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
-from fillerscope.analysis.twins import head_profiles
+from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.figures.style import Line
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def behind(run: Run, model: str, line: Line, view: str) -> list[Line]:
     if not values.size:
         return []
     shown = values[:, line.x]
-    keys = line.keys | {"model": f"{line.keys['model']}, untrained twins", "head": 0}
+    keys = line.keys | {"condition": UNTRAINED}
     return [Line(TWINS, GREY, line.x, shown.mean(0), shown.min(0), shown.max(0), line.n, DOTTED, keys)]
 
 

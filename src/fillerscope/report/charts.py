@@ -13,15 +13,18 @@ from typing import Any
 
 from fillerscope.analysis.mechanism import Columns
 from fillerscope.analysis.runs import Region, Run
+from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FillerscopeError
 from fillerscope.figures.bylayer import stacked
 from fillerscope.figures.recipes import PLACES
+from fillerscope.figures.references import TWINS
 from fillerscope.figures.request import swept
 from fillerscope.figures.style import Y_LABEL, Drawn
 from fillerscope.report.packed import clean
 
 Row = dict[str, Any]
 Panel = dict[str, Any]
+TWIN_STYLE, TWIN_DASH = 6, 7  # grey and dotted on the page
 Measures = Mapping[str, tuple[str, float | None, bool, float]]  # title, no change, from zero, scale
 
 
@@ -122,12 +125,19 @@ def _token_classes(run: Run, rows: list[Row]) -> list[Panel]:
 
 
 def _headmap(run: Run, rows: list[Row]) -> list[Panel]:
-    """All on one scale, as in print."""
-    sizes = [abs(math.log2(row["drop"])) for row in rows if 0 < row.get("drop", 0) < math.inf]
+    """The drop and what is beyond length, each on one scale, as in print."""
+    kinds = {"drop": "Paired drop", "beyond": "Beyond length"}
+    return [panel for name, title in kinds.items() for panel in _head_panels(run, rows, name, title)]
+
+
+def _head_panels(run: Run, rows: list[Row], column: str, title: str) -> list[Panel]:
+    sizes = [abs(math.log2(row[column])) for row in rows if 0 < row.get(column, 0) < math.inf]
+    more = "" if column == "drop" else f", {title.lower()}"
     return [
-        _map(f"{label}, {name_of(run, name)}", own, "layer", "head", "drop", "ratio", "Paired drop")
+        _map(f"{label}, {name_of(run, name)}{more}", own, "layer", "head", column, "ratio", title)
         | {"reach": max(sizes, default=0.0)}
         for (label, name), own in _groups(rows, "model", "condition")
+        if any(math.isfinite(row.get(column, math.nan)) for row in own)
     ]
 
 
@@ -228,6 +238,8 @@ def name_of(run: Run, condition: str) -> str:
 
 def _named(run: Run, condition: str) -> Row:
     """The same condition looks the same in every panel; `none` is the first."""
+    if condition == UNTRAINED:
+        return {"condition": condition, "label": TWINS, "style": TWIN_STYLE, "dash": TWIN_DASH}
     place = run.conditions.index(condition)
     return {"condition": condition, "label": name_of(run, condition), "style": place, "dash": place}
 
@@ -312,6 +324,9 @@ DEPTH: Measures = {
     "mass": ("Filler mass, share of attention", None, True, 1.0),
     "lambda": ("Lambda, 1 - filler mass", 1.0, False, 1.0),
     "drop": ("Paired drop, ratio to none", 1.0, False, 1.0),
+    "odds": ("Drop that length alone gives", 1.0, False, 1.0),
+    "beyond": ("Beyond length, drop / that", 1.0, False, 1.0),
+    "twin": ("Paired drop, untrained twins (mean and range)", 1.0, False, 1.0),
 }
 AFFINE: Measures = {
     "lambda_fit": ("Lambda, fitted", 1.0, False, 1.0),

@@ -20,6 +20,7 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Run
+from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.answerfindings import drawing, verdict
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
@@ -37,6 +38,7 @@ PAGE = 50  # answers sent at once
 # Maps of heads: what a metric is called, how its colours run, and how many problems' differences say so.
 METRICS: dict[str, tuple[str, str]] = {
     "drop": ("Paired drop: received, ratio to none", "ratio"),
+    "beyond": ("Beyond length: drop / length alone", "ratio"),
     "mass": ("Filler mass: share of attention", "share"),
     "lambda": ("Lambda", "lambda"),
     "peak": ("Peak, ratio to none", "ratio"),
@@ -95,7 +97,8 @@ def _metrics(run: Run) -> list[str]:
     if not (run.has_attention and run.fillers):
         return []
     inside = ("explained", "direction")
-    return [name for name in METRICS if run.study.probes.affine or name not in inside]
+    left_out = {*(() if run.study.probes.affine else inside), *(() if run.same_odds() is not None else ("beyond",))}
+    return [name for name in METRICS if name not in left_out]
 
 
 def _metric_label(run: Run, name: str) -> str:
@@ -151,7 +154,16 @@ def head(run: Run, place: Place) -> bytes:
     """One head's profile under every condition that has the view."""
     at = (place.layer, place.head, place.queries, place.view, place.model)
     profiles = {name: run.head_profile(name, *at) for name in _viewed(run, place.view)}
-    return packed_profiles(profiles, place.header())
+    return packed_profiles(profiles, place.header(), _twins(run, place))
+
+
+def _twins(run: Run, place: Place) -> dict[str, NDArray[Any]]:
+    """Of untrained twins under the main condition: mean and range over all their heads of the layer."""
+    if not run.twins(place.model) or place.view not in ("whole", "aligned") or place.queries not in QUERIES:
+        return {}
+    values = head_profiles(run, run.main, place.layer, place.queries, place.view, place.model)
+    parts = {"mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
+    return {f"{UNTRAINED}/{name}": array for name, array in parts.items()}
 
 
 def one_problem(run: Run, part: Part, place: Place, note: str) -> bytes:
@@ -168,8 +180,10 @@ def one_problem(run: Run, part: Part, place: Place, note: str) -> bytes:
     return packed_profiles(profiles, place.header() | {"note": note})
 
 
-def packed_profiles(profiles: Mapping[str, Profile], header: Record) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {}
+def packed_profiles(
+    profiles: Mapping[str, Profile], header: Record, more: Mapping[str, NDArray[Any]] | None = None
+) -> bytes:
+    arrays: dict[str, NDArray[Any]] = dict(more or {})
     for name, profile in profiles.items():
         low, high = profile.interval()
         found = {"n": profile.count, "mean": profile.mean, "low": low, "high": high, "sd": profile.sd}
