@@ -21,7 +21,7 @@ from fillerscope.capture.precision import in_float32
 from fillerscope.errors import FillerscopeError, GenerationError
 from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.reply import Request
+from fillerscope.generation.reply import Reply, Request
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.wording import first_line
@@ -50,9 +50,9 @@ class AnswerCheck:
         return asdict(self)
 
 
-def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None) -> AnswerCheck:
+def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None, exact: bool = False) -> AnswerCheck:
     """The first engine that writes what plain forward passes write; refused where none does."""
-    chosen = _chosen(loaded, requests)
+    chosen = _chosen(loaded.model, requests)
     tried: list[str] = []
     for name, engine in ENGINES.items():
         for precision in (_as_it_is, in_float32):
@@ -60,7 +60,7 @@ def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | No
                 with precision(loaded.model) as possible:
                     if not possible:
                         continue
-                    gap, allowed = _compared(engine(loaded, rows), chosen)
+                    gap, allowed = _compared(engine(loaded, rows, exact), chosen)
                     dtype = str(loaded.model.dtype).removeprefix("torch.")
             except (FillerscopeError, torch.OutOfMemoryError):
                 raise
@@ -76,15 +76,28 @@ def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | No
     )
 
 
+def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
+    """Refused where the first logits of a prompt depend on what is answered beside it: on the number of its row, or on
+    what the others hold. A device may compute the rows of one product in several ways."""
+    chosen = _chosen(engine.model, requests)
+    alone = [_with_logits(engine, [request])[1][0] for request in chosen]
+    _, together = _with_logits(engine, chosen * -(-engine.rows // len(chosen)))
+    if not all(torch.equal(one, alone[number % len(chosen)]) for number, one in together.items()):
+        raise GenerationError(
+            "generation.exact cannot be kept on this device: the logits of a prompt depend on what is answered beside "
+            "it; set generation.rows to 1, or leave exact out"
+        )
+
+
 def tolerance_of(model: Any) -> float:
     """How far logits may be from those of plain passes, of their spread, where rounding is as large as it gets."""
     return MOST.get(model.dtype, MOST[torch.float32])
 
 
-def _chosen(loaded: LoadedModel, requests: Sequence[Request]) -> list[Request]:
+def _chosen(model: Any, requests: Sequence[Request]) -> list[Request]:
     """Prompts of very unequal length made of the study's tokens, nothing done inside the model; of any tokens where
     there is no prompt at hand."""
-    limit = length_limit(loaded.model)
+    limit = length_limit(model)
     texts = sorted({one.ids: one.shared for one in requests}.items(), key=lambda one: len(one[0]), reverse=True)
     size = sum(LENGTHS) + PREFIX
     texts = texts[: len(LENGTHS)] or [(tuple(range(n, n + size)), PREFIX) for n in range(len(LENGTHS))]
@@ -100,21 +113,27 @@ def _chosen(loaded: LoadedModel, requests: Sequence[Request]) -> list[Request]:
 
 def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[float, float]:
     """The largest difference of logits, and what is allowed."""
-    logits: dict[int, list[Tensor]] = {}
-    engine.notice = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
-    try:
-        replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
-    finally:
-        engine.notice = None
+    replies, logits = _with_logits(engine, requests)
     pairs = [(request, reply.ids) for request, reply in zip(requests, replies, strict=True)]
     expected = [_plain(engine, *pair) for pair in pairs]
-    gap = max(_difference(one, torch.stack(logits[number])) for number, one in enumerate(expected))
+    gap = max(_difference(one, logits[number]) for number, one in enumerate(expected))
     least, most = (limits.get(engine.model.dtype, limits[torch.float32]) for limits in (LEAST, MOST))
     if gap <= least:
         return gap, least
     request, written = pairs[-1]
     rounding = _difference(expected[-1], _plain(engine, request, written, more=request.ids[:MORE]))
     return gap, min(most, least + OFTEN * rounding)
+
+
+def _with_logits(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[list[Reply], dict[int, Tensor]]:
+    """The first tokens of answers, and by the number of the request the logits [token, vocabulary] before each."""
+    logits: dict[int, list[Tensor]] = {}
+    engine.notice = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
+    try:
+        replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
+    finally:
+        engine.notice = None
+    return replies, {number: torch.stack(steps) for number, steps in logits.items()}
 
 
 @torch.inference_mode()

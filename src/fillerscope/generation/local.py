@@ -1,14 +1,15 @@
 """Answers written by a model that is loaded here: many at once, each in a slot that is filled again when free.
 
 What prompts have in common at their beginning is read once. Greedy answers are those of transformers' own
-`generate` up to rounding, which depends on how many rows are computed together.
+`generate` up to rounding, which depends on how many rows are computed together. `exact` takes that away: every
+prompt is read by itself, every step has the same number of rows, and every row attends by itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.structure import context_length, device_of, layer_count
+from fillerscope.models.structure import context_length, device_of, has_experts, layer_count
 from fillerscope.redistribution.applying import Stretch, redistributing
 
 PREFILL_TOKENS = 4096  # padded tokens of new prompts read in one pass
@@ -57,15 +58,24 @@ class Row:
 
 
 class LocalGenerator:
-    def __init__(self, loaded: LoadedModel, rows: int | None = None) -> None:
+    """`exact`: an answer is the same to the bit whatever is answered beside it. `order`: a seed; requests are taken
+    up in an order drawn from it, not in that of their beginnings and lengths."""
+
+    def __init__(
+        self, loaded: LoadedModel, rows: int | None = None, exact: bool = False, order: int | None = None
+    ) -> None:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.device = device_of(self.model)
-        self.rows = rows or ROWS[self.device.type]
+        # An expert computes together as many tokens as come to it, whoever's they are.
+        self.rows = 1 if exact and has_experts(self.model) else rows or ROWS[self.device.type]
+        self.exact, self.order = exact, order
         self.stops = stop_ids(self.model, self.tokenizer)
         self.limit = length_limit(self.model)
         self.notice: Callable[[int, Tensor], None] | None = None  # told a request's number and the logits of a step
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
+        if self.exact:  # no more in common than two samples of one prompt have
+            requests = [replace(request, shared=len(request.ids)) for request in requests]
         replies = dict(self._answered(requests, decoding, tick))
         return [replies[index] for index in range(len(requests))]
 
@@ -118,13 +128,11 @@ class _Work:
     ) -> None:  # fmt: skip
         self.engine, self.requests, self.decoding, self.tick = engine, requests, decoding, tick
         self.numbers = numbers  # of the requests, where they are some of many
-        # Neighbours in the queue begin alike and are about as long.
-        order = sorted(range(len(requests)), key=lambda i: (_beginning(requests[i]), len(requests[i].ids), i))
         self.rows = [self._row(index) for index in range(len(requests))]
-        self.queue = deque(index for index in order if len(self.rows[index].draws))
+        self.queue = deque(index for index in _order(requests, engine.order) if len(self.rows[index].draws))
         self.active: list[Row] = []
         capacity = max((len(requests[row.index].ids) + len(row.draws) for row in self.rows), default=0)
-        self.slots = self._make_slots(min(engine.rows, len(requests)), capacity)
+        self.slots = self._make_slots(engine.rows if engine.exact else min(engine.rows, len(requests)), capacity)
         self.beginning: tuple[Beginning, Slots] | None = None
         self.change = requests[0].change if requests else None
         self.stretches: list[Stretch] = []  # what the pass at hand is made of
@@ -195,8 +203,11 @@ class _Work:
         """One more token for every active row; those that are done leave their slots."""
         rows = self.active
         if rows:
-            logits = self._forward(self.slots, [[row.pending] for row in rows], 0, [row.length for row in rows], rows)
-            yield from self._advance(range(len(rows)), logits)
+            # A slot that is free takes a token that nobody reads, and is written over when it is filled.
+            free = self.slots.count - len(rows) if self.engine.exact else 0
+            tokens = [*([row.pending] for row in rows), *([0] for _ in range(free))]
+            logits = self._forward(self.slots, tokens, 0, [*(row.length for row in rows), *[0] * free], rows)
+            yield from self._advance(range(len(rows)), logits[: len(rows)])
 
     def _advance(self, places: Sequence[int], logits: Tensor) -> Iterator[Row]:
         """The next token of some active rows."""
@@ -227,17 +238,19 @@ class _Work:
         del self.active[staying:]
 
     def _forward(self, slots: Slots, tokens: list[list[int]], first: int, starts: list[int], rows: list[Row]) -> Tensor:
-        """`rows` are those that the tokens belong to, or one that stands for all."""
+        """`rows` are those that the tokens belong to, the first ones where there are more tokens."""
         device = self.engine.device
         ids = torch.tensor(tokens, device=device)
         places = torch.tensor(starts, device=device)[:, None] + torch.arange(ids.shape[1], device=device)
         requests = [self.requests[row.index] for row in rows]
         self.stretches = [
             Stretch(number, 0, ids.shape[1], request.key, start)
-            for number, (request, start) in enumerate(zip(requests, starts, strict=True))
+            for number, (request, start) in enumerate(zip(requests, starts, strict=False))
         ]
+        requests += requests[:1] * (len(tokens) - len(rows))
         width = max(starts) + ids.shape[1]
-        now = Pass(first, places, width, self._unseen(requests, places, width))
+        lengths = tuple(start + ids.shape[1] for start in starts) if self.engine.exact else ()
+        now = Pass(first, places, width, self._unseen(requests, places, width), lengths)
         return slots.forward(ids, now, _moved(requests, places))
 
     def _unseen(self, requests: list[Request], places: Tensor, width: int) -> tuple[Knockout, Tensor] | None:
@@ -255,6 +268,17 @@ def _moved(requests: list[Request], places: Tensor) -> Tensor | int:
         return 0
     gaps = torch.tensor([request.gap for request in requests], device=places.device)
     return gaps[:, 1:] * (places >= gaps[:, :1])
+
+
+def _order(requests: Sequence[Request], seed: int | None) -> list[int]:
+    """Those that begin alike stand together: by length, or drawn from a seed."""
+    if seed is None:
+        return sorted(range(len(requests)), key=lambda i: (_beginning(requests[i]), len(requests[i].ids), i))
+    drawn = np.random.default_rng(seed).permutation(len(requests)).tolist()
+    first: dict[Beginning, int] = {}
+    for place, request in zip(drawn, requests, strict=True):
+        first.setdefault(_beginning(request), place)
+    return sorted(range(len(requests)), key=lambda i: (first[_beginning(requests[i])], drawn[i]))
 
 
 class Beginning(NamedTuple):

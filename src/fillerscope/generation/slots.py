@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ class Pass:
     positions: Tensor  # [row, query]: places in the slot
     width: int  # keys that any of the rows can see
     unseen: tuple[Knockout, Tensor] | None = None  # layers, and where a query must not look [row, 1, query, key]
+    lengths: tuple[int, ...] = ()  # keys of each row, where every row is to attend by itself
 
 
 _pass: ContextVar[Pass] = ContextVar("fillerscope_pass")
@@ -154,19 +156,41 @@ def slot_attention(
     rows, heads, queries, dim = query.shape
     stacked = query.reshape(rows, key.shape[1], -1, dim)
     mask = attention_mask if queries == 1 else attention_mask.repeat(1, 1, heads // key.shape[1], 1)
-    if softcap is None and s_aux is None:
-        mixed = scaled_dot_product_attention(stacked, key, value, attn_mask=mask, scale=scaling)
+    sinks = None
+    if s_aux is not None:
+        sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
+    mix = partial(_mix, scaling=scaling, softcap=softcap, sinks=sinks)
+    if lengths := _pass.get().lengths:
+        mixed = torch.cat([mix(*one) for one in _apart(stacked, key, value, mask, lengths)])
     else:
-        scores = stacked.float() @ key.float().transpose(-1, -2) * (dim**-0.5 if scaling is None else scaling)
-        if softcap is not None:
-            scores = torch.tanh(scores / softcap).mul_(softcap)
-        scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
-        total = scores.logsumexp(-1, keepdim=True)
-        if s_aux is not None:
-            sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
-            total = torch.logaddexp(total, sinks)
-        mixed = (scores - total).exp().to(value.dtype) @ value
+        mixed = mix(stacked, key, value, mask)
     return mixed.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
+
+
+def _mix(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None, softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
+    if softcap is None and sinks is None:
+        return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = query.float() @ key.float().transpose(-1, -2) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap).mul_(softcap)
+    scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
+    total = scores.logsumexp(-1, keepdim=True)
+    if sinks is not None:
+        total = torch.logaddexp(total, sinks)
+    return (scores - total).exp().to(value.dtype) @ value
+
+
+def _apart(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, lengths: Sequence[int]
+) -> Iterator[tuple[Tensor, ...]]:
+    """Each row with as many keys as it sees: over more, or beside others, a kernel may add up in another order."""
+    for row, length in enumerate(lengths):
+        one = slice(row, row + 1)
+        yield query[one], key[one, :, :length], value[one, :, :length], mask[one, ..., :length].contiguous()
 
 
 def _seen(mask: Tensor, layer: int) -> Tensor:
