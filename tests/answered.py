@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.store import PROBLEMS, RunStore, answers_name
+from fillerscope.store import PROBLEMS, RunStore, again_name, answers_name
 from fillerscope.study import Study
 
 CONDITIONS = ("none", "mless", "mful")
+AGAIN = "again"  # what the second answers without filler are drawn as
 VERDICTS = ("right", "wrong", "no answer", "cut off", "failed")
 Row = dict[str, Any]
 Key = tuple[str, int, float, str, int]  # model, problem, temperature, condition, sample
@@ -65,17 +66,24 @@ def build(
         "id": [f"p{n}" for n in numbers], "question": [f"What is {n}?" for n in numbers],
         "answer": [str(n) for n in numbers], "meta": [json.dumps(metas[n] if metas else {}) for n in numbers],
     })  # fmt: skip
+
+    def table(model: str, start: int, names: dict[str, str]) -> dict[str, list[Any]]:
+        """`names`: conditions, and what each is drawn as."""
+        rows = [
+            {"number": n, "id": f"p{n}", "condition": name, "temperature": temperature, "sample": sample,
+             "prompt_tokens": 50, **draw((model, n, temperature, drawn_as, sample))}
+            for n in numbers[start : start + shard]
+            for temperature in spec.temperature
+            for name, drawn_as in names.items()
+            for sample in range(spec.drawn(temperature))
+        ]  # fmt: skip
+        return {key: [row[key] for row in rows] for key in rows[0]}
+
     for model in models:
         for index, start in enumerate(range(0, problems, shard)):
-            rows = [
-                {"number": n, "id": f"p{n}", "condition": name, "temperature": temperature, "sample": sample,
-                 "prompt_tokens": 50, **draw((model, n, temperature, name, sample))}
-                for n in numbers[start : start + shard]
-                for temperature in spec.temperature
-                for name in conditions
-                for sample in range(spec.drawn(temperature))
-            ]  # fmt: skip
-            store.put_table(answers_name(model, index), {key: [row[key] for row in rows] for key in rows[0]})
+            store.put_table(answers_name(model, index), table(model, start, {name: name for name in conditions}))
+            if spec.noise:
+                store.put_table(again_name(model, index, spec.noise.dtype), table(model, start, {"none": AGAIN}))
         facts = {model: {"label": model.upper()}}
         store.note("models", store.manifest.get("models", {}) | facts)
     return open_run(folder)

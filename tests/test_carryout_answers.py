@@ -16,7 +16,7 @@ from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.carryout import carry_out, identify
-from fillerscope.engines import local
+from fillerscope.engines import answers, local
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.generation import recheck as rechecking
 from fillerscope.generation.reply import Reply, Request
@@ -104,7 +104,8 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return int(prepared[0].number) // study.batch.shard
 
     monkeypatch.setattr(local, "launch", noting("measured", launched, local.launch))
-    monkeypatch.setattr(local, "answer_shard", noting("answered", lambda *given: given[1].index, local.answer_shard))
+    taken = noting("answered", lambda *given: given[1].index, answers.answer_shard)
+    monkeypatch.setattr(answers, "answer_shard", taken)
     monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
     return seen
 

@@ -37,10 +37,11 @@ class Ask:
 
 def answer_shard(
     study: Study, shard: Shard, maker: PromptMaker, context: int | None, generator: Generator, grader: Grader,
-    tick: Callable[[float], None],
+    tick: Callable[[float], None], again: bool = False,
 ) -> tuple[Columns, list[tuple[Ask, Reply]]]:  # fmt: skip
-    """The graded answers as a table, in the order of problems; and the greedy ones as they came."""
-    asks = asks_of(study, shard, maker, context)
+    """The graded answers as a table, in the order of problems; and the greedy ones as they came. `again`: of the
+    baseline alone, with the same random numbers."""
+    asks = [ask for ask in asks_of(study, shard, maker, context) if ask.condition == "none" or not again]
     tick(sum(ask.request is None for ask in asks))
     replies = [Reply("", 0, "failed", ask.item.error) for ask in asks]
     for temperature, group in groupby(_wanted(asks), key=lambda pair: pair[1].temperature):
@@ -52,7 +53,9 @@ def answer_shard(
         ):
             replies[place] = reply
     order = sorted(range(len(asks)), key=lambda place: asks[place].item.number)  # all else stays in its order
-    rows = [_row(asks[place], replies[place], grader, is_looked_at(study, asks[place])) for place in order]
+    rows = [
+        _row(asks[place], replies[place], grader, not again and is_looked_at(study, asks[place])) for place in order
+    ]
     greedy = [(a, r) for a, r in zip(asks, replies, strict=True) if a.request and not a.temperature]
     return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}, greedy
 

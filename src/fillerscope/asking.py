@@ -70,6 +70,13 @@ class Decoding(Strict):
 Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of -0 and 0 there is one
 
 
+class NoiseSpec(Strict):
+    """The noise floor: prompts without filler are answered twice, the second time with other neighbours in the batch,
+    or in another dtype where one is named. A server is asked again."""
+
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+
+
 class GenerationSpec(Strict):
     """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
 
@@ -83,6 +90,13 @@ class GenerationSpec(Strict):
     k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)] = ()
     rows: int | None = Field(None, ge=1)  # answers in progress at once; None: as suits the device
     recheck: int = Field(4, ge=0)  # so many greedy answers are written again one at a time, and compared
+    noise: NoiseSpec | None = None  # how many verdicts rounding alone changes
+    exact: bool = False  # an answer is the same to the bit whatever is answered beside it; slower
+
+    @field_validator("noise", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return None if value is False else {} if value is True else value
 
     @model_validator(mode="after")
     def _drawn(self) -> Self:

@@ -21,7 +21,16 @@ from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
-from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store import (
+    PROBLEMS,
+    Columns,
+    RunStore,
+    again_name,
+    answers_name,
+    lookback_name,
+    merged_name,
+    shard_name,
+)
 from fillerscope.study import ModelSpec, Study, digest_of
 from fillerscope.version import __version__
 
@@ -36,8 +45,8 @@ MEASURING = (
     "lookback.py",
     "generation/slots.py", "generation/sampling.py", "generation/stops.py", "generation/local.py",
     "generation/endpoint.py", "generation/completions.py", "generation/wiretext.py", "grading/extraction.py",
-    "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/local.py",
-    "engines/merging.py",
+    "grading/text.py", "grading/worker.py", "grading/grader.py", "answering.py", "engines/answers.py",
+    "engines/local.py", "engines/merging.py",
 )  # fmt: skip
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
@@ -115,6 +124,8 @@ def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> 
         names += [lookback_name(spec.name), *(lookback_name(spec.name, index) for index in range(shards))]
     if study.generation is not None:
         names += [answers_name(spec.name, index) for index in range(shards)]
+        if (noise := study.generation.noise) is not None:
+            names += [again_name(spec.name, index, noise.dtype) for index in range(shards)]
     return all(store.is_sound(name) for name in names)
 
 

@@ -237,6 +237,11 @@ def answers_name(model: str, index: int) -> str:
     return f"answers/{slug(model)}/{index:05d}.parquet"
 
 
+def again_name(model: str, index: int, dtype: str | None = None) -> str:
+    """Answers without filler once more, for the noise floor; `dtype` where they were computed in another one."""
+    return f"again{f'-{dtype}' if dtype else ''}/{slug(model)}/{index:05d}.parquet"
+
+
 def merged_name(model: str) -> str:
     return f"merged/{slug(model)}.safetensors"
 

@@ -218,6 +218,13 @@ class Study(Strict):
         if served and self.generation and (changed or self.probes.answering):
             what = f"condition {changed!r} changes the model itself" if changed else "probes.answering needs the model"
             raise ValueError(f"{what}, and {served!r} answers from a server; leave its endpoint out")
+        if served and self.generation and self.generation.exact:
+            raise ValueError(f"generation.exact needs the model itself, and {served!r} answers from a server")
+        if served and self.generation and self.generation.noise and self.generation.noise.dtype:
+            raise ValueError(
+                f"generation.noise names a dtype, and {served!r} answers from a server: set it to `on`, and the server "
+                "is asked again"
+            )
         return self
 
     @classmethod
@@ -264,8 +271,10 @@ class Study(Strict):
             "name": True,
             "figures": True,
             "conditions": {"__all__": {"label", "sweep"}},
-            "generation": {"k", "recheck"},
+            "generation": {"k", "recheck", "noise"},  # what is answered again has files of its own
         }
+        if self.generation is not None and not self.generation.exact:
+            left_out["generation"].add("exact")  # as in runs made before there was a choice
         return self.model_dump(mode="json", exclude=left_out)
 
 

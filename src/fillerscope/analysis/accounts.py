@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fillerscope.analysis.runs import ANSWER, Run
+from fillerscope.store import Columns
 
 
 def faults(run: Run) -> list[str]:
@@ -16,22 +17,36 @@ def faults(run: Run) -> list[str]:
         for one in (model, *run.twins(model)) if run.has_attention else ():
             found += _unmeasured(run, one)
         found += _unanswered(run, model) if run.has_answers else []
+        found += _not_again(run, model) if run.noise is not None else []
     return found
 
 
 def _unanswered(run: Run, model: str) -> list[str]:
     """Every problem must be answered, or have failed, under every condition as often as was asked."""
-    spec, columns = run.study.generation, run.answer_columns(model)
+    keys, wanted = _keys(run.answer_columns(model)), _asked(run, run.conditions)
+    return [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
+
+
+def _not_again(run: Run, model: str) -> list[str]:
+    keys, wanted = _keys(run.again_columns(model)), _asked(run, ["none"])
+    told = f"{model}: {len(keys)} answers of the noise floor, {len(wanted)} were asked for, or out of order"
+    return [] if keys == wanted else [told]
+
+
+def _keys(columns: Columns) -> list[tuple[object, ...]]:
+    return list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
+
+
+def _asked(run: Run, conditions: list[str]) -> list[tuple[object, ...]]:
+    spec = run.study.generation
     assert spec is not None
-    keys = list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
-    wanted = [
+    return [
         (number, temperature, condition, sample)
         for number in range(len(run.problems()))
         for temperature in spec.temperature
-        for condition in run.conditions
+        for condition in conditions
         for sample in range(spec.drawn(temperature))
     ]
-    return [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
 
 
 def _unmeasured(run: Run, model: str) -> list[str]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.store import Columns
 
 Floats = NDArray[np.float64]
 FIELDS = ("id", "verdict", "finish", "tokens", "extracted", "note", "text")
@@ -43,6 +44,14 @@ class Sheet:
     """The answers of one condition: arrays [problem, sample]."""
 
     fields: dict[str, NDArray[Any]]
+
+    @property
+    def problems(self) -> int:
+        return len(self.fields["id"])
+
+    def first(self, samples: int, problems: int | None = None) -> Sheet:
+        """The first so many samples, of all problems or the first so many."""
+        return Sheet({name: array[:problems, :samples] for name, array in self.fields.items()})
 
     @property
     def given(self) -> NDArray[np.bool_]:
@@ -102,6 +111,27 @@ class Sheet:
 def answers(run: Run, model: str | None = None, temperature: float | None = None) -> Answers:
     """What a model answered at a temperature, the study's first unless one is named. A StoreError where it has
     answered nothing, or where the run is not finished and was not opened as one in progress."""
+    wanted, samples = _drawn(run, temperature)
+    columns = run.answer_columns(run.model(model))
+    kept = np.array(columns["temperature"]) == wanted
+    shape = (-1, len(run.conditions), samples)
+    wanted_rows = run.answered(model) * shape[1] * shape[2]
+    if kept.sum() != wanted_rows:
+        raise StoreError(f"{run.path} holds {kept.sum()} answers, not {wanted_rows}; run the study again")
+    return Answers(tuple(run.conditions), _fields(columns, kept, shape))
+
+
+def answers_again(run: Run, model: str | None = None, temperature: float | None = None) -> Sheet:
+    """What the model answered the second time to prompts without filler: the noise floor. Of a run in progress, as
+    many problems as are there."""
+    wanted, samples = _drawn(run, temperature)
+    columns = run.again_columns(run.model(model)) or {name: [] for name in (*FIELDS, "temperature")}
+    kept = np.array(columns["temperature"]) == wanted
+    return Sheet(_fields(columns, kept, (-1, samples)))
+
+
+def _drawn(run: Run, temperature: float | None) -> tuple[float, int]:
+    """The temperature that is meant, and how many samples were drawn at it."""
     spec = run.study.generation
     if spec is None:
         raise FigureError("this run has no answers; give `generation` in its study and run it again")
@@ -110,14 +140,11 @@ def answers(run: Run, model: str | None = None, temperature: float | None = None
         raise FigureError(
             f"this run has no temperature {wanted:g}; it has {', '.join(f'{t:g}' for t in spec.temperature)}"
         )
-    columns = run.answer_columns(run.model(model))
-    kept = np.array(columns["temperature"]) == wanted
-    shape = (-1, len(run.conditions), spec.drawn(wanted))
-    wanted_rows = run.answered(model) * shape[1] * shape[2]
-    if kept.sum() != wanted_rows:
-        raise StoreError(f"{run.path} holds {kept.sum()} answers, not {wanted_rows}; run the study again")
-    fields = {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}
-    return Answers(tuple(run.conditions), fields)
+    return wanted, spec.drawn(wanted)
+
+
+def _fields(columns: Columns, kept: NDArray[np.bool_], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    return {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}
 
 
 def _kind(name: str) -> Any:

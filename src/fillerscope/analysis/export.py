@@ -18,6 +18,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, SINK_MASS
@@ -46,7 +47,7 @@ def tables_of(run: Run) -> dict[str, Callable[[Run], Iterator[Columns]]]:
     probes = run.study.probes
     makers = (ATTENTION if run.has_attention else {}) | (AFFINE if probes.affine else {})
     makers |= (ACTIVATIONS if probes.activations else {}) | (LOOKBACK if probes.answering else {})
-    return makers | (ANSWERS if run.has_answers else {})
+    return makers | (ANSWERS if run.has_answers else {}) | (NOISE if run.noise is not None else {})
 
 
 def write_table(run: Run, name: str, folder: Path, kind: str) -> Path | None:
@@ -169,6 +170,19 @@ def _answers(run: Run) -> Iterator[Columns]:
         yield _keyed({key: _column(values) for key, values in run.answer_columns(model).items()}, model=model)
 
 
+def _noise(run: Run) -> Iterator[Columns]:
+    rows = [row.record() for model in run.models for row in noise_floor(run, model)]
+    if rows:
+        yield {key: np.array([row[key] for row in rows]) for key in rows[0]}
+
+
+def _again(run: Run) -> Iterator[Columns]:
+    """The second answers to prompts without filler."""
+    for model in run.models:
+        if columns := run.again_columns(model):
+            yield _keyed({key: _column(values) for key, values in columns.items()}, model=model)
+
+
 def _column(values: list[Any]) -> NDArray[Any]:
     """Texts as objects: an array of texts takes as much room for each as for the longest."""
     return np.array(values, dtype=object if isinstance(values[0], str) else None)
@@ -199,3 +213,4 @@ AFFINE: Makers = {"affine": _affine, "affine_heads": _affine_heads}
 ACTIVATIONS: Makers = {"activations": _activations, "histograms": _histograms}
 LOOKBACK: Makers = {"lookback": _lookback}
 ANSWERS: Makers = {"accuracy": _accuracy, "answers": _answers}
+NOISE: Makers = {"noise": _noise, "answers_again": _again}

@@ -31,6 +31,7 @@ from fillerscope.store import (
     PROBLEMS,
     Part,
     RunStore,
+    again_name,
     answers_name,
     fitted,
     lookback_name,
@@ -40,6 +41,7 @@ from fillerscope.store import (
 from fillerscope.study import Study
 
 MEASURING, ANSWERING, LOOKING_BACK = "measuring", "answering", "looking back"
+AGAIN = "answering again"
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Growing(RunStore):
             MEASURING: study.probes.attention is not None,
             ANSWERING: study.generation is not None,
             LOOKING_BACK: study.probes.answering,
+            AGAIN: study.generation is not None and study.generation.noise is not None,
         }
         stages = [stage for stage, wanted in asked.items() if wanted]
         works = [
@@ -136,7 +139,7 @@ class Growing(RunStore):
                 *((twin, MEASURING) for twin in study.twins(spec.name)),
             )
         ]
-        return [self._progress(model, stage, study.batch.shard) for model, stage in works]
+        return [self._progress(study, model, stage) for model, stage in works]
 
     @property
     def finished(self) -> bool:
@@ -158,11 +161,13 @@ class Growing(RunStore):
     def _keep(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
         self.note(name, None)
 
-    def _progress(self, model: str, stage: str, size: int) -> Progress:
+    def _progress(self, study: Study, model: str, stage: str) -> Progress:
+        size, noise = study.batch.shard, study.generation and study.generation.noise
         named: dict[str, Callable[[int], str]] = {
             MEASURING: partial(shard_name, model),
             ANSWERING: partial(answers_name, model),
             LOOKING_BACK: partial(lookback_name, model),
+            AGAIN: partial(again_name, model, dtype=noise.dtype if noise else None),
         }
         whole = {MEASURING: merged_name(model), LOOKING_BACK: lookback_name(model)}.get(stage)
         there = len(self._prefix(named[stage]))

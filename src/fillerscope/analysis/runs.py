@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.answertables import AnswerTables, unfinished
 from fillerscope.analysis.profiles import Profile
+from fillerscope.asking import NoiseSpec
 from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import PARTS, Moments
-from fillerscope.store import PROBLEMS, Columns, RunStore, answers_name, lookback_name, merged_name
+from fillerscope.store import Columns, RunStore, lookback_name, merged_name
 from fillerscope.study import QUERIES, AttentionProbe, Study
 from fillerscope.tokenclasses import ALL, class_names
 
@@ -45,7 +45,6 @@ class Run:
     def __init__(self, store: RunStore, partial: bool = False) -> None:
         self.store, self.partial = store, partial
         self._part = cache(self._read)
-        self._answers = cache(self._read_answers)
         self._tokens = cache(self._read_tokens)
 
     def _repr_html_(self) -> str:
@@ -125,6 +124,11 @@ class Run:
         return self.study.generation is not None
 
     @property
+    def noise(self) -> NoiseSpec | None:
+        """How prompts without filler were answered a second time, where they were."""
+        return self.study.generation.noise if self.study.generation else None
+
+    @property
     def attention(self) -> AttentionProbe:
         """How attention was counted."""
         if self.study.probes.attention is None:
@@ -149,41 +153,25 @@ class Run:
         """A record for each problem whose attention was to be measured, failed ones included."""
         return list(self._part(self.model(model), (), self._row(queries)[0])[1])
 
+    @cached_property
+    def _tables(self) -> AnswerTables:
+        return AnswerTables(self.store, self.study, self.partial)
+
     def problems(self) -> list[dict[str, Any]]:
         """Id, question, answer and meta of each problem that was to be answered."""
-        return [dict(problem) for problem in self._problems]
-
-    @cached_property
-    def _problems(self) -> list[dict[str, Any]]:
-        table = self.store.get_table(PROBLEMS)
-        rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-        try:
-            found = [row | {"meta": dict(json.loads(row["meta"]))} for row in rows]
-        except (KeyError, TypeError, ValueError):
-            found = []
-        if not found:
-            raise StoreError(f"{self.path / PROBLEMS} does not hold the problems; remove it and run the study again")
-        return found
+        return [dict(problem) for problem in self._tables.problems]
 
     def answer_columns(self, model: str) -> Columns:
         """Every answer of a model, in the order of problems."""
-        return self._answers(self.model(model))
+        return self._tables.answers(self.model(model))
+
+    def again_columns(self, model: str) -> Columns:
+        """Every answer of the noise floor, in the order of problems; empty where a run in progress has none yet."""
+        return self._tables.again(self.model(model))
 
     def answered(self, model: str | None = None) -> int:
         """How many problems a model has answered, from the first on."""
-        if not self.has_answers or (self.partial and not self.store.has(PROBLEMS)):
-            return 0
-        return min(len(self._answer_shards(self.model(model))) * self.study.batch.shard, len(self._problems))
-
-    def _answer_shards(self, model: str) -> list[str]:
-        count = -(-len(self._problems) // self.study.batch.shard)
-        return list(takewhile(self.store.has, (answers_name(model, index) for index in range(count))))
-
-    def _read_answers(self, model: str) -> Columns:
-        if self.answered(model) < (1 if self.partial else len(self._problems)):
-            raise self._unfinished(model, "answers")
-        tables = [self.store.get_table(name) for name in self._answer_shards(model)]
-        return {key: [item for table in tables for item in table[key]] for key in tables[0]}
+        return self._tables.answered(self.model(model))
 
     def measured(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
         """Where answers are the queries, problems whose answer failed are missing."""
@@ -371,13 +359,9 @@ class Run:
     def _file(self, model: str, source: str) -> str:
         name = lookback_name(model) if source == ANSWER else merged_name(model)
         if not self.store.has(name):
-            raise self._unfinished(model, "attention of answers" if source else "attention")
+            what = "attention of answers" if source else "attention"
+            raise unfinished(self.store, model, what, self.partial)
         return name
-
-    def _unfinished(self, model: str, what: str) -> StoreError:
-        if self.partial:
-            return StoreError(f"{self.path} holds no {what} of {model} yet; wait for its first shard, or run it again")
-        return StoreError(f"{self.path} is not finished for {model}; run the study again, it goes on from there")
 
 
 def open_run(path: str | Path) -> Run:

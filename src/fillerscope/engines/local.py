@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from fillerscope.answering import Ask, answer_shard, asks_of
 from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.budget import pass_tokens
@@ -19,21 +18,19 @@ from fillerscope.capture.packing import Text
 from fillerscope.capture.probing import Probing
 from fillerscope.capture.rowcheck import rowcheck
 from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.engines.answers import Answering
 from fillerscope.engines.merging import Merger
 from fillerscope.errors import ModelError
-from fillerscope.generation.reply import Generator, Reply
-from fillerscope.grading.grader import Grader
 from fillerscope.lookback import answers_in, look_back
-from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
+from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
-from fillerscope.store import Part, RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store import Part, RunStore, again_name, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study import ModelSpec, Study
 
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
-FURTHER = 4  # times what first tokens may differ: two answers, and more tokens before them
 LAYOUTS = {
     "packed": "its texts do not share prefixes, which would change its numbers",
     "apart": "each text has a row of its own, because the model carries a state along a row; this is slower",
@@ -57,12 +54,15 @@ def measure_model(
         store.put(merged_name(spec.name), merger.merged())
     if study.generation is not None:
         names = [answers_name(spec.name, shard.index) for shard in shards]
-        work.answer(_missing(store, shards, names), len(shards))
+        Answering(work).answer(_missing(store, shards, names), len(shards))
     if study.probes.answering:
         names = [lookback_name(spec.name, shard.index) for shard in shards]
         merger = Merger(names, store.get)
         work.look_back(_missing(store, shards, names), len(shards), merger.take)
         store.put(lookback_name(spec.name), merger.merged())
+    if study.generation is not None and study.generation.noise is not None:
+        names = [again_name(spec.name, shard.index, study.generation.noise.dtype) for shard in shards]
+        Answering(work).answer_again(_missing(store, shards, names), len(shards))
 
 
 def _missing(store: RunStore, shards: Sequence[Shard], names: list[str]) -> list[tuple[Shard, str]]:
@@ -86,12 +86,19 @@ class _Work:
         refuse_missing_layers(self.study, layer_count(loaded.model), loaded.label)
         return loaded
 
+    def loaded_in(self, dtype: str) -> LoadedModel:
+        """The model in another dtype, in place of the one at hand: memory may not hold both."""
+        assert self.maker
+        self.__dict__.pop("loaded", None)
+        self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
+        return load_folder(self.folder, dtype, self.study.device)
+
     @cached_property
     def maker(self) -> PromptMaker:
         """An endpoint's answers need the tokenizer, not the weights."""
         tokenizer = load_tokenizer(self.folder) if self.spec.endpoint else self.loaded.tokenizer
         maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
-        self._note(label=self.folder.label, template=maker.template)
+        self.note(label=self.folder.label, template=maker.template)
         return maker
 
     def measure(
@@ -101,26 +108,26 @@ class _Work:
             return
         check = selfcheck(self.loaded)
         maker = self.maker
-        self._note(selfcheck=check.record())
+        self.note(selfcheck=check.record())
         layout = self._layout(shards)
         writer = Writer(self.store, kept)
         tokens = self._pass_tokens()
         gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards, layout), layout=layout)
-        tick = self._ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
+        tick = self.ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
         measure_shards(self.study, gauge, maker, missing, writer, tick)
         if gauge.tokens != tokens:
             self.progress.say(f"memory ran out: passes were cut from {tokens} to {gauge.tokens} tokens")
-            self._note(batch_tokens=gauge.tokens)
+            self.note(batch_tokens=gauge.tokens)
 
     def _pass_tokens(self) -> int:
         """As many as before where a run goes on: on another machine too its bytes are the same."""
-        tokens = self.study.batch.tokens or self._facts().get("batch_tokens") or pass_tokens(self.loaded.model)
-        self._note(batch_tokens=tokens)
+        tokens = self.study.batch.tokens or self.facts().get("batch_tokens") or pass_tokens(self.loaded.model)
+        self.note(batch_tokens=tokens)
         return int(tokens)
 
     def _layout(self, shards: Sequence[Shard]) -> Layout:
         """How texts share rows: found by comparing them with each alone, once a run."""
-        known = self._facts().get("rowcheck") or self._twin_of().get("rowcheck")
+        known = self.facts().get("rowcheck") or self._twin_of().get("rowcheck")
         if known is None:
             longest = longest_prompt(self.study, self.maker, shards, context_length(self.loaded.model))
             row = max(self._pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
@@ -128,7 +135,7 @@ class _Work:
             if check.layout != "shared":
                 self.progress.say(f"{self.loaded.label}: {LAYOUTS[check.layout]}")
             known = check.record()
-        self._note(rowcheck=known)
+        self.note(rowcheck=known)
         layout: Layout = known["layout"]
         return layout
 
@@ -139,7 +146,7 @@ class _Work:
         model, maker = self.loaded.model, self.maker
         gauge = Gauge(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
         conditions = len(self.study.conditions)
-        tick = self._ticker(f"looking back with {self.folder.label}", missing, total, conditions)
+        tick = self.ticker(f"looking back with {self.folder.label}", missing, total, conditions)
         with capturing(model):
             for shard, name in missing:
                 answers = answers_in(self.study, self.store.get_table(answers_name(self.spec.name, shard.index)))
@@ -153,65 +160,14 @@ class _Work:
         probes = self.study.probes
         if probes.activations is None:
             return Probing(probes.affine)
-        record = self._facts().get("calibration")
+        record = self.facts().get("calibration")
         if record is None:
             self.progress.stage(f"calibrating on {self.folder.label}", 0, None)
             record = calibration(self.study, self.loaded.model, self.maker, shards, layout)
-            self._note(calibration=record)
+            self.note(calibration=record)
         return Probing(probes.affine, Scale.read(record) if record else None, len(probes.activations.classes) + 1)
 
-    def answer(self, missing: list[tuple[Shard, str]], total: int) -> None:
-        if not missing:
-            return
-        assert self.study.generation is not None
-        draws = sum(self.study.generation.drawn(temperature) for temperature in self.study.generation.temperature)
-        maker, generator = self.maker, self._generator(missing[0][0])
-        tick = self._ticker(f"answering with {self.folder.label}", missing, total, len(self.study.conditions) * draws)
-        context = stated_context(self.folder)
-        with Grader() as grader:
-            for shard, name in missing:
-                table, greedy = answer_shard(self.study, shard, maker, context, generator, grader, tick)
-                self._recheck(greedy)
-                self.store.put_table(name, table)
-
-    def _generator(self, first: Shard) -> Generator:
-        """The engine whose first tokens are those of plain forward passes, found once a run."""
-        if self.spec.endpoint is not None:
-            from fillerscope.generation.endpoint import EndpointGenerator
-
-            return EndpointGenerator(self.spec.endpoint, self.spec.name, self.maker.tokenizer)
-        from fillerscope.generation.answercheck import ENGINES, answercheck
-
-        assert self.study.generation is not None
-        rows = self.study.generation.rows
-        known = self._facts().get("answercheck")
-        if known is None:
-            asks = asks_of(self.study, first, self.maker, stated_context(self.folder))
-            requests = [ask.request for ask in asks if ask.request is not None]
-            known = answercheck(self.loaded, requests, rows).record()
-            if known["engine"] != "rows":
-                self.progress.say(f"{self.loaded.label}: answers are written one at a time, which is slower")
-            self._note(answercheck=known)
-        return ENGINES[known["engine"]](self.loaded, rows)
-
-    def _recheck(self, greedy: list[tuple[Ask, Reply]]) -> None:
-        """Once a model: some of the first shard's greedy answers, evenly spread over it, written alone."""
-        assert self.study.generation is not None
-        wanted = min(self.study.generation.recheck, len(greedy))
-        if not wanted or self.spec.endpoint is not None or "recheck" in self._facts():
-            return
-        from fillerscope.generation.answercheck import ENGINES, tolerance_of
-        from fillerscope.generation.recheck import recheck
-
-        self.progress.stage(f"writing {wanted} answers of {self.folder.label} again, one at a time", 0, None)
-        chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]
-        requests = [ask.request for ask, _ in chosen if ask.request is not None]
-        check = self._facts()["answercheck"]
-        alone, decoding = ENGINES[check["engine"]](self.loaded, rows=1), self.study.generation.decoding(0.0)
-        allowed = FURTHER * tolerance_of(self.loaded.model)
-        self._note(recheck=recheck(alone, requests, [reply for _, reply in chosen], decoding, allowed))
-
-    def _ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
+    def ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
         if len(missing) < total:
             there = f"{total - len(missing)} of {total} shards"
             self.progress.say(f"{text}: {there} are there, going on from them")
@@ -231,15 +187,15 @@ class _Work:
         facts: dict[str, Any] = self.store.manifest.get("models", {}).get(twins.get(self.spec.name), {})
         return facts
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         facts: dict[str, Any] = self.store.manifest.get("models", {}).get(self.spec.name, {})
         return facts
 
-    def _note(self, **facts: Any) -> None:
-        if self._facts() == self._facts() | facts:
+    def note(self, **facts: Any) -> None:
+        if self.facts() == self.facts() | facts:
             return
         models = self.store.manifest.get("models", {})
-        self.store.note("models", models | {self.spec.name: self._facts() | facts})
+        self.store.note("models", models | {self.spec.name: self.facts() | facts})
 
 
 def refuse_missing_layers(study: Study, layers: int, label: str) -> None:

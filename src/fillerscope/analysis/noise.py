@@ -1,0 +1,141 @@
+"""The noise floor of answers: verdicts that change when nothing but rounding does, beside those that filler changes.
+
+Prompts without filler are answered twice. A verdict that differs between the two is a flip by rounding; one that
+differs between the first of them and a condition is a flip by filler. If filler did no more than rounding does, the
+second answer and the condition's could be exchanged: the tests flip the signs of the problems' differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.analysis.answers import Answers, Sheet, answers, answers_again
+from fillerscope.analysis.runs import Run
+from fillerscope.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
+
+Floats = NDArray[np.float64]
+NAN = float("nan")
+SEED = 0  # the same resamples every time
+NEIGHBOURS, SERVER = "other neighbours in the batch", "the server asked again"  # ways to answer once more
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Verdicts that changed against the first answers without filler: by rounding (`none`), or under a condition."""
+
+    model: str
+    label: str
+    temperature: float
+    samples: int
+    condition: str
+    way: str  # how the second answers were computed
+    n: int  # problems with an answer on both sides
+    answers: int
+    flips: int  # answers whose verdict changed
+    share: float  # over problems, of each problem's samples
+    low: float
+    high: float
+    texts: int  # answers whose text changed
+    pairs: int = 0  # problems that the difference is over
+    rounding: float = NAN  # share of flips by rounding, over these
+    difference: float = NAN  # flips under the condition less flips by rounding
+    difference_low: float = NAN
+    difference_high: float = NAN
+    p: float = NAN
+    adjusted: float = NAN  # by Holm over the rows of the model
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def noise_floor(run: Run, model: str | None = None) -> list[Noise]:
+    """Flips of one model by rounding, then those of each condition, for every way of drawing answers; nothing where
+    the study asked for no noise floor, or where none of it is there yet. p is adjusted over the model's rows."""
+    if run.study.generation is None or run.noise is None:
+        return []
+    rows: list[Noise] = []
+    for temperature, samples in run.study.generation.cells():
+        again = answers_again(run, model, temperature)
+        if again.problems:
+            rows += _cell(run, run.model(model), answers(run, model, temperature), again, temperature, samples)
+    return _adjusted(rows)
+
+
+def way_of(run: Run, model: str) -> str:
+    """How the second answers were computed: a dtype, or one of the words above."""
+    if next(spec for spec in run.study.models if spec.name == model).endpoint is not None:
+        return SERVER
+    if run.noise is not None and run.noise.dtype is not None:
+        return run.noise.dtype
+    return NEIGHBOURS
+
+
+def _cell(
+    run: Run, model: str, first: Answers, again: Sheet, temperature: float, samples: int
+) -> Iterator[Noise]:  # fmt: skip
+    problems = list(range(min(first.problems, again.problems)))
+    sheets = {name: first.of(name, samples, problems) for name in run.conditions}
+    again = again.first(samples, len(problems))
+    key = (model, run.label(model), temperature, samples)
+    rounding = _flips(sheets["none"], again)
+    for name, sheet in sheets.items():
+        flips = rounding if name == "none" else _flips(sheets["none"], sheet)
+        row = _row(key, name, way_of(run, model), flips, samples)
+        yield row if name == "none" else _beyond(row, flips, rounding)
+
+
+@dataclass(frozen=True)
+class _Flips:
+    """[problem, sample] of two sheets: where both have an answer, and where verdict and text differ."""
+
+    both: NDArray[np.bool_]
+    verdict: NDArray[np.bool_]
+    text: NDArray[np.bool_]
+
+    @property
+    def means(self) -> Floats:
+        """[problem]: share of its samples whose verdict changed; NaN where none can be compared."""
+        count = self.both.sum(axis=1)
+        return np.where(count > 0, self.verdict.sum(axis=1) / np.maximum(count, 1), np.nan)
+
+
+def _flips(before: Sheet, after: Sheet) -> _Flips:
+    both = before.given & after.given
+    differs = np.asarray(before.fields["text"] != after.fields["text"])
+    return _Flips(both, both & (before.right != after.right), both & differs)
+
+
+def _row(key: tuple[str, str, float, int], name: str, way: str, flips: _Flips, samples: int) -> Noise:
+    means = flips.means[np.isfinite(flips.means)]
+    low, high = wilson_interval(means.sum(), len(means)) if samples == 1 else accuracy_interval(means, _generator())
+    share = float(means.mean()) if len(means) else NAN
+    counts = int(flips.both.sum()), int(flips.verdict.sum())
+    return Noise(*key, name, way, len(means), *counts, share, float(low), float(high), int(flips.text.sum()))
+
+
+def _beyond(row: Noise, flips: _Flips, rounding: _Flips) -> Noise:
+    """The same with its difference to rounding, over the problems that have both."""
+    both = np.isfinite(flips.means) & np.isfinite(rounding.means)
+    gaps = (flips.means - rounding.means)[both]
+    if not len(gaps):
+        return row
+    low, high = (float(bound) for bound in paired_interval(gaps, _generator()))
+    p = permutation_test(gaps, _generator())  # for one sample a problem, the exact McNemar test
+    return replace(
+        row, pairs=len(gaps), rounding=float(rounding.means[both].mean()), difference=float(gaps.mean()),
+        difference_low=low, difference_high=high, p=p,
+    )  # fmt: skip
+
+
+def _adjusted(rows: list[Noise]) -> list[Noise]:
+    adjusted = holm(np.array([row.p for row in rows]))
+    return [replace(row, adjusted=float(p)) for row, p in zip(rows, adjusted, strict=True)]
+
+
+def _generator() -> np.random.Generator:
+    return np.random.default_rng(SEED)

@@ -1,0 +1,151 @@
+"""Flips by rounding and by filler, against the definitions worked out answer by answer."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from answered import AGAIN, Key, Row, answer, build, drawn_at_random
+from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.export import export
+from fillerscope.analysis.growing import Growing, open_growing
+from fillerscope.analysis.noise import Noise, noise_floor
+from fillerscope.analysis.runs import open_run
+from fillerscope.answerfindings import answer_findings
+from fillerscope.errors import FigureError, StoreError
+from fillerscope.report.payload import comparison
+from fillerscope.report.told import findings_of, missing_from
+from fillerscope.store import again_name
+
+DRAW = drawn_at_random(4)
+
+
+def by_hand(problems: int, samples: int, temperature: float, name: str) -> tuple[list[float], int, int, int]:
+    """Each problem's share of verdicts that differ from the first answers; answers, flips and texts in all."""
+    means, answers, flips, texts = [], 0, 0, 0
+    for n in range(problems):
+        pairs = [
+            [DRAW(("a", n, temperature, condition, sample)) for condition in ("none", name)]
+            for sample in range(samples)
+        ]
+        known = [(one, two) for one, two in pairs if "failed" not in (one["verdict"], two["verdict"])]
+        changed = [(one["verdict"] == "right") != (two["verdict"] == "right") for one, two in known]
+        means.append(float(np.mean(changed)) if known else float("nan"))
+        answers, flips = answers + len(known), flips + sum(changed)
+        texts += sum(one["text"] != two["text"] for one, two in known)
+    return means, answers, flips, texts
+
+
+@pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.8, 3)])
+def test_flips_are_counted_as_defined(tmp_path: Path, temperature: float, samples: int) -> None:
+    run = build(tmp_path / "run", DRAW, 23, temperature=temperature, samples=samples, noise=True)
+    rows = {row.condition: row for row in noise_floor(run) if row.samples == samples}
+    rounding = by_hand(23, samples, temperature, AGAIN)
+    assert list(rows) == ["none", "mless", "mful"]
+    for name, row in rows.items():
+        means, *counts = rounding if name == "none" else by_hand(23, samples, temperature, name)
+        assert [row.answers, row.flips, row.texts] == counts
+        assert row.share == pytest.approx(np.nanmean(means))
+        assert row.low < row.share < row.high
+        if name != "none":
+            gaps = np.array(means) - np.array(rounding[0])
+            gaps = gaps[np.isfinite(gaps)]
+            assert row.pairs == len(gaps) < 23
+            assert row.difference == pytest.approx(gaps.mean())
+            assert row.difference_low < row.difference < row.difference_high
+            assert row.p == pytest.approx(flipped_signs(gaps))
+    assert rows["mless"].adjusted == pytest.approx(holm(rows, "mless", "mful"))
+    assert np.isnan(rows["none"].p)
+
+
+def flipped_signs(gaps: Any) -> float:
+    """Over every pattern of signs of those that are not zero."""
+    moved = gaps[np.abs(gaps) > 1e-12]
+    sums = [abs(float(np.dot(signs, moved))) for signs in product((-1, 1), repeat=len(moved))]
+    return float(np.mean([one >= abs(moved.sum()) - 1e-9 for one in sums]))
+
+
+def holm(rows: dict[str, Noise], one: str, other: str) -> float:
+    first, second = rows[one].p, rows[other].p
+    return min(1.0, 2 * first) if first <= second else min(1.0, max(first, 2 * second))
+
+
+def test_the_second_answers_are_no_condition(tmp_path: Path) -> None:
+    """Nothing else that a run says changes."""
+    plain, noisy = build(tmp_path / "plain", DRAW), build(tmp_path / "noisy", DRAW, noise=True)
+    assert repr(compare(noisy)) == repr(compare(plain))  # NaN is not itself
+    assert noisy.conditions == plain.conditions
+    assert noisy.answer_columns("a") == plain.answer_columns("a")
+    added = [one.name for one in answer_findings(noisy)][len(answer_findings(plain)) :]
+    assert added == ["noise_mless", "noise_mful"]
+    assert noise_floor(plain) == []
+    with pytest.raises(FigureError, match="no noise floor"):
+        plain.again_columns("a")
+
+
+def flips_as_asked(key: Key) -> Row:
+    """Of 50 problems all are right without filler; rounding loses 4 of them, and mless 14."""
+    _, number, _, condition, _ = key
+    lost = {"again": 4, "mless": 14}.get(condition, 0)
+    made = answer("wrong" if number < lost else "right", np.random.default_rng(number))
+    return made | {"text": f"{number < lost}"}
+
+
+def test_the_finding_tells_both_and_their_difference(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none", "mless"), noise=True)
+    (finding,) = [one for one in findings_of(run) if one.name == "noise_mless"]
+    assert finding.table == "noise"
+    assert finding.text.startswith(
+        "Noise floor, greedy: Rounding alone (other neighbours in the batch) changes 4 of 50 verdicts (8.0%), mless 14 "
+        "(28.0%): 20.0 percentage points more [+"
+    )
+    assert "over 50 problems, p = 0.00195, 0.00195 after Holm: more than the noise floor." in finding.text
+    assert finding.text.endswith("changes 4 texts and mless those of 14.")
+    assert (finding.numbers["flips_rounding"], finding.numbers["flips_filler"]) == (0.08, 0.28)
+    assert finding.numbers["difference"] == pytest.approx(0.2)
+    told = comparison(run)["noise"]
+    assert [row["flips"] for row in told] == [4, 14]
+    assert told[1]["verdict"] == "more than the noise floor"
+    assert comparison(build(tmp_path / "plain", DRAW))["noise"] == []
+
+
+def test_without_conditions_rounding_is_told_alone(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none",), noise={"dtype": "bfloat16"})
+    (finding,) = answer_findings(run)
+    assert finding.name == "noise_none"
+    assert "Rounding alone (computed in bfloat16) changes 4 of 50 verdicts (8.0%)." in finding.text
+
+
+def test_tables_hold_the_floor_and_its_answers(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    run = build(tmp_path / "run", DRAW, models=("a", "b"), noise=True)
+    files = {path.stem: path for path in export(run, tmp_path / "tables")}
+    assert parquet.read_table(files["noise"]).num_rows == 2 * 3
+    again = parquet.read_table(files["answers_again"]).to_pydict()
+    assert set(again["condition"]) == {"none"}
+    assert len(again["id"]) == 2 * 11
+    assert "noise" not in {path.stem for path in export(build(tmp_path / "plain", DRAW), tmp_path / "others")}
+
+
+def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
+    """In progress, as many problems as are there; else it is missing, and everything else can still be told."""
+    run = build(tmp_path / "run", DRAW, noise=True)
+    assert faults(run) == []
+    (tmp_path / "run" / again_name("a", 1)).unlink()
+    part = noise_floor(open_growing(tmp_path / "run"))
+    assert [part[0].answers, part[0].flips, part[0].texts] == list(by_hand(4, 1, 0.0, AGAIN)[1:])
+    stage = Growing.open(tmp_path / "run").progress()[-1]
+    assert (stage.stage, stage.shards, stage.finished) == ("answering again", 1, False)
+    broken = open_run(tmp_path / "run")
+    with pytest.raises(StoreError, match="not finished"):
+        noise_floor(broken)
+    assert any("not finished" in reason for reason in missing_from(broken))
+    assert {one.name for one in findings_of(broken)} == {one.name for one in answer_findings(broken, noise=[])}
+    (tmp_path / "run" / again_name("a", 0)).unlink()
+    assert noise_floor(open_growing(tmp_path / "run")) == []

@@ -1,0 +1,189 @@
+"""The second answers without filler: what is written, what is reused, and when they cannot be had."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fillerscope
+from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.noise import noise_floor
+from fillerscope.carryout import carry_out
+from fillerscope.engines import answers
+from fillerscope.errors import GenerationError
+from fillerscope.generation import answercheck
+from fillerscope.generation.answercheck import AnswerCheck, exactcheck
+from fillerscope.generation.local import LocalGenerator
+from fillerscope.generation.reply import Request
+from fillerscope.models.loading import wrap
+from fillerscope.store import again_name, answers_name
+from fillerscope.study import Study
+from studies_helper import CONDITIONS, save_model, study_of
+from tiny import tiny_model, tiny_tokenizer
+
+GENERATION: dict[str, Any] = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck": 1, "rows": 4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FILLERSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.chdir(tmp_path_factory.mktemp("work"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("models") / "tiny-llama")
+
+
+def small(model: Path, dtype: str = "float32", **generation: Any) -> Study:
+    """Five problems in two shards, answered once greedily and twice by chance, four at a time."""
+    return study_of(
+        model, models=[{"name": str(model), "dtype": dtype}], problems={"limit": 5},
+        conditions=CONDITIONS[:2], batch={"shard": 3}, probes={"attention": False},
+        generation=GENERATION | generation,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    carry_out(small(saved, noise=True), folder)
+    return folder
+
+
+def tables(folder: Path, kind: str = "a*") -> dict[str, bytes]:
+    """The files of answers, first and second."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob(f"{kind}/*/*.parquet"))}
+
+
+@pytest.fixture
+def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """What is answered from now on: shards, and whether it is the second time."""
+    seen: list[tuple[int, bool]] = []
+    usual = answers.answer_shard
+
+    def noting(*given: Any) -> Any:
+        seen.append((given[1].index, len(given) > 7))
+        return usual(*given)
+
+    monkeypatch.setattr(answers, "answer_shard", noting)
+    return seen
+
+
+def test_the_baseline_is_answered_again_beside_everything_else(saved: Path, finished: Path, tmp_path: Path) -> None:
+    run = fillerscope.open_run(finished)
+    again, first = run.again_columns(str(saved)), run.answer_columns(str(saved))
+    assert set(again["condition"]) == {"none"}
+    assert len(again["id"]) == 5 * 3
+    assert faults(run) == run.store.verify() == []
+    carry_out(small(saved), tmp_path / "plain")
+    assert tables(finished, "answers") == tables(tmp_path / "plain")
+    assert {row.condition for row in noise_floor(run)} == {"none", "mless"}
+    plain = [i for i, name in enumerate(first["condition"]) if name == "none"]
+    for key in ("number", "temperature", "sample", "prompt_tokens", "text", "verdict"):
+        assert again[key] == [first[key][i] for i in plain]  # samples too: float32 rounds too little to be seen here
+
+
+@pytest.mark.slow
+def test_half_precision_is_noisy_unless_it_is_exact(saved: Path, tmp_path: Path) -> None:
+    """The same study both ways: texts change with their neighbours, or not one of them does."""
+    for exact in (False, True):
+        folder = tmp_path / str(exact)
+        carry_out(small(saved, "bfloat16", noise=True, exact=exact, max_tokens=16), folder)
+        floors = [row for row in noise_floor(fillerscope.open_run(folder)) if row.condition == "none"]
+        assert any(row.texts for row in floors) is not exact
+        assert all(row.answers == 5 * row.samples for row in floors)
+
+
+def test_neighbours_are_others_the_second_time(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half as many rows, in an order that the study's seed gives; with `exact` as many rows."""
+    made: list[tuple[int, bool, int | None]] = []
+
+    class Noting(LocalGenerator):
+        def answer(self, *given: Any) -> Any:
+            made.append((self.rows, self.exact, self.order))
+            return super().answer(*given)
+
+    monkeypatch.setitem(answercheck.ENGINES, "rows", Noting)
+    carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1), tmp_path / "run")
+    carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1, exact=True), tmp_path / "exact")
+    seeds = {order for *_, order in made if order is not None}
+    assert len(seeds) == 1
+    assert [(rows, exact) for rows, exact, order in made if order is not None] == [
+        (2, False), (2, False), (4, True), (4, True),
+    ]  # fmt: skip
+    assert {rows for rows, _, order in made if order is None} == {4}
+
+
+def test_what_is_there_is_not_answered_again(
+    saved: Path, finished: Path, tmp_path: Path, shards: list[tuple[int, bool]]
+) -> None:
+    """Neither where a file of it is missing, nor where a finished run is asked for its noise floor."""
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    (folder / again_name(str(saved), 1)).unlink()
+    carry_out(small(saved, noise=True), folder)
+    assert shards == [(1, True)]
+    assert tables(folder) == tables(finished)
+    carry_out(small(saved), tmp_path / "plain")
+    shards.clear()
+    carry_out(small(saved, noise=True), tmp_path / "plain")
+    assert shards == [(0, True), (1, True)]
+    assert tables(tmp_path / "plain") == tables(finished)
+    (folder / answers_name(str(saved), 0)).unlink()
+    shards.clear()
+    carry_out(small(saved, noise=True), folder)
+    assert shards == [(0, False)]
+
+
+def test_another_dtype_has_files_of_its_own(saved: Path, finished: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    carry_out(small(saved, noise={"dtype": "float16"}), folder)
+    run = fillerscope.open_run(folder)
+    assert noise_floor(run)[0].way == "float16"
+    assert tables(folder, "again") == tables(finished, "again")
+    assert len(tables(folder, "again-float16")) == 2
+    assert faults(run) == []
+    with pytest.raises(GenerationError, match=r"answers in float32 already.*another dtype"):
+        carry_out(small(saved, noise={"dtype": "float32"}), tmp_path / "same")
+
+
+def test_exact_answers_have_no_noise(saved: Path, tmp_path: Path) -> None:
+    carry_out(small(saved, noise=True, exact=True, recheck=3), tmp_path / "run")
+    run = fillerscope.open_run(tmp_path / "run")
+    floors = [row for row in noise_floor(run) if row.condition == "none"]
+    assert [(row.answers, row.flips, row.texts) for row in floors] == [(5, 0, 0), (10, 0, 0)]
+    assert run.facts()["recheck"] == {"checked": 3, "same": 3, "margins": []}
+
+
+def test_answers_written_one_at_a_time_have_no_neighbours(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = AnswerCheck("alone", 0.0, 1.0, 1, "float32")
+    monkeypatch.setattr(answercheck, "answercheck", lambda *_: check)
+    with pytest.raises(GenerationError, match=r"one at a time.*dtype: float32"):
+        carry_out(small(saved, noise=True), tmp_path / "run")
+    assert not (tmp_path / "run" / "answers").exists()
+    carry_out(small(saved, noise=True, exact=True), tmp_path / "exact")
+
+
+def test_exact_is_refused_where_rows_are_computed_in_several_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a device rounded the last row of a product otherwise."""
+    engine = LocalGenerator(wrap(tiny_model("llama"), tiny_tokenizer()), 4, exact=True)
+    requests = [Request(tuple(range(5 + n, 60))) for n in range(3)]
+    exactcheck(engine, requests)
+    noticed = engine._notice
+
+    def otherwise(numbers: Any, logits: Any) -> None:
+        if len(logits) == 4:
+            logits[3] += 1e-6
+        noticed(numbers, logits)
+
+    monkeypatch.setattr(engine, "_notice", otherwise)
+    with pytest.raises(GenerationError, match=r"exact cannot be kept on this device.*generation.rows to 1"):
+        exactcheck(engine, requests)
