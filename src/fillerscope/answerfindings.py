@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.noise import NEIGHBOURS, SERVER, Noise, noise_floor
 from fillerscope.analysis.runs import Run
 from fillerscope.findings import Finding
 
@@ -13,8 +14,14 @@ ALPHA = 0.05
 MOST_TRUNCATED = 0.1  # share of answers, from which accuracy is not to be read without it
 
 
-def answer_findings(run: Run, model: str | None = None, table: Sequence[Accuracy] | None = None) -> list[Finding]:
-    """What can be said of one model's answers; p is adjusted over a table at hand, or all comparisons of the run."""
+def answer_findings(
+    run: Run,
+    model: str | None = None,
+    table: Sequence[Accuracy] | None = None,
+    noise: Sequence[Noise] | None = None,
+) -> list[Finding]:
+    """What can be said of one model's answers; p is adjusted over a table at hand, or all comparisons of the run.
+    `noise`: the model's noise floor, where it is at hand."""
     rows = [row for row in (compare(run) if table is None else table) if row.model == run.model(model)]
     baselines = {(row.temperature, row.samples): row for row in rows if row.against is None}
     found = []
@@ -25,7 +32,56 @@ def answer_findings(run: Run, model: str | None = None, table: Sequence[Accuracy
             limit = run.study.generation.max_tokens if run.study.generation else 0
             found += [_truncation(row, baseline, plain, limit)] if is_truncated(row, baseline) else []
             found += [_accuracy(row, baseline, plain), _form(row, baseline)]
-    return found
+    return found + _noise_findings(noise_floor(run, model) if noise is None else noise)
+
+
+def _noise_findings(rows: Sequence[Noise]) -> list[Finding]:
+    """Flips under each condition beside those by rounding; these alone where there is no condition."""
+    floors = {(row.temperature, row.samples): row for row in rows if row.condition == "none"}
+    conditions = [row for row in rows if row.condition != "none"]
+    return [_noise(row, floors[row.temperature, row.samples]) for row in conditions or rows]
+
+
+def _noise(row: Noise, floor: Noise) -> Finding:
+    texts = f"{floor.texts} texts"
+    told = f"{rounding(floor)} changes {floor.flips} of {floor.answers} verdicts ({floor.share:.1%})"
+    if row is not floor:
+        texts += f" and {row.condition} those of {row.texts}"
+        told += f", {row.condition} {row.flips} ({row.share:.1%}): {_more(row)}"
+    text = f"Noise floor, {drawing(row)}: {told}. {rounding(floor)} changes {texts}."
+    numbers = {
+        "flips_rounding": floor.share, "flips_filler": row.share if row is not floor else math.nan,
+        "difference": row.difference, "low": row.difference_low, "high": row.difference_high, "p": row.p,
+        "adjusted": row.adjusted,
+    }  # fmt: skip
+    return Finding(_name("noise", row), text, numbers, "noise")
+
+
+def rounding(row: Noise) -> str:
+    """What changed between the two answers to the same prompt."""
+    if row.way == SERVER:
+        return "The server alone, asked again,"
+    return f"Rounding alone ({row.way if row.way == NEIGHBOURS else f'computed in {row.way}'})"
+
+
+def beyond_rounding(row: Noise) -> str:
+    """Whether a condition changes more verdicts than rounding does."""
+    if not math.isfinite(row.adjusted):
+        return "cannot be told"
+    if row.adjusted >= ALPHA:
+        return "not told apart from the noise floor"
+    return f"{'more' if row.difference > 0 else 'fewer'} than the noise floor"
+
+
+def _more(row: Noise) -> str:
+    if not row.pairs:
+        return "cannot be told, because no problem has all three answers"
+    bounds = f" [{points(row.difference_low)}, {points(row.difference_high)}]"
+    size = f"{100 * abs(row.difference):.1f} percentage points {'more' if row.difference >= 0 else 'fewer'}"
+    return (
+        f"{size}{bounds if math.isfinite(row.difference_low) else ''} over {row.pairs} problems, p = {row.p:.3g}, "
+        f"{row.adjusted:.3g} after Holm: {beyond_rounding(row)}"
+    )
 
 
 def is_truncated(row: Accuracy, baseline: Accuracy) -> bool:
@@ -79,7 +135,7 @@ def verdict(row: Accuracy) -> str:
     return f"a {'gain' if change.difference > 0 else 'loss'} beyond noise"
 
 
-def drawing(row: Accuracy) -> str:
+def drawing(row: Accuracy | Noise) -> str:
     """How the answers were drawn."""
     if row.temperature == 0:
         return "greedy"
@@ -157,6 +213,6 @@ def points(share: float, digits: int = 1) -> str:
     return f"{100 * share:+z.{digits}f}"
 
 
-def _name(kind: str, row: Accuracy) -> str:
+def _name(kind: str, row: Accuracy | Noise) -> str:
     drawn = "" if row.temperature == 0 else f"_t{row.temperature:g}x{row.samples}"
     return f"{kind}_{row.condition}{drawn}"

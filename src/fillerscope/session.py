@@ -15,6 +15,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import mechanism_rows
+from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import ANSWER, Run, open_run
 from fillerscope.answerfindings import answer_findings
@@ -123,16 +124,20 @@ def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -
     run = open_run(path)
     rows = compare(run, models, by)
     whole = rows if by is None else compare(run, models)
-    told = {model: answer_findings(run, model, whole) for model in models or run.models}
+    floors = {model: noise_floor(run, model) for model in models or run.models}
+    told = {model: answer_findings(run, model, whole, floor) for model, floor in floors.items()}
     if json:
         show.print_json({
             "run": str(path), "rows": [row.record() for row in rows],
             "findings": {model: [finding.record() for finding in found] for model, found in told.items()},
+            "noise": {model: [row.record() for row in floor] for model, floor in floors.items()},
             "recheck": _rechecks(run),
         })  # fmt: skip
         return
     show.comparison(rows)
     if by is None:
+        for floor in floors.values():
+            show.noise(floor)
         for model, found in told.items():
             show.lines([f"What {run.label(model)} shows:"] if len(told) > 1 else [])
             show.findings(found)

@@ -12,7 +12,8 @@ from typing import Any
 from fillerscope.analysis.accuracy import Accuracy, Difference
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
-from fillerscope.answerfindings import drawing, points
+from fillerscope.analysis.noise import Noise
+from fillerscope.answerfindings import beyond_rounding, drawing, points, rounding
 from fillerscope.findings import Finding
 from fillerscope.report.packed import clean
 from fillerscope.visible import printable
@@ -141,6 +142,31 @@ def comparison(rows: Sequence[Accuracy]) -> None:
         if chosen[0].samples > 1:
             _passes(chosen)
     lines(LEGEND)
+
+
+def noise(rows: Sequence[Noise]) -> None:
+    """The noise floor of a model: a table for each way of drawing, rounding first."""
+    cells: dict[tuple[float, int], list[Noise]] = {}
+    for row in rows:
+        cells.setdefault((row.temperature, row.samples), []).append(row)
+    for chosen in cells.values():
+        body = [_noisy(row) for row in chosen]
+        table(f"{chosen[0].label}, {drawing(chosen[0])}: verdicts that change", FLIPPED, body)
+    if rows:
+        lines(["Difference: to rounding, over problems; brackets: 95% interval; p Holm: over the rows of a model."])
+
+
+FLIPPED = ("by", "n", "verdicts", "changed", "changed %", "texts", "difference, points", "p", "p Holm", "")
+
+
+def _noisy(row: Noise) -> list[str]:
+    by = rounding(row) if row.condition == "none" else row.condition
+    share = _bounded(row.share, row.low, row.high, lambda one: f"{100 * one:.1f}")
+    counts = [str(row.n), str(row.answers), str(row.flips), share, str(row.texts)]
+    if row.condition == "none":
+        return [by, *counts, "", "", "", ""]
+    change = _bounded(row.difference, row.difference_low, row.difference_high, points)
+    return [by, *counts, change, _known(row.p, ".3g"), _known(row.adjusted, ".3g"), beyond_rounding(row)]
 
 
 LEGEND = (

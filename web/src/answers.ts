@@ -35,6 +35,27 @@ export interface Row {
   verdict: string;
 }
 
+/** Verdicts that changed against the first answers without filler: by rounding (none), or under a condition. */
+export interface Noise {
+  label: string;
+  drawing: string;
+  condition: string;
+  n: number;
+  answers: number;
+  flips: number;
+  share: number | null;
+  low: number | null;
+  high: number | null;
+  texts: number;
+  pairs: number;
+  difference: number | null;
+  difference_low: number | null;
+  difference_high: number | null;
+  p: number | null;
+  adjusted: number | null;
+  verdict: string;
+}
+
 interface Side { verdict: string; extracted: string; text: string; finish: string; tokens: number; note: string }
 
 export interface Flip {
@@ -73,9 +94,9 @@ export class AnswersTab implements Tab {
     const mine = this.turn.take();
     try {
       const by = pane.address.get("by");
-      const { rows, fields } = await pane.api.json<{ rows: Row[]; fields: string[] }>("comparison", { by });
+      const { rows, fields, noise } = await pane.api.json<{ rows: Row[]; fields: string[]; noise: Noise[] }>("comparison", { by });
       if (!rows.length) throw new Error("No answer has landed yet.");
-      if (mine()) this.compare(rows, fields, by);
+      if (mine()) this.compare(rows, fields, by, noise);
     } catch (error) {
       return replace(this.top, empty((error as Error).message));
     }
@@ -83,7 +104,7 @@ export class AnswersTab implements Tab {
     await Promise.all([this.flips(mine), this.search(mine)]);
   }
 
-  private compare(rows: Row[], fields: string[], by: string): void {
+  private compare(rows: Row[], fields: string[], by: string, noise: Noise[]): void {
     const { pane } = this;
     this.destroy();
     const options: [string, string][] = [["", "all problems together"], ...fields.map((name): [string, string] => [name, visible(name)])];
@@ -92,7 +113,8 @@ export class AnswersTab implements Tab {
     const bars = card(panel);
     this.drawn = [bars];
     const shown = h("section", { class: "card" }, h("header", { class: "card-head" }, h("h3", {}, "Every condition against none, on the same problems")), comparisonTable(rows), h("p", { class: "hint" }, NOTE));
-    keepingFocus(this.top, () => replace(this.top, h("div", { class: "controls" }, pane.modelMenu(), menu), bars.element, shown));
+    const floor = noise.length ? h("section", { class: "card" }, h("header", { class: "card-head" }, h("h3", {}, "Verdicts that change, beside those that rounding changes")), noiseTable(noise), h("p", { class: "hint" }, NOISE_NOTE)) : null;
+    keepingFocus(this.top, () => replace(this.top, h("div", { class: "controls" }, pane.modelMenu(), menu), bars.element, shown, floor));
   }
 
   private async flips(mine: () => boolean): Promise<void> {
@@ -166,6 +188,9 @@ export class AnswersTab implements Tab {
 const NOTE =
   "Brackets: 95% interval, not adjusted. + and \u2212: problems answered better and worse than under none. p Holm: adjusted over all comparisons of the table. Detectable: points that one such comparison shows with 80% power.";
 
+const NOISE_NOTE =
+  "Prompts without filler were answered twice; none: verdicts that differ between the two. Others: verdicts that differ from the first answers. Difference: to rounding, over problems, with its 95% interval. p Holm: adjusted over the rows of a model.";
+
 function accuracyPanel(rows: Row[], style: (name: string) => number, label: (name: string) => string): BarPanel {
   const groups = new Map<string, BarPanel["groups"][0]>();
   const drawings = new Set(rows.map((row) => row.drawing));
@@ -182,8 +207,28 @@ function accuracyPanel(rows: Row[], style: (name: string) => number, label: (nam
   return { kind: "bars", title: "Accuracy", y: "Accuracy, %", groups: [...groups.values()], mark: "bar" };
 }
 
+const bounds = (low: string, high: string) => (low === "\u2013" ? "" : ` [${low}, ${high}]`);
+
+export function noiseTable(rows: Noise[]): HTMLElement {
+  const several = (key: (row: Noise) => string) => new Set(rows.map(key)).size > 1;
+  const columns: Column<Noise>[] = [
+    ...(several((row) => row.label) ? [{ name: "model", cell: (row: Noise) => row.label }] : []),
+    ...(several((row) => row.drawing) ? [{ name: "drawn", cell: (row: Noise) => row.drawing }] : []),
+    { name: "condition", cell: (row) => row.condition },
+    { name: "n", cell: (row) => String(row.n), value: (row) => row.n },
+    { name: "verdicts", cell: (row) => String(row.answers), value: (row) => row.answers },
+    { name: "changed", cell: (row) => String(row.flips), value: (row) => row.flips },
+    { name: "changed %", cell: (row) => percent(row.share) + bounds(percent(row.low), percent(row.high)), value: (row) => row.share },
+    { name: "texts", cell: (row) => String(row.texts), value: (row) => row.texts },
+    { name: "difference, points", cell: (row) => (row.pairs ? points(row.difference) + bounds(points(row.difference_low), points(row.difference_high)) : ""), value: (row) => row.difference },
+    { name: "p", cell: (row) => (row.pairs ? chance(row.p) : ""), value: (row) => row.p },
+    { name: "p Holm", cell: (row) => (row.pairs ? chance(row.adjusted) : ""), value: (row) => row.adjusted },
+    { name: "verdict", cell: (row) => row.verdict },
+  ];
+  return table(rows, columns, "noise");
+}
+
 export function comparisonTable(rows: Row[]): HTMLElement {
-  const bounds = (low: string, high: string) => (low === "\u2013" ? "" : ` [${low}, ${high}]`);
   const several = (key: (row: Row) => string) => new Set(rows.map(key)).size > 1;
   const columns: Column<Row>[] = [
     ...(several((row) => row.label) ? [{ name: "model", cell: (row: Row) => row.label }] : []),

@@ -1,6 +1,6 @@
 // The report in one file: its words stand in the page already; figures and tables come to life here.
 
-import { comparisonTable, flipList, type Flip, type Row } from "./answers";
+import { comparisonTable, flipList, noiseTable, type Flip, type Noise, type Row } from "./answers";
 import { card } from "./card";
 import { download } from "./csv";
 import { h, replace } from "./dom";
@@ -10,6 +10,7 @@ import { switchTheme } from "./theme";
 interface Report {
   figures: Record<string, Panel[]>;
   comparison: Row[];
+  noise: Noise[];
   flips: { model: string; before: string; after: string; flips: Flip[] }[];
 }
 
@@ -19,6 +20,8 @@ export function startReport(): void {
   for (const [name, panels] of Object.entries(data.figures)) draw(name, panels);
   const comparison = document.getElementById("comparison-table");
   if (comparison && data.comparison.length) replace(comparison, comparisonTable(data.comparison));
+  const noise = document.getElementById("noise-table");
+  if (noise && data.noise.length) replace(noise, noiseTable(data.noise));
   data.flips.forEach((one, i) => {
     const place = document.getElementById(`flips-${i}`);
     if (place) replace(place, flipList(one.flips, one.before, one.after));

@@ -93,12 +93,13 @@ def render(run: Run, tell: Tell = lambda *_: None) -> str:
     tops = [headline(run, model, compared, found) for model, found in told.items()]
     sections = methods(run, missed, compared)
     kept = [*_tables(run), *_prints(drawn)]
-    flips = _flips(run)
+    flips, noise = _flips(run), payload.noise_told(run)
     body = [
         _part("verdict", "Verdict", "".join(map(_headline, tops))),
         _part("findings", "Findings", "".join(_findings(run, model, found) for model, found in told.items())),
         _part("figures", "Figures", "".join(map(_figure, drawn)) + _missed(missed)),
         _part("comparison", "Comparison", _comparison(compared)) if compared else "",
+        _part("noise", "Noise floor", _noise(noise)) if noise else "",
         _part("flips", "Problems that changed", _flip_places(flips)) if flips else "",
         _part("methods", "Methods", _methods(sections)),
         _part("tables", "Tables", _table_list(run, kept)),
@@ -106,6 +107,7 @@ def render(run: Run, tell: Tell = lambda *_: None) -> str:
     data = {
         "figures": {one.name: one.panels for one in drawn},
         "comparison": payload.rows_told(compared),
+        "noise": noise,
         "flips": flips,
     }
     return _page(run, _head(run, body) + "".join(body), kept, data)
@@ -217,6 +219,16 @@ def _button(file: str, label: str) -> str:
 def _missed(missed: Mapping[str, str]) -> str:
     items = "".join(f"<li>{text(name)}: {text(reason)}</li>" for name, reason in missed.items())
     return f"<h3>Not drawn</h3><ul>{items}</ul>" if missed else ""
+
+
+def _noise(rows: Sequence[dict[str, Any]]) -> str:
+    """A plain table, which the page's script replaces."""
+    cells = [
+        (row["label"], row["drawing"], row["condition"], row["flips"], row["answers"], row["verdict"]) for row in rows
+    ]
+    head = "".join(f"<th>{name}</th>" for name in ("model", "drawn", "condition", "changed", "verdicts", "verdict"))
+    body = "".join(f"<tr>{''.join(f'<td>{text(str(cell))}</td>' for cell in row)}</tr>" for row in cells)
+    return f'<div class="card" id="noise-table"><table><tr>{head}</tr>{body}</table></div>{_link("noise")}'
 
 
 def _comparison(rows: Sequence[Accuracy]) -> str:

@@ -18,17 +18,18 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.noise import Noise
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
-from fillerscope.answerfindings import drawing, verdict
+from fillerscope.answerfindings import beyond_rounding, drawing, rounding, verdict
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
 from fillerscope.report.packed import clean, pack
-from fillerscope.report.told import compared_so_far
+from fillerscope.report.told import compared_so_far, noise_there
 from fillerscope.store import Part, fitted
 from fillerscope.study import QUERIES
 from fillerscope.tokenclasses import ALL
@@ -242,13 +243,24 @@ def histogram_of(run: Run, model: str, layer: int, cls: str = ALL) -> Record:
 def comparison(run: Run, by: str | None = None) -> Record:
     """The comparison table, and the fields that it can be split by."""
     fields = sorted({key for problem in run.problems() for key in problem["meta"]})
-    return {"rows": rows_told(compared_so_far(run) if not by else compare(run, by=by)), "fields": fields}
+    rows = rows_told(compared_so_far(run) if not by else compare(run, by=by))
+    return {"rows": rows, "fields": fields, "noise": [] if by else noise_told(run)}
 
 
 def rows_told(rows: Sequence[Accuracy]) -> list[Record]:
     """The rows of a comparison with the words to each."""
     words = [{"drawing": drawing(row), "verdict": verdict(row) if row.against else ""} for row in rows]
     return clean([row.record() | more for row, more in zip(rows, words, strict=True)])
+
+
+def noise_told(run: Run) -> list[Record]:
+    """The noise floor of every model that has one, with the words to each row."""
+    rows = [row for model in run.models for row in noise_there(run, model)]
+    return clean([row.record() | {"drawing": drawing(row), "verdict": _judged(row)} for row in rows])
+
+
+def _judged(row: Noise) -> str:
+    return rounding(row) if row.condition == "none" else beyond_rounding(row)
 
 
 def flipped(run: Run, model: str, condition: str, against: str, temperature: float | None) -> Record:

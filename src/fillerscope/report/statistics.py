@@ -7,6 +7,7 @@ from math import isfinite
 
 from fillerscope.analysis.accuracy import USUAL_K, Accuracy
 from fillerscope.analysis.mechanism import SEED, TESTED
+from fillerscope.analysis.noise import way_of
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA
 from fillerscope.interventions import Redistribution
@@ -85,11 +86,24 @@ def _answers(run: Run) -> list[str]:
         f"beyond noise where the adjusted p is below {ALPHA:g}, and nowhere else. Beside it stands the smallest "
         f"difference that so many problems show with {power:.0%} power at p < {ALPHA:g} of a single comparison.",
     ]
+    if run.noise is not None:
+        said.append(_noise(run))
     if max(counts) > 1:
         wanted = run.study.generation.k or tuple(k for k in USUAL_K if k <= max(counts))
         those = listed([str(k) for k in wanted])
         said.append(f"pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k), for k = {those}.")
     return said
+
+
+def _noise(run: Run) -> str:
+    ways = listed(list(dict.fromkeys(way_of(run, model) for model in run.models)), "or")
+    return (
+        f"Prompts without filler were answered twice (the second time: {ways}). Verdicts that differ between the two "
+        "are flips by rounding, those that differ between the first and a condition flips by filler. Their difference "
+        f"has a paired bootstrap interval over problems ({_draws()}); p comes from flipping the signs of the "
+        "problems' differences, which for one sample a problem is the exact McNemar test, adjusted by Holm over the "
+        "conditions and ways of drawing of a model. The second answers are in no comparison of accuracy."
+    )
 
 
 def _facts(run: Run, table: Sequence[Accuracy]) -> Facts:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.runs import ANSWER, Run
 from fillerscope.answerfindings import answer_findings
 from fillerscope.controlfindings import control_findings
@@ -27,7 +28,7 @@ def findings_of(run: Run, model: str | None = None, compared: Sequence[Accuracy]
     table = compared_so_far(run) if compared is None else compared
     attention = there(lambda: findings(run, model=name) + place_findings(run, name)) if run.has_attention else []
     inside = there(lambda: mechanism_findings(run, model=name) + control_findings(run, model=name))
-    return (attention or []) + (inside or []) + answer_findings(run, name, table)
+    return (attention or []) + (inside or []) + answer_findings(run, name, table, noise_there(run, name))
 
 
 def compared_so_far(run: Run) -> list[Accuracy]:
@@ -38,6 +39,11 @@ def compared_so_far(run: Run) -> list[Accuracy]:
     return compare(run, done) if done else []  # an empty list of models would stand for all of them
 
 
+def noise_there(run: Run, model: str) -> list[Noise]:
+    """As `noise_floor`, empty where its answers are not there."""
+    return there(lambda: noise_floor(run, model)) or []
+
+
 def missing_from(run: Run, model: str | None = None) -> list[str]:
     """Why parts of a model are left out, a line each: they are not measured yet, or damaged."""
     name = run.model(model)
@@ -45,6 +51,7 @@ def missing_from(run: Run, model: str | None = None) -> list[str]:
     reads += [lambda: run.records(name)] if run.has_attention else []
     reads += [lambda: run.records(name, ANSWER)] if run.study.probes.answering else []
     reads += [lambda: run.answer_columns(name)] if run.has_answers else []
+    reads += [lambda: run.again_columns(name)] if run.noise is not None else []
     return list(dict.fromkeys(filter(None, map(_refusal, reads))))
 
 
