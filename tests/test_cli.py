@@ -325,6 +325,7 @@ def test_compare_as_json(command: Command, answered: Path) -> None:
     assert list(found["findings"]) == ["a", "b"]
     assert [each["name"] for each in found["findings"]["b"]][:3] == ["truncated_mless", "accuracy_mless", "form_mless"]
     assert found["recheck"] == {}
+    assert found["noise"] == {"a": [], "b": []}
     one = strict(command("compare", answered, "--json", "--model", "b"))
     assert {row["model"] for row in one["rows"]} == set(one["findings"]) == {"b"}
     sentences = [each["numbers"]["adjusted"] for each in one["findings"]["b"] if "adjusted" in each["numbers"]]

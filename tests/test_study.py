@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -665,3 +666,31 @@ def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
     path.write_text("\n".join(levels))
     with pytest.raises(StudyError, match=r"study\.yaml:1: not a study: it has over 100000 parts"):
         Study.load(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("exact: on", "generation.exact needs the model itself, and 'b' answers from a server"),
+        ("noise: {dtype: float32}", "generation.noise names a dtype, and 'b' answers from a server: set it to `on`"),
+    ],
+)
+def test_what_a_server_cannot_do_is_refused_by_name(tmp_path: Path, setting: str, message: str) -> None:
+    served = START + "  - name: b\n    endpoint: {url: 'http://a/v1'}\n"
+    with pytest.raises(StudyError, match=re.escape(message)):
+        Study.load(write(tmp_path, f"{served}generation: {{{setting}}}\n"))
+    assert Study.load(write(tmp_path, served + "generation: {noise: on}\n")).generation
+
+
+def test_a_noise_floor_names_no_other_run_and_exact_answers_do(tmp_path: Path) -> None:
+    """Its answers lie in files of their own; a run made before `exact` could be chosen is still the same."""
+    plain, noisy, exact = (
+        Study.load(write(tmp_path, f"{START}generation: {{{one}}}\n")) for one in ("", "noise: on", "exact: on")
+    )
+    assert noisy.generation
+    assert noisy.generation.noise
+    assert plain.measured() == noisy.measured() != exact.measured()
+    assert "exact" not in plain.measured()["generation"]
+    off = Study.load(write(tmp_path, START + "generation: {noise: off}\n")).generation
+    assert off
+    assert off.noise is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.runs import open_run
 from fillerscope.answerfindings import answer_findings
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.report.document import render
 from fillerscope.report.payload import comparison
 from fillerscope.report.told import findings_of, missing_from
+from fillerscope.session import show_comparison
 from fillerscope.store import again_name
 
 DRAW = drawn_at_random(4)
@@ -149,3 +152,19 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
     assert {one.name for one in findings_of(broken)} == {one.name for one in answer_findings(broken, noise=[])}
     (tmp_path / "run" / again_name("a", 0)).unlink()
     assert noise_floor(open_growing(tmp_path / "run")) == []
+
+
+def test_report_and_command_show_the_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none", "mless"), noise=True)
+    page = render(run)
+    assert '<section id="noise"><h2>Noise floor</h2>' in page
+    assert "Prompts without filler were answered twice (the second time: other neighbours in the batch)." in page
+    assert 'id="table-noise"' in page
+    show_comparison(run.path, [], None, json=False)
+    shown = capsys.readouterr().out
+    assert "A, greedy: verdicts that change" in shown
+    assert "Rounding alone (other neighbours in the batch)" in shown
+    show_comparison(run.path, [], None, json=True)
+    told = json.loads(capsys.readouterr().out)["noise"]["a"]
+    assert [(row["condition"], row["flips"], row["pairs"]) for row in told] == [("none", 4, 0), ("mless", 14, 50)]
+    assert '<section id="noise">' not in render(build(tmp_path / "plain", DRAW))

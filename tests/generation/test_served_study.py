@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from fillerscope.analysis.noise import SERVER, noise_floor
+from fillerscope.analysis.runs import open_run
+from fillerscope.answerfindings import answer_findings
+from fillerscope.asking import NoiseSpec
 from fillerscope.carryout import carry_out
 from fillerscope.errors import GenerationError
 from fillerscope.store import RunStore, answers_name
@@ -72,6 +76,16 @@ def test_a_server_gives_the_answers_of_the_model_it_serves(
     assert any(text for table in here for text in table["text"])
     there = answers(carry_out(served_by(server.url, folder), tmp_path / "there"), folder)
     assert_alike(there, here)
+
+
+def test_a_server_is_asked_again_for_its_noise_floor(server: Served, folder: Path, tmp_path: Path) -> None:
+    asked = served_by(server.url, folder)
+    assert asked.generation
+    noisy = asked.generation.model_copy(update={"noise": NoiseSpec()})
+    run = open_run(carry_out(asked.model_copy(update={"generation": noisy}), tmp_path / "run").path)
+    floor = noise_floor(run)[0]
+    assert (floor.way, floor.answers, floor.condition) == (SERVER, 8, "none")
+    assert "The server alone, asked again, changes" in answer_findings(run)[-1].text
 
 
 def test_a_server_killed_in_mid_run_leaves_a_run_that_goes_on(

@@ -125,7 +125,7 @@ def check(page: Page) -> None:
     for file in files:
         assert page.file(file), "a button without its file"
     assert [words for words in page.words if re.search(r"\bnan\b|\binf\b|Traceback", words)] == []
-    assert page.data.keys() == {"figures", "comparison", "flips"}
+    assert page.data.keys() == {"figures", "comparison", "noise", "flips"}
 
 
 @pytest.fixture(scope="module")
