@@ -3,7 +3,7 @@
     python benchmarks/verdicts.py --out benchmarks/results/verdicts.json
 
 Draws runs of eight claims at the level that the rule sees: a number for each problem of the model, and a mean for each
-twin and layer. Prints the tables of docs/verdicts.md. Some minutes on one core, the same numbers each time.
+twin and layer. Prints the tables of docs/verdicts.md. Two minutes on one core, the same numbers each time.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def table(found: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--runs", type=int, default=1_000, help="of each case; twice as many where an effect is planted"
+        "--runs", type=int, default=800, help="of each case; twice as many where an effect is planted"
     )
     parser.add_argument("--out", type=Path, help="a JSON file for all rows")
     chosen = parser.parse_args()

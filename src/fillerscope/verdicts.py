@@ -252,9 +252,10 @@ def _near_twins(claim: Claim, before: str) -> Decision:
     problems = _more_problems(claim, ahead, _prediction(claim, len(claim.twins)))
     if isfinite(problems):
         return _needs(claim, problems, before)
-    counts = range(len(claim.twins) + 1, MOST_TWINS + 1)
-    enough = next((count for count in counts if _prediction(claim, count) < ahead), None)
-    words = f"needs about {enough} of them" if enough else "but too near to them to tell"
+    words = "but too near to them to tell"
+    if _prediction(claim, MOST_TWINS) < ahead:  # which falls as the number of twins grows
+        counts = range(len(claim.twins) + 1, MOST_TWINS + 1)
+        words = f"needs about {next(count for count in counts if _prediction(claim, count) < ahead)} of them"
     return Decision(Degree.UNKNOWN, f"{before}{words}", twin_numbers(claim))
 
 
