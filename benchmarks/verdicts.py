@@ -178,9 +178,7 @@ def table(found: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--runs", type=int, default=800, help="of each case; twice as many where an effect is planted"
-    )
+    parser.add_argument("--runs", type=int, default=800, help="of each case; twice as many where an effect is planted")
     parser.add_argument("--out", type=Path, help="a JSON file for all rows")
     chosen = parser.parse_args()
     found = list(rows(chosen.runs))
