@@ -44,10 +44,16 @@ def answered(
     return replies, [torch.stack(logits[number]) for number in range(len(asked))]
 
 
-def differing(model: LoadedModel, asked: Sequence[Request], decoding: Decoding, exact: bool = True) -> list[int]:
+def differing(
+    model: LoadedModel,
+    asked: Sequence[Request],
+    decoding: Decoding,
+    exact: bool = True,
+    watched: Sequence[int] = WATCHED,
+) -> list[int]:
     """Watched requests whose answer or any logit is another than alone: with seven neighbours, of which three are
     there at once, and with more in another order."""
-    expected = {asked[place]: answered(model, [asked[place]], decoding, exact) for place in WATCHED}
+    expected = {asked[place]: answered(model, [asked[place]], decoding, exact) for place in watched}
     found = set()
     for some, order in ((asked, None), ((*asked[::-1], *asked[:3]), 3)):
         replies, logits = answered(model, some, decoding, exact, order)
@@ -82,12 +88,19 @@ def test_experts_are_computed_one_row_at_a_time() -> None:
 
 @SLOW
 @pytest.mark.weights
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("change", [None, ARM], ids=["plain", "arm"])
-def test_neighbours_change_no_bit_of_a_trained_model(smollm2: Any, dtype: torch.dtype, change: Any) -> None:
-    model = wrap(copy.deepcopy(smollm2.model).to(dtype), smollm2.tokenizer)  # others use it as it is
+def test_neighbours_change_no_bit_of_a_trained_model(smollm2: Any, change: Any) -> None:
     for decoding in (GREEDY, DRAWN):
-        assert differing(model, requests(change, 40_000), decoding) == []
+        assert differing(smollm2, requests(change, 40_000), decoding) == []
+
+
+@SLOW
+@pytest.mark.weights
+def test_neighbours_change_no_bit_of_a_trained_model_in_half_precision(smollm2: Any) -> None:
+    """On short prompts: some processors take minutes for long ones."""
+    model = wrap(copy.deepcopy(smollm2.model).to(torch.bfloat16), smollm2.tokenizer)  # others use it as it is
+    short = sorted(requests(None, 40_000), key=lambda request: len(request.ids))[:3]
+    assert differing(model, short, Decoding(max_tokens=2), watched=(0, 2)) == []
 
 
 def test_without_exact_neighbours_do() -> None:
