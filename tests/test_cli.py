@@ -188,7 +188,8 @@ def test_heads_as_json(command: Command, made: Path) -> None:
     shown = command("heads", made, "--json", "--top", 3)
     found = json.loads(shown.out)
     table = head_table(open_run(made), "mless")
-    assert found["heads"] == [table.row(*place) for place in table.ranked("drop")[:3]]
+    names = ("drop", "mass", "peak", "entropy")  # nothing else is known of this run
+    assert found["heads"] == [table.row(*place, names) for place in table.ranked("drop")[:3]]
     assert (found["condition"], found["ranked_by"], found["n"]) == ("mless", "drop", 6)
     assert shown.err == ""
 
@@ -455,7 +456,7 @@ def test_run_measures_draws_and_tells_and_finds_it_done_the_next_time(
     shown = command("run", measured / "study.yaml", "--out", "run")
     assert shown.code == 0, shown.err
     assert "tiny-llama, mless against none: 10 of 12 heads by drop; queries original, n = 4" in shown.out
-    assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: what original tokens receive" in shown.out
+    assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: original tokens receive" in shown.out
     look = "Report:  fillerscope report run\nExplore: fillerscope view run\n"
     assert shown.out.endswith(f"Run:     run\nFigures: run/figures (depth)\n{look}")
     assert (tmp_path / "run/figures/depth.png").exists()

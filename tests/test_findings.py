@@ -71,12 +71,21 @@ def test_a_change_that_untrained_models_show_too_is_no_effect(tmp_path: Path) ->
     assert held(tmp_path, 0.9, twins=twins).verdict is Degree.FAILS
 
 
-def test_a_sentence_of_the_same_length_that_does_the_same_denies_the_effect(tmp_path: Path) -> None:
+def test_a_sentence_of_the_same_length_stands_beside_and_denies_nothing(tmp_path: Path) -> None:
     same = Effect(drop=np.full((3, 4), 0.9))
-    run = run_with(tmp_path, same, same, diluted=LENGTH, twins=TWINS)
+    found = told(run_with(tmp_path, same, same, diluted=LENGTH, twins=TWINS))
+    assert found["first_layer"].verdict is Degree.HOLDS
+    assert found["random_against_mless"].numbers["value"] == pytest.approx(1.0)
+
+
+def test_moved_positions_that_do_the_same_deny_the_effect(tmp_path: Path) -> None:
+    positions = Condition(name="positions", intervention={"kind": "shift", "by": 30})
+    conditions = (*Synthetic().conditions, positions)
+    effects = {name: Effect(drop=np.full((3, 4), drop)) for name, drop in (("mless", 0.9), ("positions", 1.5))}
+    run = Synthetic(conditions=conditions, effects=effects, diluted=LENGTH, twins=TWINS).build(tmp_path / "run")
     finding = told(run)["first_layer"]
     assert finding.verdict is Degree.FAILS
-    assert "no more than under random" in finding.text
+    assert "no more than under positions" in finding.text
 
 
 def test_heads_are_held_against_the_heads_of_twins(tmp_path: Path) -> None:

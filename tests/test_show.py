@@ -62,9 +62,12 @@ def test_no_number_is_minus_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "-0.000" not in out
 
 
+SHOWN = ("drop", "mass", "peak", "entropy")  # nothing else is known of this run
+
+
 def test_records_hold_what_the_table_shows(table: HeadTable) -> None:
     record = show.head_records(table, "mass", 2)
-    assert record["heads"] == [table.row(*place) for place in table.ranked("mass")[:2]]
+    assert record["heads"] == [table.row(*place, SHOWN) for place in table.ranked("mass")[:2]]
     assert (record["model"], record["condition"], record["n"]) == ("tiny-a", "mless", 12)
     assert (record["ranked_by"], record["split_half"]) == ("mass", pytest.approx(1.0))
     assert len(show.head_records(table, "mass", None)["heads"]) == 12

@@ -45,9 +45,10 @@ def on_filler(run: Run, condition: str, model: str | None = None) -> Floats:
 
 
 def first_layer(run: Run, condition: str, layer: int, queries: str, model: str | None) -> Decision:
-    """Original tokens lose more or less to filler than length alone takes."""
+    """Original tokens lose more or less to filler than length alone takes. A sentence of the same length may do the
+    same, which does not make it less true: `findings` sets it beside."""
     return _decided(
-        run, condition, layer, model, lambda name, one: beyond_length(run, name, queries, one), 0.0, 0, controls_of
+        run, condition, layer, model, lambda name, one: beyond_length(run, name, queries, one), 0.0, 0, unseen_like
     )
 
 
@@ -81,6 +82,11 @@ def _means(samples: Floats) -> Floats:
 
 def controls_of(run: Run, main: str) -> list[str]:
     """Conditions that share something with a filler: its positions, its tokens unseen in layer 1, or its length."""
+    return unseen_like(run, main) + sentences_like(run, main)
+
+
+def unseen_like(run: Run, main: str) -> list[str]:
+    """Conditions that share a filler's positions, or its tokens unseen in layer 1."""
     wanted = run.condition(main)
     if not wanted.has_filler:
         return []
@@ -91,7 +97,7 @@ def controls_of(run: Run, main: str) -> list[str]:
         if isinstance(one.intervention, Knockout) and one.intervention.applies(0)
         and (one.kind, one.text, one.count, one.position) == (wanted.kind, wanted.text, wanted.count, wanted.position)
     ]  # fmt: skip
-    return moved + hidden + sentences_like(run, main)
+    return moved + hidden
 
 
 def sentences_like(run: Run, main: str) -> list[str]:

@@ -100,7 +100,7 @@ def head_records(found: HeadTable, by: str, top: int | None) -> dict[str, Any]:
         "n": found.problems,
         "ranked_by": by,
         "split_half": found.reliability(by),
-        "heads": [found.row(layer, head) for layer, head in found.ranked(by)[:top]],
+        "heads": [found.row(layer, head, filter(found.knows, found.columns)) for layer, head in found.ranked(by)[:top]],
     }
 
 

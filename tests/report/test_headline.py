@@ -65,8 +65,8 @@ HELD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("drop", "noise", "held", "tone", "words"),
     [
-        (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens."),
-        (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens."),
+        (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens"),
+        (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens"),
         (0.6, 0.02, HELD, "no change", "no effect beyond what its references show."),
         (0.9, 0.02, {}, "cannot be told", "whether that is an effect cannot be told."),
         (0.9, 0.02, {"diluted": 0.6}, "cannot be told", "no effect is claimed, because untrained models were not"),
@@ -97,7 +97,7 @@ def test_the_tile_of_layer_1_has_the_interval_and_its_references(tmp_path: Path)
     low, high = ratio * np.exp(-recipe.reach()), ratio * np.exp(recipe.reach())
     value, note = tile(found, "Attention in layer 1, mless")
     assert value == f"{ratio:.3f} [{low:.3f}, {high:.3f}]"
-    assert note == "length alone would give 0.600, untrained twins give 0.590 to 0.610; effect: does not hold"
+    assert note == "length alone would give 0.600, untrained twins give 0.590 to 0.610; effect: holds"
     assert tile(found, "Problems") == ("12", "12 measured")
 
 

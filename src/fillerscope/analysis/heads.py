@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,10 +106,10 @@ class HeadTable:
         samples = self.columns[by].samples
         return split_half(samples.reshape(samples.shape[0], -1))
 
-    def row(self, layer: int, head: int) -> dict[str, Any]:
+    def row(self, layer: int, head: int, names: Iterable[str] | None = None) -> dict[str, Any]:
         cell = (layer - 1, head - 1)
         row: dict[str, Any] = {"layer": layer, "head": head}
-        for name, column in self.columns.items():
+        for name, column in (self.columns if names is None else {name: self.columns[name] for name in names}).items():
             row |= {name: float(column.value[cell]), f"{name}_low": float(column.low[cell])}
             row |= {f"{name}_high": float(column.high[cell])}
         return row

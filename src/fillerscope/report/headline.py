@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA, drawing, is_truncated, points, truncation, verdict
+from fillerscope.attentionclaims import sentences_like
 from fillerscope.figures.recipes import recipe
 from fillerscope.findings import Finding, with_interval
 from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from, records_there
@@ -142,7 +143,7 @@ def _attention(known: _Known) -> _Part | None:
     ratio = f"original tokens receive {with_interval(value, low, high)} of what they receive {known.plain}"
     there = f"in layer {finding.numbers['layer']:.0f} {ratio}{_references(finding)}"
     said, tone = EFFECTS[finding.verdict]
-    return _Part(f"{there}: {said.format(way=_way(finding))}", tone)
+    return _Part(f"{there}: {said.format(way=_way(finding))}{_beside_sentence(known)}", tone)
 
 
 # What the verdict on attention comes to, and its tone.
@@ -158,6 +159,16 @@ EFFECTS: dict[Degree, tuple[str, Tone]] = {
 def _way(finding: Finding) -> str:
     beyond = finding.numbers.get("beyond", float("nan"))
     return f"filler draws {'less' if beyond > 1 else 'more'} attention than as many average tokens"
+
+
+def _beside_sentence(known: _Known) -> str:
+    """What a sentence of the same length does, where one was measured."""
+    other = next(iter(sentences_like(known.run, known.main)), None)
+    finding, effect = known.found.get(f"{other}_against_{known.main}"), known.found["first_layer"].verdict
+    if finding is None or effect not in (Degree.HOLDS, Degree.LITTLE):
+        return ""
+    ratio = with_interval(*(finding.numbers[key] for key in ("value", "low", "high")))
+    return f" (under {other}, of the same length, they receive {ratio} times as much as under {known.main})"
 
 
 def _references(finding: Finding) -> str:
