@@ -214,7 +214,7 @@ def _alike(run: Run, main: str) -> list[str]:
 
     def kind(name: str) -> tuple[object, ...]:
         condition = run.condition(name)
-        return condition.has_filler, condition.count, condition.position
+        return condition.has_filler, condition.count, condition.position, condition.intervention
 
     if not run.condition(main).has_filler:
         return []
