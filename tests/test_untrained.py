@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.controlfindings import control_findings
-from fillerscope.findings import Finding
+from fillerscope.findings import Finding, findings
 from fillerscope.library import run as measure
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.headline import CLAIMS, headline
@@ -84,11 +84,23 @@ def test_nothing_is_claimed_of_an_untrained_model(untrained: Path) -> None:
     run = open_run(untrained)
     for model in run.models:
         assert len(run.twins(model)) == 3
-        found = inside(run, model)
+        found = findings(run, model=model) + inside(run, model)
         degrees = {one.name: one.verdict for one in found if one.verdict is not None}
-        assert set(degrees) >= {"scaling", "later", "deeper", "direction", "near_zero", "variance"}
+        assert set(degrees) >= {
+            "first_layer",
+            "collapse",
+            "scaling",
+            "later",
+            "deeper",
+            "direction",
+            "near_zero",
+            "variance",
+        }
         assert not [name for name, degree in degrees.items() if degree in (Degree.HOLDS, Degree.LITTLE)], degrees
         assert not [one.text for one in found if "holds on this model" in one.text or "holds by little" in one.text]
+        told = headline(run, model)
+        assert told.tone != "change"
+        assert "filler draws" not in told.verdict
         value, note = next(fact[1:] for fact in headline(run, model).facts if fact.label == "Published claims")
         assert value.startswith("0 of ")
         assert not [word for word in (": holds", "by little", "not tested") if word in f"{value}; {note}"]

@@ -245,7 +245,7 @@ export function comparisonTable(rows: Row[]): HTMLElement {
     { name: "p Holm", cell: (row) => (row.pairs ? chance(row.adjusted) : ""), value: (row) => row.adjusted },
     { name: "detectable", cell: (row) => (row.pairs ? percent(row.detectable) : ""), value: (row) => row.detectable },
     { name: "tokens", cell: (row) => number(row.tokens), value: (row) => row.tokens },
-    { name: "cut off %", cell: (row) => percent(row.cut_off, 0), value: (row) => row.cut_off },
+    { name: "truncated %", cell: (row) => percent(row.cut_off, 0), value: (row) => row.cut_off },
     { name: "no answer %", cell: (row) => percent(row.unanswered, 0), value: (row) => row.unanswered },
     { name: "verdict", cell: (row) => row.verdict },
   ];
