@@ -178,7 +178,7 @@ def _lookback(run: Run, condition: str, model: str | None) -> Finding:
     factor = [float(bound) for bound in ratio_interval(samples["per_filler"], samples["per_original"])]
     most = int(np.nanargmax(table.values["answer"][0])) if np.isfinite(answer[0]) else 0
     text = (
-        f"Looking back, {condition}: the answer {_looks(factor)}: a filler token receives {with_interval(*factor)} "
+        f"Looking back, {condition}: a filler token receives {with_interval(*factor)} "
         f"times what an original token receives from the answer's tokens; these give the filler "
         f"{with_interval(*answer)} of their attention over all layers and most in layer {most + 1} "
         f"({table.values['answer'][0][most]:.3f}), the question's tokens {with_interval(*question)}, difference "
@@ -186,9 +186,3 @@ def _lookback(run: Run, condition: str, model: str | None) -> Finding:
     )
     numbers = three("answer", answer) | three("question", question) | three("difference", gap)
     return Finding("lookback", text, numbers | three("factor", factor) | {"most_in_layer": most + 1}, "lookback")
-
-
-def _looks(factor: list[float]) -> str:
-    if not np.isfinite(factor).all() or factor[1] <= 1 <= factor[2]:
-        return "cannot be told to look at the filler more or less than at original tokens"
-    return f"looks at a filler token {'less' if factor[2] < 1 else 'more'} than at an original one"

@@ -7,6 +7,7 @@ relation in deeper layers, leaves fewer activations near 0 and raises their vari
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +44,11 @@ def mechanism_findings(run: Run, condition: str | None = None, model: str | None
         table = affine_table(run, main, model)
         found += [_scaling(measured, table), _later(measured, table), _deeper(measured, table)]
         found += [_direction(measured, table)]
-        found += [_affine_against(table, affine_table(run, name, model)) for name in others]
+        found += [_affine_against(measured, table, affine_table(run, name, model)) for name in others]
     if run.study.probes.activations:
         activity = activation_table(run, main, model=model)
         found += [_near_zero(measured, activity), _variance(measured, activity), _classes(run, main, model)]
-        found += [_activity_against(activity, activation_table(run, name, model=model)) for name in others]
+        found += [_activity_against(measured, activity, activation_table(run, name, model=model)) for name in others]
     return found
 
 
@@ -157,30 +158,26 @@ def _beside_moved(measured: Measured) -> str:
     return f"where positions alone are moved these are {within:.3f}, {across:.3f} and {size:.3f}"
 
 
-def _affine_against(main: AffineTable, other: AffineTable) -> Finding:
-    """Whether the affine picture is special to the main filler."""
-    layer = main.attending[0]
-    scale, turn = (
-        interval(main.samples[name][:, layer] - other.samples[name][:, layer]) for name in ("lambda_fit", "direction")
-    )
-    lambdas, turns = (
-        [at(table.values[name], layer)[0] for table in (main, other)] for name in ("lambda_fit", "direction")
-    )
+def _affine_against(measured: Measured, main: AffineTable, other: AffineTable) -> Finding:
+    """The main filler beside another, and how far the two are apart in untrained models."""
+    layer, names = main.attending[0], ("lambda_fit", "direction")
+    scale, turn = (interval(main.samples[name][:, layer] - other.samples[name][:, layer]) for name in names)
+    lambdas, turns = ([at(table.values[name], layer)[0] for table in (main, other)] for name in names)
+    apart = [_beside(_gaps(measured, other.condition, name, layer)) for name in names]
     text = (
         f"{main.condition} against {other.condition}, layer {layer + 1}, the affine picture: lambda "
-        f"{lambdas[0]:.3f} against {lambdas[1]:.3f}, difference {with_interval(*scale)}; direction within problems "
-        f"{turns[0]:.3f} against {turns[1]:.3f}, difference {with_interval(*turn)}; across problems "
-        f"{main.consistency[layer]:.3f} against {other.consistency[layer]:.3f}: one direction "
-        f"{_special(turn, main.condition)} (n = {main.problems})."
+        f"{lambdas[0]:.3f} against {lambdas[1]:.3f}, difference {with_interval(*scale)}{apart[0]}; direction within "
+        f"problems {turns[0]:.3f} against {turns[1]:.3f}, difference {with_interval(*turn)}{apart[1]}; across problems "
+        f"{main.consistency[layer]:.3f} against {other.consistency[layer]:.3f} (n = {main.problems})."
     )
     numbers = three("lambda", scale) | three("direction", turn)
     return Finding(f"affine_{main.condition}_against_{other.condition}", text, numbers, "affine")
 
 
-def _special(turn: Sequence[float], name: str) -> str:
-    if not np.isfinite(turn).all() or turn[1] <= 0 <= turn[2]:
-        return f"cannot be told to be special to {name}"
-    return f"is {'more' if turn[0] > 0 else 'less'} marked under {name}"
+def _gaps(measured: Measured, other: str, measure: str, layer: int) -> Twins:
+    """By how much a measure of one layer differs between two conditions, in every untrained twin."""
+    own, theirs = (replace(measured, condition=name).twins(measure, layer) for name in (measured.condition, other))
+    return Twins(tuple(one - two for one, two in zip(own.values, theirs.values, strict=True)))
 
 
 def _near_zero(measured: Measured, table: ActivationTable) -> Finding:
@@ -235,17 +232,16 @@ def _classes(run: Run, condition: str, model: str | None) -> Finding:
     return Finding("near_zero_classes", text, numbers, "activations")
 
 
-def _activity_against(main: ActivationTable, other: ActivationTable) -> Finding:
+def _activity_against(measured: Measured, main: ActivationTable, other: ActivationTable) -> Finding:
     share = interval(main.samples["near_zero"][:, 0] - other.samples["near_zero"][:, 0])
     logs = interval(main.samples["log_variance"][:, 0] - other.samples["log_variance"][:, 0])
     ratio = [float(np.exp(value)) for value in logs]
-    unsure = not np.isfinite(share).all() or share[1] <= 0 <= share[2]
-    word = "cannot be told apart" if unsure else f"is {'lower' if share[0] < 0 else 'higher'} under {main.condition}"
+    apart = _beside(_gaps(measured, other.condition, "near_zero", 0), lambda value: points(value, digits=2))
     text = (
-        f"{main.condition} against {other.condition}, layer 1, activations: the share near zero {word}: it moves by "
+        f"{main.condition} against {other.condition}, layer 1, activations: the share near zero moves by "
         f"{signed(at(main.difference['near_zero'], 0))} against {signed(at(other.difference['near_zero'], 0))} points, "
-        f"difference {signed(share)}; the variance is {with_interval(*ratio)} times that under {other.condition} "
-        f"(n = {main.n[0]})."
+        f"difference {signed(share)}{apart}; the variance is {with_interval(*ratio)} times that under "
+        f"{other.condition} (n = {main.n[0]})."
     )
     numbers = three("near_zero", share) | three("variance", ratio)
     return Finding(f"activations_{main.condition}_against_{other.condition}", text, numbers, "activations")
