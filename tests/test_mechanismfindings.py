@@ -317,7 +317,7 @@ def test_against_a_sentence_of_equal_length(tmp_path: Path) -> None:
 
 
 def test_a_direction_that_differs_from_the_sentences_stands_beside_that_of_twins(tmp_path: Path) -> None:
-    """The jitter of both is the same and cancels: the interval is a point. The twins have the mechanism of the model."""
+    """The jitter of both is the same and cancels: the interval is a point. Twins have the same mechanism."""
     run = run_with(tmp_path, Mechanism(direction=(0.9, 0.3)), twins=(Effect(), Effect()))
     finding = told(run)["affine_mless_against_random"]
     assert finding.numbers["direction"] == pytest.approx(0.1, abs=1e-6)
