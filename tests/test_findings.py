@@ -122,6 +122,15 @@ def test_a_small_change_that_is_sure_is_still_small(tmp_path: Path) -> None:
     assert "excludes 1 in 3 of 3 layers, and lies more than 5% away from it in no layer" in found["depth"].text
 
 
+def test_nothing_is_decided_beside_a_learned_sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it takes of a row is a share that no reference knows."""
+    run = run_with(tmp_path, Effect(drop=np.full((3, 4), 0.9)), diluted=LENGTH, twins=TWINS)
+    assert told(run)["first_layer"].verdict is Degree.HOLDS
+    monkeypatch.setattr(run, "has_sinks", lambda _model=None: True)
+    monkeypatch.setattr("fillerscope.analysis.heads.SINK_MASS", "entropy")
+    assert told(run)["first_layer"].verdict is Degree.UNKNOWN
+
+
 def test_depth_counts_layers_beyond_what_length_gives(tmp_path: Path) -> None:
     drop = np.array([[0.6], [0.9], [0.6]]) * np.ones((1, 4))
     found = told(run_with(tmp_path, Effect(drop=drop), diluted=LENGTH, twins=TWINS))["depth"]

@@ -552,4 +552,4 @@ def test_a_direction_must_be_more_than_that_of_moved_positions(
 def test_positions_moved_by_another_length_are_no_measure_of_it(tmp_path: Path) -> None:
     moved = Condition(name="moved", intervention=Shift(kind="shift", by=1))
     text = told(run_with(tmp_path, conditions=(NONE, MLESS, moved)))["direction"].text
-    assert "what positions alone would do was not measured" in text
+    assert "what positions moved by as many tokens would do was not measured" in text

@@ -682,6 +682,12 @@ def test_what_a_server_cannot_do_is_refused_by_name(tmp_path: Path, setting: str
     assert Study.load(write(tmp_path, served + "generation: {noise: on}\n")).generation
 
 
+def test_a_noise_floor_without_neighbours_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="noise takes neighbours in the batch, and rows is 1"):
+        Study.load(write(tmp_path, f"{START}generation: {{noise: on, rows: 1}}\n"))
+    assert Study.load(write(tmp_path, f"{START}generation: {{noise: on, rows: 1, exact: on}}\n")).generation
+
+
 def test_a_noise_floor_names_no_other_run_and_exact_answers_do(tmp_path: Path) -> None:
     """Its answers lie in files of their own; a run made before `exact` could be chosen is still the same."""
     plain, noisy, exact = (

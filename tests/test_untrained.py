@@ -18,7 +18,7 @@ from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.headline import CLAIMS, headline
 from fillerscope.verdicts import Degree
 from studies_helper import study_of
-from tiny import tiny_config, tiny_tokenizer
+from tiny import redraw, tiny_config, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
 MODELS = 3
@@ -40,16 +40,19 @@ class Alone(Run):
         return []
 
 
-def random_model(folder: Path, seed: int, spread: float) -> Path:
-    """A model as its own initialisation leaves it, so that its twins are drawn as it was."""
+def random_model(folder: Path, seed: int, kind: str) -> Path:
+    """Random weights: as the configuration says, or of another size than it says."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        LlamaForCausalLM(tiny_config("llama", initializer_range=spread)).save_pretrained(folder)
+        model = LlamaForCausalLM(tiny_config("llama", initializer_range=0.15 if kind == "large" else 0.02))
+        if kind == "redrawn":
+            redraw(model, 0.15)
+        model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
 
 
-@pytest.fixture(scope="module", params=[0.02, 0.15], ids=["usual", "large"])
+@pytest.fixture(scope="module", params=["usual", "large", "redrawn"])
 def untrained(request: pytest.FixtureRequest, shared: Callable[[str, Callable[[Path], Any]], Path]) -> Path:
     """Random models with three twins each; weights of sd 0.15 make attention uneven."""
 

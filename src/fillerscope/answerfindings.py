@@ -44,10 +44,10 @@ def _noise_findings(rows: Sequence[Noise]) -> list[Finding]:
 
 def _noise(row: Noise, floor: Noise) -> Finding:
     texts = f"{floor.texts} texts"
-    told = f"{rounding(floor)} changes {floor.flips} of {floor.answers} verdicts ({floor.share:.1%})"
+    told = f"{rounding(floor)} changes {_flipped(floor)}"
     if row is not floor:
         texts += f" and {row.condition} those of {row.texts}"
-        told += f", {row.condition} {row.flips} ({row.share:.1%}): {_more(row)}"
+        told += f", {row.condition} {_flipped(row)}: {_more(row)}"
     text = f"Noise floor, {drawing(row)}: {told}. {rounding(floor)} changes {texts}."
     numbers = {
         "flips_rounding": floor.share, "flips_filler": row.share if row is not floor else math.nan,
@@ -55,6 +55,11 @@ def _noise(row: Noise, floor: Noise) -> Finding:
         "adjusted": row.adjusted,
     }  # fmt: skip
     return Finding(_name("noise", row), text, numbers, "noise")
+
+
+def _flipped(row: Noise) -> str:
+    share = f" ({row.share:.1%})" if math.isfinite(row.share) else ""
+    return f"{row.flips} of {row.answers} verdicts{share}"
 
 
 def rounding(row: Noise) -> str:
@@ -77,7 +82,7 @@ def _more(row: Noise) -> str:
     if not row.pairs:
         return "cannot be told, because no problem has all three answers"
     bounds = f" [{points(row.difference_low)}, {points(row.difference_high)}]"
-    size = f"{100 * abs(row.difference):.1f} percentage points {'more' if row.difference >= 0 else 'fewer'}"
+    size = f"a difference of {points(row.difference)} percentage points"
     return (
         f"{size}{bounds if math.isfinite(row.difference_low) else ''} over {row.pairs} problems, p = {row.p:.3g}, "
         f"{row.adjusted:.3g} after Holm: {beyond_rounding(row)}"

@@ -106,6 +106,10 @@ class GenerationSpec(Strict):
             raise ValueError("samples above 1 need a temperature above 0: greedy answers are all alike")
         if self.k and max(self.k) > max(self.samples):
             raise ValueError(f"pass@{max(self.k)} needs {max(self.k)} samples, and there are {max(self.samples)}")
+        if self.noise is not None and self.rows == 1 and not self.exact and self.noise.dtype is None:
+            raise ValueError(
+                "noise takes neighbours in the batch, and rows is 1: leave rows out, or give noise a dtype"
+            )
         for value in self.temperature:
             self.decoding(value)
         return self

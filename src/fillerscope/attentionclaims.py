@@ -29,6 +29,8 @@ def beyond_length(run: Run, condition: str, queries: str = "original", model: st
     if not run.condition(condition).has_filler:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.log(received) - np.log(plain))
+    if run.has_sinks(model):  # they take a share that no reference knows
+        return np.full_like(received, np.nan)
     odds = same_odds(run, condition, queries, model).mean(-1)
     even, before = (uniform(run, one, queries, model).received for one in (condition, "none"))
     with np.errstate(invalid="ignore", divide="ignore"):

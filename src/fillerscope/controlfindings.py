@@ -157,6 +157,8 @@ def _compared(kind: Kind, found: list[float], filler: list[float], paired: list[
         return f"is that of {main} within {kind.size}"
     if paired[1] <= 0 <= paired[2]:
         return f"cannot be told from that of {main}"
+    if max(abs(bound - kind.none) for bound in found) < kind.small <= max(abs(bound - kind.none) for bound in filler):
+        return f"of {main} is not seen here"
     side = _side(filler, kind.none)
     if side == 0:
         return f"is none beyond noise under {main}, and another here"

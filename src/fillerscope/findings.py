@@ -126,12 +126,12 @@ def _heads(table: HeadTable, layer: int) -> tuple[str, dict[str, float]]:
     """How many heads of a layer lie outside the range of untrained ones, or on which side of length alone."""
     drop = table.columns["drop"]
     count = table.shape[1]
-    if table.knows("twin"):
+    if table.knows("twin") and np.isfinite(table.columns["twin"].value[layer]).any():
         twin = table.columns["twin"]
         below, above = drop.value[layer] < twin.low[layer], drop.value[layer] > twin.high[layer]
         word = f"{below.sum()} of {count} heads lie below and {above.sum()} above all heads of the twins"
         return word, {"heads_below": int(below.sum()), "heads_above": int(above.sum())}
-    if table.knows("beyond"):
+    if table.knows("beyond") and np.isfinite(table.columns["beyond"].value[layer]).any():
         beyond = table.columns["beyond"]
         below, above = beyond.high[layer] < 1, beyond.low[layer] > 1
         word = f"{below.sum()} of {count} heads lie below and {above.sum()} above what length alone gives"
@@ -146,10 +146,11 @@ def _heads(table: HeadTable, layer: int) -> tuple[str, dict[str, float]]:
 def _depth(run: Run, table: DepthTable, queries: str, model: str | None) -> Finding:
     """Where the ratio differs from what length alone gives, or from 1 where that is not known."""
     layers, condition = run.attention_layers(model), table.condition
-    known = np.isfinite(table.values["beyond"][0][layers]).any()
+    known = [layer for layer in layers if np.isfinite(table.values["beyond"][0][layer])]
     name, word = ("beyond", "drop / what length alone gives") if known else ("drop", "the ratio")
-    _, low, high = (bound[layers] for bound in table.values[name])
-    moved = [layers[place] for place in np.flatnonzero((low > 1 + NEAR) | (high < 1 - NEAR))]
+    counted = known or layers
+    _, low, high = (bound[counted] for bound in table.values[name])
+    moved = [counted[place] for place in np.flatnonzero((low > 1 + NEAR) | (high < 1 - NEAR))]
     where = f"{'layers' if len(moved) > 1 else 'layer'} {_ranges(moved)}" if moved else "no layer"
     excluded = int(((low > 1) | (high < 1)).sum())
     deep = layers[len(layers) // 2 :]
@@ -158,8 +159,9 @@ def _depth(run: Run, table: DepthTable, queries: str, model: str | None) -> Find
     ]
     value, below, above = (float(x) for x in ratio_interval(*received))
     text = (
-        f"Depth, {condition}: the interval of {word} excludes 1 in {excluded} of {len(layers)} "
-        f"layers{_without(run, model)}, and lies more than {NEAR:.0%} away from it in {where}; over the deeper half, "
+        f"Depth, {condition}: the interval of {word} excludes 1 in {excluded} of {len(counted)} "
+        f"layers{_without(run, model)}{' where it is known' * (len(counted) < len(layers))}, and lies more than "
+        f"{NEAR:.0%} away from it in {where}; over the deeper half, "
         f"{span(deep)}, original tokens receive {with_interval(value, below, above)} of what they receive under none"
         f"{_beside_twins(run, model, lambda twin: _deep_ratio(run, condition, deep, queries, twin))}."
     )

@@ -150,7 +150,7 @@ def _direction(measured: Measured, table: AffineTable) -> Finding:
 def _beside_moved(measured: Measured) -> str:
     names = claims.moved_like(measured)
     if not names:
-        return "what positions alone would do was not measured (condition `positions`)"
+        return "what positions moved by as many tokens would do was not measured (condition `positions`)"
     moved = affine_table(measured.run, names[0], measured.model)
     layer = moved.attending[0]
     within, size = at(moved.values["direction"], layer)[0], at(moved.values["relative_bias"], layer)[0]

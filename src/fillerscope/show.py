@@ -89,7 +89,8 @@ def heads(found: HeadTable, by: str, top: int) -> None:
         )
     if "twin" in names:
         lines(["Untrained: the drop of twins with weights drawn anew, and its range over their heads of that layer."])
-    lines(["Drop and peak: ratios to none; entropy: the difference, in nats; brackets: 95% interval."])
+    others = " of all but the untrained" if "twin" in names else ""
+    lines([f"Drop and peak: ratios to none; entropy: the difference, in nats; brackets{others}: 95% interval."])
 
 
 def head_records(found: HeadTable, by: str, top: int | None) -> dict[str, Any]:

@@ -136,11 +136,18 @@ class References(Strict):
 
     twin: int = Field(0, ge=0, le=100)  # how many: the same configuration with weights drawn anew
 
+    @field_validator("twin", mode="before")
+    @classmethod
+    def _counted(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("twin takes a number: 3 or more, or 0")
+        return value
+
     @field_validator("twin")
     @classmethod
     def _several(cls, value: int) -> int:
         if value == 1:
-            raise ValueError("one untrained twin does not show how much twins differ: ask for 2 or more, or 0")
+            raise ValueError("one untrained twin does not show how much twins differ: ask for 3 or more, or 0")
         return value
 
 

@@ -105,7 +105,7 @@ def test_the_finding_tells_both_and_their_difference(tmp_path: Path) -> None:
     assert finding.table == "noise"
     assert finding.text.startswith(
         "Noise floor, greedy: Rounding alone (other neighbours in the batch) changes 4 of 50 verdicts (8.0%), mless 14 "
-        "(28.0%): 20.0 percentage points more [+"
+        "of 50 verdicts (28.0%): a difference of +20.0 percentage points [+"
     )
     assert "over 50 problems, p = 0.00195, 0.00195 after Holm: more than the noise floor." in finding.text
     assert finding.text.endswith("changes 4 texts and mless those of 14.")

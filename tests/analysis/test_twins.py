@@ -18,10 +18,12 @@ from fillerscope.analysis.growing import open_growing
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.analysis.twins import head_drops, head_masses, head_profiles
-from fillerscope.errors import StudyError
+from fillerscope.errors import StoreError, StudyError
 from fillerscope.models.loading import load_folder
 from fillerscope.models.resolve import resolve
 from fillerscope.models.untrained import untrained
+from fillerscope.report.told import missing_from
+from fillerscope.store import merged_name
 from fillerscope.study import Study
 from studies_helper import save_model, settings, study_of
 from tiny import tiny_model
@@ -67,7 +69,14 @@ def test_a_twin_is_drawn_from_its_seed_alone(tmp_path: Path) -> None:
     name, weight = next((n, p) for n, p in first.named_parameters() if p.dim() == 2)
     assert torch.equal(weight, again.get_parameter(name))
     assert not torch.equal(weight, other.get_parameter(name))
-    assert 0.5 < float(weight.std()) / first.config.initializer_range < 2
+    own = load_folder(folder).model
+    for name, parameter in own.named_parameters():
+        drawn = first.get_parameter(name)
+        if parameter.dim() > 1:
+            assert float(drawn.square().mean()) == pytest.approx(float(parameter.square().mean()), rel=1e-4)
+            assert not torch.allclose(drawn, parameter, atol=1e-3)
+        else:
+            assert torch.equal(drawn.sort().values, parameter.sort().values), "gains in another order"
     assert not first.training
     assert folder.twin("a", 1).digest != folder.twin("a", 2).digest != folder.digest
 
@@ -109,6 +118,19 @@ def test_a_run_goes_on_from_the_twins_that_are_there(tmp_path: Path) -> None:
     assert open_run(again.path).twins() == whole.twins()
 
 
+def test_a_twin_that_is_missing_is_never_left_out_in_silence(tmp_path: Path) -> None:
+    run = fillerscope.run(study_of(save_model(tmp_path / "model"), references={"twin": 2}), tmp_path / "run")
+    last = run.twins()[1]
+    (run.path / merged_name(last)).unlink()
+    again = open_run(run.path)
+    with pytest.raises(StoreError, match=r"is not finished for .*#twin2; run the study again"):
+        head_table(again, "mless")
+    assert f"{last}: it is not finished; run the study again" in faults(again)
+    growing = open_growing(run.path)
+    assert (growing.twins(), head_table(growing, "mless").knows("twin")) == ([], False)
+    assert any("twins of model are not all measured yet" in line for line in missing_from(growing))
+
+
 def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
     run = fillerscope.run(study_of(save_model(tmp_path / "model")), tmp_path / "run")
     assert run.twins() == []
@@ -122,6 +144,7 @@ def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
         ({"references": {"twin": 1}}, "one untrained twin does not show how much twins differ"),
         ({"references": {"twin": -1}}, "greater than or equal to 0"),
         ({"references": {"twins": 3}}, "Extra inputs"),
+        ({"references": {"twin": True}}, "twin takes a number"),
         ({"references": {"twin": 2}, "probes": {"attention": False}, "generation": {}}, "leave probes.attention on"),
     ],
 )

@@ -12,6 +12,7 @@ from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.figures.gallery import draw
 from fillerscope.figures.references import LENGTH, TWINS
 from fillerscope.figures.request import Request
+from fillerscope.report.charts import panels
 from synthetic import Effect, Synthetic
 
 EFFECTS = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.5, 0.7))
@@ -51,6 +52,17 @@ def test_the_band_of_a_head_is_the_range_of_all_heads_of_the_twins(held: Run) ->
     first = rows & (table["head"] == table["head"][0])
     for key, expected in (("mean", values.mean(0)), ("low", values.min(0)), ("high", values.max(0))):
         np.testing.assert_allclose(table[key][first], expected[table["position"][first]])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_page_has_the_same_panels_with_twins_in_them(held: Run, name: str) -> None:
+    found = panels(held, draw(held, name))
+    assert len(found) == len({panel["title"] for panel in found})
+    curves = [panel for panel in found if panel["x"] == "Token position"]
+    for panel in curves:
+        assert [line["label"] for line in panel["series"] if line["condition"] == UNTRAINED] == [TWINS]
+        assert UNTRAINED not in [region["condition"] for region in panel["regions"]]
+    assert bool(curves) == (name in ("heads", "layers", "fillers"))
 
 
 def test_depth_has_what_length_alone_would_give(held: Run, alone: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fillerscope.analysis.runs import ANSWER, Run
-from fillerscope.store import Columns
+from fillerscope.store import Columns, merged_name
 
 
 def faults(run: Run) -> list[str]:
@@ -14,8 +14,9 @@ def faults(run: Run) -> list[str]:
     if any(told.get(key) != value for key, value in measured_study.items()):
         found.append("study.json: it is not the study that was measured")
     for model in run.models:
-        for one in (model, *run.twins(model)) if run.has_attention else ():
-            found += _unmeasured(run, one)
+        for one in (model, *run.study.twins(model)) if run.has_attention else ():
+            there = run.store.has(merged_name(one))
+            found += _unmeasured(run, one) if there else [f"{one}: it is not finished; run the study again"]
         found += _unanswered(run, model) if run.has_answers else []
         found += _not_again(run, model) if run.noise is not None else []
     return found

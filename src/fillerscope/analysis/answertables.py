@@ -42,6 +42,8 @@ class AnswerTables:
 
     def answers(self, model: str) -> Columns:
         if (model, False) not in self._read:
+            if self.is_partial and not self.store.has(PROBLEMS):
+                raise unfinished(self.store, model, "answers", self.is_partial)
             names = self._landed(partial(answers_name, model))
             if self._covered(names) < (1 if self.is_partial else len(self.problems)):
                 raise unfinished(self.store, model, "answers", self.is_partial)

@@ -53,20 +53,22 @@ def uniform(run: Run, condition: str, queries: str = "original", model: str | No
 def same_odds(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Floats:
     """[problem, layer, head]: what original tokens would receive if rows kept the odds that they have among original
     tokens, and each filler token took the share of an average one. Missing where that was not collected: for filler of
-    another length or place than the study's first, under interventions, for other rows than the original ones, and in
-    layers whose window is shorter than a prompt."""
+    another length or place than the study's first, under interventions, for other rows than the original ones, with
+    learned sinks, and in layers whose window is shorter than any of the prompts."""
     reference, found = run.study.reference, run.same_odds(model)
     missing = np.full_like(run.summary("entropy", condition, queries, model), np.nan)
     if found is None or reference is None or queries != "original" or run.condition(condition).intervention:
+        return missing
+    if run.has_sinks(model):  # what a learned sink takes is not known row by row
         return missing
     records = run.measured(model)
     spans = [[record["prompts"][name]["spans"] for name in (condition, reference.name)] for record in records]
     if any(ours != theirs for ours, theirs in spans):
         return missing
-    longest = np.array([len(ours) for ours, _ in spans])
+    longest = max(len(ours) for ours, _ in spans)
     for layer, window in enumerate(run.windows(model)):
-        if window is not None:
-            found[longest > window, layer] = np.nan
+        if window is not None and longest > window:
+            found[:, layer] = np.nan
     return found
 
 

@@ -67,10 +67,13 @@ class Run:
         return [spec.name for spec in self.study.models]
 
     def twins(self, model: str | None = None) -> list[str]:
-        """A model's untrained twins that were measured, to be named where a model is."""
+        """A model's untrained twins, to be named where a model is: all of them, or none yet in a run that goes on."""
         name = self.model(model)
         own = self.study.twins(name) if name in self.models else []
-        return [twin for twin in own if self.store.has(merged_name(twin))]
+        missing = [twin for twin in own if not self.store.has(merged_name(twin))]
+        if missing and not self.partial:
+            raise unfinished(self.store, missing[0], "attention", self.partial)
+        return [] if missing else own
 
     @property
     def conditions(self) -> list[str]:

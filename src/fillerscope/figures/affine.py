@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
 from fillerscope.analysis.runs import Run
-from fillerscope.figures.bylayer import BANDS, DASHED, GREY, by_layer, curve, every, label, look, shown, stacked, words
+from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, every, label, look, shown, stacked, words
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
@@ -26,6 +26,7 @@ NOTES = (
 )
 
 
+CHANCE = "Unrelated biases, across problems"
 LEAST_EXPLAINED = -0.25  # untrained twins may lie far below, and would leave the model's own curve flat
 PLACES = {(0, 0): "lambda_fit", (0, 1): "explained", (1, 0): "direction", (1, 1): "relative_bias"}
 
@@ -48,17 +49,21 @@ def draw(run: Run, request: Request) -> Drawn:
         layers, chance = tables[0].layers, tables[0].chance
         by_layer(axes[0, 0], layers, "Lambda: fitted (solid), 1 - filler mass (dashed)", 1.0)
         by_layer(axes[0, 1], layers, "Variation explained by lambda and bias", 1.0)
-        axes[0, 1].set_ylim(max(LEAST_EXPLAINED, axes[0, 1].get_ylim()[0]), None)
+        if axes[0, 1].get_ylim()[0] < LEAST_EXPLAINED:
+            axes[0, 1].set_ylim(LEAST_EXPLAINED, None)
+            axes[0, 1].text(
+                0.98, 0.03, "what is not seen lies below", transform=axes[0, 1].transAxes, ha="right", fontsize=6.5
+            )
         by_layer(axes[1, 0], layers, "One direction: within (solid), across problems (dashed)")
-        axes[1, 0].axhline(chance, color=GREY, linewidth=0.7, linestyle=(0, (1, 1.5)), zorder=1)
+        axes[1, 0].axhline(chance, color="black", linewidth=0.7, linestyle="-.", zorder=1, label=CHANCE)
         axes[1, 0].set_ylim(0, None)
         by_layer(axes[1, 1], layers, "Relative bias")
         axes[1, 1].set_ylim(0, None)
         for panel in axes[1]:
             panel.set_xlabel("Layer")
         fit_titles(axes.flat)
-        legend(figure, [axes[0, 0]], run.label(model))
-    chances = f"dotted line: {chance:.2f}, what biases without a common direction would have across problems"
+        legend(figure, [axes[0, 0], axes[1, 0]], run.label(model))
+    chances = f"dash-dotted line: {chance:.2f}, what biases without a common direction would have across problems"
     below = "; of what they explain, below the frame where not seen" if untrained else ""
     twins = f"{twin_note(run, model, conditions[0])}{below}"
     text = words(run, model, conditions, str(len(run.measured(model))), *NOTES, chances, twins)

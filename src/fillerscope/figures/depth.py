@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PANELS = {
     "mass": ("Filler mass", "Share of attention"),
-    "lambda": ("Lambda", "1 - filler mass"),
+    "lambda": ("Lambda, as 1 - filler mass", "1 - filler mass"),
     "drop": ("Paired drop", ""),  # the name of the ratio
 }
 
@@ -34,16 +34,27 @@ REFERENCES = {
 def _draw_references(axes: Axes, table: DepthTable, measure: str) -> None:
     """Of the first condition."""
     length, twins, less = REFERENCES[measure]
-    alone, low, high = (
-        1 - values if less else values
-        for values in (table.values[length][0], *table.values.get(twins, [np.full(table.layers, np.nan)] * 3)[1:])
+    nothing = [np.full(table.layers, np.nan)] * 3
+    alone, mean, low, high = (
+        1 - values if less else values for values in (table.values[length][0], *table.values.get(twins, nothing))
     )
     layers = np.arange(1, table.layers + 1)
     if np.isfinite(alone).any():
         axes.plot(layers, alone, color=GREY, linestyle=(0, (4, 2)), linewidth=0.9, label=LENGTH, zorder=1)
     if np.isfinite(low).any():
-        axes.plot(layers, (low + high) / 2, color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
+        axes.plot(layers, mean, color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
         axes.fill_between(layers, low, high, color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
+
+
+def _length_note(table: DepthTable) -> str:
+    """What a caption says of the dashed lines, as far as there are any."""
+    known = [name for name in ("mass_share", "odds") if np.isfinite(table.values[name][0]).any()]
+    words = {
+        "mass_share": "the share that as many average tokens have",
+        "odds": "the drop of rows that keep their odds while filler draws as average tokens do",
+    }
+    told = "; ".join(words[name] for name in known)
+    return f"dashed grey: length alone under {table.condition}: {told}" if told else ""
 
 
 def draw(run: Run, request: Request) -> Drawn:
@@ -85,10 +96,7 @@ def draw(run: Run, request: Request) -> Drawn:
         f"paired drop: attention received by original tokens, {ratio}",
         "each problem's mean over the heads of a layer",
         "bands: 95% interval over problems",
-        f"dashed grey: length alone under {conditions[0]}, rows that keep their odds and filler that draws as average "
-        "tokens do"
-        if np.isfinite(tables[0].values["odds"][0]).any()
-        else "",
+        _length_note(tables[0]),
         twin_note(run, model, conditions[0]),
     )
     text = caption(run, conditions, queries, *notes, models=[model])

@@ -19,7 +19,7 @@ from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.storage import Progress, silent
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
-from fillerscope.models.untrained import untrained
+from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.models.wording import first_line, readable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -139,10 +139,12 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:
 
 
 def _draw(folder: ModelFolder, precision: str, device: str) -> Any:
-    """Weights drawn anew."""
+    """Weights drawn anew, as large as the model's own, which are read for that."""
     config = _read_config(folder)
     assert folder.untrained is not None
-    return untrained(_loader_for(config, folder.name), config, DTYPES[precision], device, folder.untrained)
+    own = Sizes.of(_load_weights(folder, DTYPES[precision]))
+    drawn = untrained(_loader_for(config, folder.name), config, DTYPES[precision], device, folder.untrained)
+    return own.given_to(drawn, folder.untrained)
 
 
 def _read_config(folder: ModelFolder) -> Any:

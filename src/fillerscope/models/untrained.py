@@ -1,13 +1,17 @@
-"""An untrained twin: a model of the same configuration with weights drawn anew by its own initialisation.
+"""An untrained twin: a model of the same configuration with weights drawn anew by its own initialisation, as large as
+the model's own.
 
-Whatever it shows is due to architecture, repetition and length, not to training.
+Larger weights make attention uneven whatever they hold. What a twin shows is due to architecture, repetition, length
+and the size of weights, not to what was learned.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fillerscope.errors import ModelError
 from fillerscope.models.wording import first_line
@@ -26,3 +30,32 @@ def untrained(loader: Any, config: Any, dtype: torch.dtype, device: str, seed: i
                 f"an untrained twin of this {config.model_type} model cannot be drawn: {first_line(error)}"
             ) from error
     return model.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the parameters of a model are, without what they hold: gains and biases in whole, of matrices the
+    root mean square."""
+
+    vectors: dict[str, Tensor]
+    matrices: dict[str, float]
+
+    @classmethod
+    def of(cls, model: Any) -> Sizes:
+        named = [(name, value.detach().float()) for name, value in model.named_parameters()]
+        return cls(
+            {name: value.cpu().clone() for name, value in named if value.dim() < 2},
+            {name: float(value.square().mean().sqrt()) for name, value in named if value.dim() > 1},
+        )
+
+    def given_to(self, model: Any, seed: int) -> Any:
+        """A drawn model made as large: gains and biases in a random order, matrices scaled."""
+        order = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name in self.vectors:
+                    values = self.vectors[name]
+                    parameter.copy_(values[torch.randperm(len(values), generator=order)] if values.dim() else values)
+                elif (size := float(parameter.float().square().mean().sqrt())) > 0:
+                    parameter.mul_(self.matrices[name] / size)
+        return model

@@ -49,7 +49,7 @@ def _profiles(run: Run, rows: list[Row], usual: str = "whole") -> list[Panel]:
         view = view or usual
         model = next((name for name in run.models if run.label(name) == label), None)
         series = [_series(run, name, part, "position") for (name,), part in _groups(own, "condition")]
-        names = [line["condition"] for line in series]
+        names = [line["condition"] for line in series if line["condition"] != UNTRAINED]
         title = f"{label} Layer {layer} Head {head}{', whole prompt' if view == 'whole' else ''}"
         found.append(
             _lines(title, "Token position", Y_LABEL, series, zero=True)

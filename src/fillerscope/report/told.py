@@ -52,7 +52,10 @@ def missing_from(run: Run, model: str | None = None) -> list[str]:
     reads += [lambda: run.records(name, ANSWER)] if run.study.probes.answering else []
     reads += [lambda: run.answer_columns(name)] if run.has_answers else []
     reads += [lambda: run.again_columns(name)] if run.noise is not None else []
-    return list(dict.fromkeys(filter(None, map(_refusal, reads))))
+    reads += [lambda: run.twins(name)]
+    growing = run.partial and run.study.references.twin and not run.twins(name)
+    waiting = [f"the untrained twins of {run.label(name)} are not all measured yet"] if growing else []
+    return list(dict.fromkeys([*filter(None, map(_refusal, reads)), *waiting]))
 
 
 def records_there(run: Run, model: str, queries: str = "original") -> list[dict[str, Any]]:
