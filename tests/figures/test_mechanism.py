@@ -15,6 +15,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.conditions import PRESETS, Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
+from fillerscope.figures.affine import CHANCE
 from fillerscope.figures.gallery import check, draw, names_for
 from fillerscope.figures.layermap import LIMIT, measures
 from fillerscope.figures.recipes import recipe
@@ -46,7 +47,7 @@ def test_affine_shows_the_table(inside: Run) -> None:
         np.testing.assert_array_equal(line(direction, colour, 1), table.consistency)
         np.testing.assert_array_equal(line(size, colour), table.values["relative_bias"][0])
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["Meaningless tokens", "Random sentence", "Filler knocked out", "Positions only"]
+    assert labels == ["Meaningless tokens", "Random sentence", "Filler knocked out", "Positions only", CHANCE]
     labels = [
         text.get_text() for text in draw(inside, "affine", Request(conditions=("arm",))).figure.legends[0].get_texts()
     ]
