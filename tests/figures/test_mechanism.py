@@ -51,7 +51,7 @@ def test_affine_shows_the_table(inside: Run) -> None:
     labels = [
         text.get_text() for text in draw(inside, "affine", Request(conditions=("arm",))).figure.legends[0].get_texts()
     ]
-    assert labels == ["ARM"]
+    assert labels == ["ARM", CHANCE]
     bands = [band.get_paths()[0].get_extents() for band in figure.axes[0].collections[:1]]
     assert bands[0].y0 == pytest.approx(affine_table(inside, "mless").values["lambda_fit"][1].min())
 
