@@ -21,7 +21,9 @@ WIDE = {
     "One direction, within a problem": ("direction", 1), "One direction, across problems": ("consistency", 1),
     "Relative bias": ("relative_bias", 1), "Near zero, change in points": ("near_zero_difference", 100),
     "Variance, ratio to none": ("variance_ratio", 1), "L1, ratio to none": ("l1_ratio", 1),
-    "Gini, difference to none": ("gini_difference", 1),
+    "Gini, difference to none": ("gini_difference", 1), "Drop that length alone gives": ("odds", 1),
+    "Beyond length, drop / that": ("beyond", 1),
+    "Paired drop, untrained twins (mean and range)": ("twin", 1),
 }  # fmt: skip
 Key = tuple[str, ...]
 Three = tuple[float, float, float]
@@ -112,9 +114,10 @@ def printed_as(
         return held(rows, "group", "condition"), wanted
     names = {run.condition(condition).label: condition for condition in run.fillers}
     if name == "headmap":
-        condition = names[title.rpartition(", ")[2]]
+        column = "beyond" if title.endswith(", beyond length") else "drop"
+        condition = names[title.removesuffix(", beyond length").rpartition(", ")[2]]
         own = [row for row in table if row["condition"] == condition]
-        wanted = {(row["layer"], row["head"]): three(row, "drop", "drop_low", "drop_high") for row in own}
+        wanted = {(row["layer"], row["head"]): three(row, column, f"{column}_low", f"{column}_high") for row in own}
         return held(rows, "layer", "head"), wanted
     condition, _, kind = title.partition(": ")
     own = [row for row in table if (row["condition"], row["kind"]) == (names[condition], kind.split()[0])]

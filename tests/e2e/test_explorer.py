@@ -83,7 +83,7 @@ def test_another_metric_changes_map_scale_and_readout(seen: Page) -> None:
         expect(map_of(seen).locator(".scale-name")).to_have_text(label)
         said.add(map_of(seen).locator(".readout").inner_text())
         assert state_of(seen)["metric"] == value
-    assert len(said) == 7  # no two metrics say the same of a head
+    assert len(said) == 8  # no two metrics say the same of a head
 
 
 def test_a_click_on_a_cell_goes_to_its_head(seen: Page) -> None:
