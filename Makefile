@@ -40,6 +40,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/web/test_bundle.py
 
 page:

@@ -1,4 +1,4 @@
-"""The shape of the package: who imports whom, what loads without torch, how long a file may be."""
+"""The shape of the package (`lint-imports` checks the direction): no cycles, what loads without torch, how long a file may be."""
 
 from __future__ import annotations
 
@@ -13,55 +13,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-
-# From left to right along the road that data takes. A module imports only what stands on earlier lines.
-# Modules on one line do not import each other. A package counts as one entry: inside it, any import goes,
-# as long as there is no cycle.
-ORDER = (
-    ("version", "errors", "visible", "publishednames"),
-    ("yamllines", "sweeps", "asking", "tokenclasses", "armpresets"),
-    ("interventions",),
-    ("conditions",),
-    ("study",),
-    ("published",),
-    ("problem",),
-    ("rows",),
-    ("hubdata", "arithmetic"),
-    ("problems",),
-    ("fillers",),
-    ("prompts",),
-    ("reducers",),
-    ("stats", "power"),
-    ("store",),
-    ("models",),
-    ("mechanism", "redistribution"),
-    ("capture",),
-    ("headsummary",),
-    ("reduction", "tallying"),
-    ("generation", "grading"),
-    ("runner",),
-    ("answering", "lookback"),
-    ("engines",),
-    ("carryout",),
-    ("inlinesvg",),
-    ("analysis",),
-    ("library", "profiling", "remeasuring"),
-    ("verdicts",),
-    ("attentionclaims",),
-    ("findings",),
-    ("answerfindings", "placefindings"),
-    ("mechanismclaims",),
-    ("mechanismfindings",),
-    ("controlfindings",),
-    ("figures",),
-    ("report",),
-    ("web",),
-    ("reproduce", "progress", "show"),
-    ("session", "doctor"),
-    ("__init__",),  # what `import fillerscope` offers
-    ("cli",),
-    ("__main__",),
-)
 
 # Opening a finished run needs none of these.
 UNDERSTAND = (
@@ -101,7 +52,6 @@ LONGEST_MODULE = 400  # lines
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fillerscope"
-PLACE = {entry: line for line, group in enumerate(ORDER) for entry in group}
 
 
 def dotted(path: Path) -> str:
@@ -113,7 +63,7 @@ MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def entry_of(module: str) -> str:
-    """The entry of ORDER that a module falls under."""
+    """The package or the file at the top that a module belongs to."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -157,24 +107,6 @@ def run_python(code: str, *arguments: str) -> list[str]:
     assert done.returncode == 0, done.stderr
     complaints: list[str] = json.loads(done.stdout.splitlines()[-1])
     return complaints
-
-
-def test_every_module_has_its_place_in_the_order() -> None:
-    unknown = [module for module in MODULES if entry_of(module) not in PLACE]
-    assert not unknown, f"{unknown} stand nowhere in ORDER: give each a line, left of everything that imports it"
-
-
-def test_imports_point_to_the_left() -> None:
-    back = {
-        f"{module} imports {imported}"
-        for module in MODULES
-        for imported in imports_of(module)
-        if (here := entry_of(module)) in PLACE
-        and (there := entry_of(imported)) in PLACE
-        and here != there
-        and PLACE[there] >= PLACE[here]
-    }
-    assert not back, f"arrows that point back: {sorted(back)}"
 
 
 def test_imports_form_no_cycle() -> None:
