@@ -17,14 +17,14 @@ import time
 import torch
 import transformers
 
-from fillerscope.asking import Decoding
-from fillerscope.conditions import PRESETS
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
-from fillerscope.study import ProblemsSpec, PromptSpec
+from fillerscope.study.conditions import PRESETS
+from fillerscope.study.generation import Decoding
+from fillerscope.study.study import ProblemsSpec, PromptSpec
 
 
 def requests_of(loaded: LoadedModel, source: str, count: int) -> list[Request]:

@@ -19,15 +19,15 @@ from typing import Any
 import torch
 import transformers
 
-from fillerscope.asking import Decoding
-from fillerscope.conditions import PRESETS
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.recheck import recheck
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
-from fillerscope.study import ProblemsSpec, PromptSpec
+from fillerscope.study.conditions import PRESETS
+from fillerscope.study.generation import Decoding
+from fillerscope.study.study import ProblemsSpec, PromptSpec
 
 Ids = tuple[int, ...]
 

@@ -28,7 +28,7 @@ from timing import environment
 
 from fillerscope.headsummary import METRICS
 from fillerscope.store import Part, RunStore, merged_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

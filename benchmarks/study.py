@@ -42,7 +42,7 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store import RunStore, merged_name, shard_name
-from fillerscope.study import Probes, Study
+from fillerscope.study.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"

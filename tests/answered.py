@@ -11,7 +11,7 @@ import numpy as np
 
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.store import PROBLEMS, RunStore, again_name, answers_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 CONDITIONS = ("none", "mless", "mful")
 AGAIN = "again"  # what the second answers without filler are drawn as

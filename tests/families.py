@@ -29,7 +29,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fillerscope.asking import Decoding
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import Text
@@ -40,6 +39,7 @@ from fillerscope.generation.answercheck import ENGINES, MOST, answercheck
 from fillerscope.generation.reply import Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, decoder_of, layer_count
+from fillerscope.study.generation import Decoding
 from tiny import redraw, tiny_tokenizer
 
 FAMILIES = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))

@@ -89,7 +89,7 @@ def _copy(checkout: Path, target: Path) -> None:
             continue
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target / name)
-    (target / "studies").symlink_to("src/fillerscope/studies")
+    (target / "studies").symlink_to("src/fillerscope/study/ready")
     if (beside := checkout.parent / "shared").exists():
         (target.parent / "shared").symlink_to(beside.resolve())
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fillerscope.conditions import Condition
 from fillerscope.figures.style import styled
+from fillerscope.study.conditions import Condition
 from synthetic import MLESS, NONE, RANDOM
 
 SIX = (

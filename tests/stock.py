@@ -19,7 +19,6 @@ from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.probing import Probing
-from fillerscope.conditions import Condition
 from fillerscope.engines.local import calibration
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of
@@ -27,7 +26,8 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, study_of
 from tiny import tiny_model, tiny_tokenizer
 

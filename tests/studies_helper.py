@@ -11,7 +11,7 @@ import yaml
 
 from fillerscope.engines.merging import Merger
 from fillerscope.store import Part
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from tiny import tiny_model, tiny_tokenizer
 
 # Every kind of place for the filler, and every way to draw it, in units of the tiny tokenizer.

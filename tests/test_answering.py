@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fillerscope.answering import COLUMNS, answer_shard, asks_of
-from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
@@ -17,7 +16,8 @@ from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Shard, prepare_shard
-from fillerscope.study import Study
+from fillerscope.study.generation import Decoding
+from fillerscope.study.study import Study
 from studies_helper import study_of
 from tiny import tiny_model, tiny_tokenizer
 

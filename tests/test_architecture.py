@@ -1,13 +1,11 @@
-"""The shape of the package (`lint-imports` checks the direction): no cycles, what loads without torch, how long a file may be."""
+"""The shape of the package: no cycles, what loads without torch, how long a file may be."""
 
 from __future__ import annotations
 
 import ast
 import json
-import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -94,7 +92,7 @@ def origin_of(node: ast.ImportFrom, module: str) -> str:
 
 
 def nearest_module(name: str) -> str:
-    """`fillerscope.study.Study` is something in `fillerscope.study`."""
+    """`fillerscope.study.study.Study` is something in `fillerscope.study.study`."""
     while name not in MODULES:
         name = name.rpartition(".")[0]
     return name
@@ -173,16 +171,3 @@ def test_no_module_is_too_long() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
     long = {module: length for module, length in lengths.items() if length > LONGEST_MODULE}
     assert not long, f"modules over {LONGEST_MODULE} lines, to be split: {long}"
-
-
-def test_the_readme_lists_every_module() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    files = Counter(path.name for path in MODULES.values() if path.name != "__init__.py")
-    folders = Counter(f"{path.parent.name}/" for path in MODULES.values() if path.parent != PACKAGE)
-    wanted = files | Counter(dict.fromkeys(folders, 1))
-    missing = [name for name, times in wanted.items() if mentions(readme, name) < times]
-    assert not missing, f"README.md's file tree leaves out {missing}"
-
-
-def mentions(text: str, name: str) -> int:
-    return len(re.findall(rf"(?<![\w.-]){re.escape(name)}", text))

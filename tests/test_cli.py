@@ -102,7 +102,7 @@ def write_study(path: Path, model: Path | str, **changes: Any) -> Path:
 def measured(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of the tiny model, with one figure."""
     from fillerscope.library import run
-    from fillerscope.study import Study
+    from fillerscope.study.study import Study
 
     folder = tmp_path_factory.mktemp("measured")
     study = write_study(folder / "study.yaml", model, figures=[{"name": "depth"}])

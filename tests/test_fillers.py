@@ -13,10 +13,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.errors import PromptError
 from fillerscope.fillers import RECIPES, filler_ids, generator, sentences
 from fillerscope.models.resolve import resolve
+from fillerscope.study.conditions import PRESETS, Condition
 from tiny import tiny_tokenizer
 
 COUNTS = (1, 2, 7, 55, 200)

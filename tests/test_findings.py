@@ -11,8 +11,8 @@ import pytest
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.findings import Finding, findings
+from fillerscope.study.conditions import Condition
 from fillerscope.verdicts import Degree
 from synthetic import NONE, PEAK_RATIO, SPREAD_RATIO, Effect, Synthetic
 

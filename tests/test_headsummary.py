@@ -18,7 +18,7 @@ from fillerscope.capture.packing import Text
 from fillerscope.headsummary import METRICS, Tokens, summarise
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reduction import _arranged
-from fillerscope.study import QUERIES
+from fillerscope.study.study import QUERIES
 
 Floats = NDArray[np.float64]
 LAYERS, HEADS = 2, 3

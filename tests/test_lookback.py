@@ -15,10 +15,8 @@ import torch
 from fillerscope.answering import COLUMNS, answer_shard
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge
-from fillerscope.conditions import Condition
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.headsummary import METRICS
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.lookback import Answers, answers_in, look_back
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
@@ -26,7 +24,9 @@ from fillerscope.prompts import Prompt
 from fillerscope.redistribution.applying import arm
 from fillerscope.runner import prepare_shard
 from fillerscope.store import Columns, Part
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Knockout, Redistribution
+from fillerscope.study.study import Study
 from grid import grid, some_fast
 from stock import loaded, maker_for, probed, prompts_of, shard_of, stored
 

@@ -17,12 +17,12 @@ from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import answer_findings
 from fillerscope.attentionclaims import controls_of
 from fillerscope.cli import app
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.controlfindings import control_findings
 from fillerscope.findings import Finding, findings
-from fillerscope.interventions import Knockout, Shift
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.told import findings_of
+from fillerscope.study.conditions import PRESETS, Condition
+from fillerscope.study.interventions import Knockout, Shift
 from fillerscope.verdicts import Degree
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 from twinned import twinned

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.placefindings import place_findings
 from fillerscope.report.told import findings_of
+from fillerscope.study.conditions import PRESETS, Condition
 from synthetic import NONE, Synthetic
 
 END = Condition(name="late", kind="characters", count=9, position="end")

@@ -17,7 +17,7 @@ from fillerscope import hubdata
 from fillerscope.errors import ProblemError
 from fillerscope.hubdata import choose_files
 from fillerscope.problems import Problem, load_problems, problems_digest
-from fillerscope.study import ProblemsSpec
+from fillerscope.study.study import ProblemsSpec
 
 MATH500 = Path(__file__).parents[2] / "shared/data/math500.jsonl"
 ROWS: list[dict[str, Any]] = [

@@ -14,7 +14,6 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.errors import PromptError
 from fillerscope.fillers import filler_ids
 from fillerscope.models.catalogue import CATALOGUE
@@ -22,7 +21,8 @@ from fillerscope.models.convert import converted_folder, read_record
 from fillerscope.models.resolve import resolve
 from fillerscope.problem import Problem
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
-from fillerscope.study import DEFAULT_SYSTEM, PromptSpec
+from fillerscope.study.conditions import PRESETS, Condition
+from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec
 from grid import case
 from tiny import tiny_tokenizer
 

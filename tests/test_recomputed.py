@@ -20,13 +20,13 @@ import fillerscope
 from families import small_model
 from fillerscope.analysis.export import export
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.figures.gallery import draw
-from fillerscope.interventions import Knockout, Shift
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems import load_problems
 from fillerscope.prompts import Prompt, PromptMaker
 from fillerscope.report.document import write_report
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Knockout, Shift
 from studies_helper import study_of
 from tiny import tiny_tokenizer
 

@@ -21,7 +21,7 @@ from fillerscope.headsummary import METRICS
 from fillerscope.prompts import QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reducers import Moments
 from fillerscope.reduction import reduce
-from fillerscope.study import AttentionProbe
+from fillerscope.study.study import AttentionProbe
 
 Floats = NDArray[np.float64]
 LAYERS, HEADS = 5, 2

@@ -29,7 +29,7 @@ from fillerscope.prompts import PromptMaker
 from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part, RunStore, merged_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, merge, save_model, study_of
 
 MLESS = CONDITIONS[1]

@@ -23,7 +23,7 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import Prompt, PromptMaker
 from fillerscope.runner import Shard, run_shard, shards_of
 from fillerscope.store import Part
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from grid import some_fast
 from studies_helper import merge, study_of
 from tiny import tiny_model, tiny_tokenizer

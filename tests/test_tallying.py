@@ -24,7 +24,7 @@ from fillerscope.problems import load_problems
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.runner import Shard, shards_of
 from fillerscope.store import Part, RunStore, lookback_name, merged_name, shard_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from fillerscope.tallying import tally
 from grid import grid, some_fast
 from stock import ALL_PROBES, loaded, measure, probed, scale_for

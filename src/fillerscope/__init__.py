@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from fillerscope.models.loading import load_model
     from fillerscope.profiling import attention_profile
     from fillerscope.redistribution.applying import arm
-    from fillerscope.study import Study
+    from fillerscope.study.study import Study
 
 _HOMES = {
-    "Study": "fillerscope.study",
+    "Study": "fillerscope.study.study",
     "run": "fillerscope.library",
     "open_run": "fillerscope.analysis.runs",
     "Run": "fillerscope.analysis.runs",

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fillerscope.conditions import Condition
 from fillerscope.generation.reply import Generator, Reply, Request, common_start
 from fillerscope.grading.grader import Grader
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Prepared, Shard, changed, prepare_shard
 from fillerscope.store import Columns
-from fillerscope.study import Study, digest_of
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import Study, digest_of
 
 COLUMNS = (
     "number", "id", "condition", "temperature", "sample", "prompt_tokens", "tokens", "finish", "verdict", "extracted",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.runs import Run
 from fillerscope.analysis.twins import over_twins
-from fillerscope.interventions import Knockout, Shift
+from fillerscope.study.interventions import Knockout, Shift
 from fillerscope.verdicts import Claim, Decision, Twins, decide
 
 Floats = NDArray[np.float64]

@@ -71,8 +71,8 @@ def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
 
     Example: `fillerscope demo`
     """
-    from fillerscope.reproduce import Changes, ready_study
     from fillerscope.session import measure_and_show
+    from fillerscope.study.overrides import Changes, ready_study
 
     measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
 
@@ -88,9 +88,9 @@ def run(
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.reproduce import Changes, data_path
     from fillerscope.session import measure_and_show
-    from fillerscope.study import Study
+    from fillerscope.study.overrides import Changes, data_path
+    from fillerscope.study.study import Study
 
     changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
     measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence, report)
@@ -109,8 +109,8 @@ def reproduce(
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.reproduce import Changes, data_path, ready_study
     from fillerscope.session import measure_and_draw
+    from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
     changes = Changes(tuple(model or ()), limit, data_path(problems), layers, heads, device)

@@ -17,10 +17,10 @@ from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import ActivationTable, AffineTable, activation_table, affine_table, mean_over
 from fillerscope.analysis.runs import Run
 from fillerscope.findings import Finding, with_interval
-from fillerscope.interventions import Redistribution
 from fillerscope.mechanismclaims import NEAR, SMALL, SMALL_RATIO
 from fillerscope.mechanismfindings import at, interval, signed, three
 from fillerscope.stats import ratio_interval
+from fillerscope.study.interventions import Redistribution
 from fillerscope.verdicts import FEWEST
 
 Floats = NDArray[np.float64]

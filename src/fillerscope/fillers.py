@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fillerscope.conditions import Condition
 from fillerscope.errors import PromptError
-from fillerscope.study import digest_of
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import digest_of
 
 Recipe = Callable[[Condition, Any, np.random.Generator], list[int]]
 

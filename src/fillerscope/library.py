@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fillerscope.analysis.runs import Run
 from fillerscope.carryout import Progress, carry_out
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 
 def run(

@@ -18,7 +18,7 @@ from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Prepared, launch, texts_of
 from fillerscope.store import Columns, Part
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 VOTERS = GROUPS.index("original")  # the group whose rows are the answer's here
 Answers = Mapping[tuple[int, str], Sequence[int]]  # by number of the problem and condition

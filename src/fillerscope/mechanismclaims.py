@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.mechanism import AffineTable, consistency, layer_samples, mean_over
 from fillerscope.analysis.runs import Run
 from fillerscope.attentionclaims import controls_of
-from fillerscope.interventions import Shift
+from fillerscope.study.interventions import Shift
 from fillerscope.verdicts import FEWEST, Claim, Decision, Degree, Twins, decide, weakest
 
 Floats = NDArray[np.float64]

@@ -28,7 +28,7 @@ from fillerscope.attentionclaims import sentences_like
 from fillerscope.findings import Finding, span, with_interval
 from fillerscope.mechanismclaims import HALF, NEAR, Measured
 from fillerscope.stats import PATTERNS, sample_interval
-from fillerscope.tokenclasses import ALL
+from fillerscope.study.token_classes import ALL
 from fillerscope.verdicts import Decision, Degree, Twins
 
 Floats = NDArray[np.float64]

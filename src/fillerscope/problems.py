@@ -17,7 +17,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.hubdata import fetch
 from fillerscope.problem import Meta, Problem
 from fillerscope.rows import Row, kind_of, one_line, read_rows
-from fillerscope.study import ProblemsSpec, digest_of
+from fillerscope.study.study import ProblemsSpec, digest_of
 
 __all__ = ["Problem", "load_problems", "problems_digest"]
 

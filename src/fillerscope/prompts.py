@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.conditions import Condition
 from fillerscope.errors import PromptError
 from fillerscope.fillers import filler_ids, generator
-from fillerscope.interventions import Shift
 from fillerscope.problem import Problem
-from fillerscope.study import PromptSpec
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Shift
+from fillerscope.study.study import PromptSpec
 
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)

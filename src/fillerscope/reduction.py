@@ -19,7 +19,7 @@ from fillerscope.capture.packing import GROUPS
 from fillerscope.capture.transfer import to_device
 from fillerscope.headsummary import ODDS, Tokens, summarise
 from fillerscope.prompts import Prompt
-from fillerscope.study import AttentionProbe
+from fillerscope.study.study import AttentionProbe
 
 SPREAD = 1.5  # of lengths that are worked on together
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are worked on at once

@@ -23,7 +23,7 @@ from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problem import Problem
 from fillerscope.prompts import QUESTION, Prompt
 from fillerscope.store import Part, merged_name
-from fillerscope.study import QUERIES, Study, digest_of
+from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:
     from fillerscope.carryout import Progress

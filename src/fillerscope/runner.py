@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
 from fillerscope.capture.transfer import Arriving
-from fillerscope.conditions import Condition
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.problem import Problem
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.reduction import reduce
 from fillerscope.store import Part
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Knockout, Redistribution
+from fillerscope.study.study import Study
+from fillerscope.study.token_classes import classify
 from fillerscope.tallying import tally
-from fillerscope.tokenclasses import classify
 
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 FEWEST_SHARED = 4  # tokens; what is shorter is not worth running apart

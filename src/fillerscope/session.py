@@ -26,7 +26,7 @@ from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
 from fillerscope.report.told import findings_of
 from fillerscope.store import MANIFEST
-from fillerscope.study import QUERIES, Study
+from fillerscope.study.study import QUERIES, Study
 
 TOP = 10
 

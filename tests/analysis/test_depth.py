@@ -9,7 +9,7 @@ import pytest
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
-from fillerscope.study import QUERIES
+from fillerscope.study.study import QUERIES
 from intervals import interval_of_mean
 from synthetic import QUERY_SCALE, Effect, Synthetic
 

@@ -11,7 +11,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
-from fillerscope.study import QUERIES
+from fillerscope.study.study import QUERIES
 from intervals import interval_of_mean
 from synthetic import ENTROPY_GAIN, PEAK_RATIO, QUERY_SCALE, Effect, Synthetic
 

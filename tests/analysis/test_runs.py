@@ -11,9 +11,9 @@ import pytest
 from answered import build, drawn_at_random
 from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.runs import Region, Run, open_run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store import PROBLEMS, Part, merged_name
+from fillerscope.study.conditions import Condition
 from synthetic import MLESS, NONE, RANDOM, Synthetic
 
 END = Condition(name="end", kind="repeat", text=" /", count=8, position="end")

@@ -18,7 +18,7 @@ from fillerscope.mechanism import ACTIVATION
 from fillerscope.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part
-from fillerscope.tokenclasses import class_names
+from fillerscope.study.token_classes import class_names
 from grid import grid
 from stock import (
     ALL_PROBES,

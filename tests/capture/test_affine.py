@@ -16,7 +16,7 @@ from fillerscope.mechanism import AFFINE
 from fillerscope.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from grid import grid
 from stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored
 from studies_helper import CONDITIONS

@@ -15,7 +15,7 @@ from fillerscope.capture.measuring import record
 from fillerscope.capture.packing import GROUPS, Packing, Text
 from fillerscope.errors import CaptureError
 from fillerscope.models.structure import attention_modules, decoder_of
-from fillerscope.study import QUERIES
+from fillerscope.study.study import QUERIES
 from grid import grid
 from tiny import tiny_model
 

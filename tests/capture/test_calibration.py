@@ -17,7 +17,7 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.problem import Problem
 from fillerscope.problems import load_problems
 from fillerscope.runner import Shard, shards_of
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from grid import some_fast
 from stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prompts_of, stored
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes, problems
 from fillerscope.capture.transfer import to_device
-from fillerscope.interventions import Knockout
+from fillerscope.study.interventions import Knockout
 
 BEGINNINGS = ((), (5, 6, 7), (5, 6, 8, 9), (400,))
 

@@ -19,9 +19,7 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.probing import Collector, Probing, changed
-from fillerscope.conditions import Condition
 from fillerscope.headsummary import METRICS
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
@@ -29,7 +27,9 @@ from fillerscope.prompts import Prompt
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import prepare_shard, texts_of
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Knockout, Redistribution
+from fillerscope.study.study import Study
 from grid import grid, some_fast
 from stock import (
     FAMILIES,

@@ -93,7 +93,7 @@ def _live(request: dict[str, Any]) -> None:
 def _run(command: list[str]) -> int:
     if command[0] == "measure":
         from fillerscope.library import run
-        from fillerscope.study import Study
+        from fillerscope.study.study import Study
 
         run(Study.load(command[1]), Path(command[2]))
         return 0

@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 def run(shared: Callable[..., Path]) -> Run:
     """Six problems of SmolLM2, measured and answered. Whoever asks for it is marked `weights`."""
     import fillerscope
-    from fillerscope.study import Study
+    from fillerscope.study.study import Study
 
     def make(folder: Path) -> None:
         folder.mkdir(exist_ok=True)

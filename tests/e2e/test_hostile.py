@@ -26,7 +26,7 @@ from hostile import (
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
+from fillerscope.study.conditions import Condition
 
 pytestmark = pytest.mark.slow
 CONDITIONS = (

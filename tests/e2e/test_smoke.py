@@ -45,12 +45,12 @@ from fillerscope.analysis.export import write_table
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.conditions import Condition
 from fillerscope.report import payload
 from fillerscope.report.document import write_report
 from fillerscope.report.methods import as_text, methods
 from fillerscope.report.told import findings_of
-from fillerscope.study import FigureSpec
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -21,7 +21,7 @@ from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Request
 from fillerscope.models.loading import wrap
 from fillerscope.store import again_name, answers_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, save_model, study_of
 from tiny import tiny_model, tiny_tokenizer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import PRESETS
+from fillerscope.study.conditions import PRESETS
 from synthetic import MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")

@@ -14,12 +14,12 @@ from matplotlib.colors import to_hex
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, asked, check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
-from fillerscope.study import FigureSpec
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE, Effect, Synthetic
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")

@@ -15,10 +15,10 @@ from pyarrow import csv
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
 from fillerscope.figures.style import write_csv
+from fillerscope.study.conditions import Condition
 from grid import some_fast
 from synthetic import NONE, Synthetic
 

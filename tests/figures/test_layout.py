@@ -10,10 +10,10 @@ import pytest
 from matplotlib.axes import Axes
 
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import grid, legend, styled
+from fillerscope.study.conditions import Condition
 from grid import some_fast
 from pages import SIX, complaints
 from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept

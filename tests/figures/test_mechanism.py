@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
 from fillerscope.figures.affine import CHANCE
@@ -21,7 +20,8 @@ from fillerscope.figures.layermap import LIMIT, measures
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import SERIES
-from fillerscope.study import FigureSpec
+from fillerscope.study.conditions import PRESETS, Condition
+from fillerscope.study.study import FigureSpec
 from grid import grid, some_fast
 from pages import SIX, complaints
 from synthetic import EDGES, MLESS, NONE, RANDOM, Mechanism, Synthetic, swept

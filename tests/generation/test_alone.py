@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from families import small_model
-from fillerscope.asking import Decoding
 from fillerscope.generation.alone import AloneGenerator
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Request
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.loading import LoadedModel, wrap
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
 from tiny import tiny_model, tiny_tokenizer
 
 DECODINGS = {"greedy": Decoding(max_tokens=8), "drawn": Decoding(max_tokens=8, temperature=1.3)}

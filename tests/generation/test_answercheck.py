@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from families import small_model
-from fillerscope.asking import Decoding
 from fillerscope.capture.precision import in_float32
 from fillerscope.errors import GenerationError
 from fillerscope.generation.alone import AloneGenerator
@@ -24,6 +23,7 @@ from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.slots import SlotLayer
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import decoder_of, layers_of
+from fillerscope.study.generation import Decoding
 from tiny import tiny_model, tiny_tokenizer
 
 

@@ -22,7 +22,6 @@ from transformers import LogitsProcessor
 
 import fillerscope
 from fillerscope.answering import answer_shard, asks_of
-from fillerscope.asking import Decoding
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.errors import ModelError
@@ -31,7 +30,6 @@ from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.recheck import recheck
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems import load_problems
@@ -40,7 +38,9 @@ from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
 from fillerscope.store import answers_name
-from fillerscope.study import Study
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
+from fillerscope.study.study import Study
 from studies_helper import save_model, study_of
 from tiny import tiny_model, tiny_tokenizer
 
@@ -437,7 +437,7 @@ from fillerscope.problems import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import shards_of
 from fillerscope.store import RunStore, answers_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 if __name__ == "__main__":
     settings, model, out, *numbers = sys.argv[1:]

@@ -20,11 +20,11 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
-from fillerscope.asking import Decoding, EndpointSpec
 from fillerscope.errors import GenerationError
 from fillerscope.generation.endpoint import EndpointGenerator
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.wiretext import answer_text, prompt_text, token_count
+from fillerscope.study.generation import Decoding, EndpointSpec
 from generation.server import (
     answer,
     drop,

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.loading import LoadedModel, wrap
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
 from tiny import tiny_model, tiny_tokenizer
 
 ROWS = 4

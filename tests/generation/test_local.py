@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fillerscope.asking import Decoding
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, wrap
+from fillerscope.study.generation import Decoding
 from tiny import tiny_model, tiny_tokenizer
 
 # First those that differ most in what an answer depends on: rotations, windows, softcaps, learned positions, images.

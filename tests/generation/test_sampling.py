@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.asking import Decoding
 from fillerscope.generation.sampling import choose
+from fillerscope.study.generation import Decoding
 
 N = 20_000
 

@@ -11,11 +11,11 @@ import pytest
 from fillerscope.analysis.noise import SERVER, noise_floor
 from fillerscope.analysis.runs import open_run
 from fillerscope.answerfindings import answer_findings
-from fillerscope.asking import NoiseSpec
 from fillerscope.carryout import carry_out
 from fillerscope.errors import GenerationError
 from fillerscope.store import RunStore, answers_name
-from fillerscope.study import Study
+from fillerscope.study.generation import NoiseSpec
+from fillerscope.study.study import Study
 from generation.server import Served, llama_cpp, proxy, write_gguf
 from studies_helper import save_model, settings
 from tiny import tiny_model, tiny_tokenizer

@@ -9,11 +9,11 @@ import torch
 from pydantic import ValidationError
 
 from fillerscope.errors import CaptureError, ModelError
-from fillerscope.interventions import Redistribution
 from fillerscope.models.structure import activation_modules, decoder_of
 from fillerscope.redistribution.applying import Stretch, arm, redistributing
 from fillerscope.redistribution.draws import sequence_seed, step_seeds
 from fillerscope.redistribution.rule import redistribute
+from fillerscope.study.interventions import Redistribution
 from grid import some_fast
 from tiny import tiny_model, tiny_tokenizer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fillerscope.interventions import Redistribution
 from fillerscope.redistribution import draws, rule
+from fillerscope.study.interventions import Redistribution
 from grid import grid
 
 CUDA = torch.cuda.is_available()

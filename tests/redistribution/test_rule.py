@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.armpresets import ARM_PRESETS
-from fillerscope.interventions import Redistribution
 from fillerscope.redistribution import draws, rule
 from fillerscope.redistribution.rule import redistribute
+from fillerscope.study.arm_presets import ARM_PRESETS
+from fillerscope.study.interventions import Redistribution
 from grid import case, grid
 
 SEED = 12345

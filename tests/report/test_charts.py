@@ -13,12 +13,12 @@ import pytest
 
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report.charts import CHARTS, Panel, layer_panels, name_of, panels, rows_of
 from fillerscope.report.packed import clean
+from fillerscope.study.conditions import Condition
 from grid import some_fast
 from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
 

@@ -20,7 +20,6 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.growing import open_growing
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.gallery import draw
 from fillerscope.figures.request import Request
@@ -29,7 +28,8 @@ from fillerscope.report import charts, document, pictures
 from fillerscope.report.document import LARGE, POLICY, render, write_report
 from fillerscope.report.told import findings_of
 from fillerscope.store import answers_name, merged_name
-from fillerscope.study import FigureSpec
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE, Synthetic
 
 EVIL = "</script></pre></bdi><img src=//evil.example/x onerror=alert(1)>&amp;\"'\u202e\x1b[31m"

@@ -14,12 +14,12 @@ from answered import Key, Row, answer, build
 from fillerscope.analysis import accuracy
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.conditions import PRESETS, Condition
 from fillerscope.report.methods import Section, as_text, methods, study_yaml
 from fillerscope.report.sections import grouped
 from fillerscope.report.statistics import RESAMPLED
 from fillerscope.store import RunStore, answers_name, merged_name
-from fillerscope.study import Study
+from fillerscope.study.conditions import PRESETS, Condition
+from fillerscope.study.study import Study
 from synthetic import MLESS, NONE, RANDOM, Synthetic
 
 HOSTILE = "<b>&amp;</b>\x1b[31m"

@@ -14,7 +14,7 @@ from fillerscope.figures.gallery import draw, draw_and_save
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report import charts, pictures
-from fillerscope.study import FigureSpec
+from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE, Synthetic
 
 Told = list[tuple[int, int]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store import PROBLEMS, Columns, RunStore, again_name, answers_name
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 
 class AnswerTables:

@@ -38,7 +38,7 @@ from fillerscope.store import (
     merged_name,
     shard_name,
 )
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 MEASURING, ANSWERING, LOOKING_BACK = "measuring", "answering", "looking back"
 AGAIN = "answering again"

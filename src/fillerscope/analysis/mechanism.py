@@ -16,7 +16,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.stats import holm, permutation_tests, ratio_interval, sample_interval
-from fillerscope.tokenclasses import ALL
+from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]

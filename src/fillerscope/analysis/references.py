@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.headsummary import MASS_OF
-from fillerscope.interventions import Knockout
-from fillerscope.study import QUERIES
+from fillerscope.study.interventions import Knockout
+from fillerscope.study.study import QUERIES
 
 Floats = NDArray[np.float64]
 Marks = NDArray[np.bool_]

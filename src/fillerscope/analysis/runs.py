@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.answertables import AnswerTables, unfinished
 from fillerscope.analysis.profiles import Profile
-from fillerscope.asking import NoiseSpec
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts import FILLER
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.store import Columns, RunStore, lookback_name, merged_name
-from fillerscope.study import QUERIES, AttentionProbe, Study
-from fillerscope.tokenclasses import ALL, class_names
+from fillerscope.study.conditions import Condition
+from fillerscope.study.generation import NoiseSpec
+from fillerscope.study.study import QUERIES, AttentionProbe, Study
+from fillerscope.study.token_classes import ALL, class_names
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
 ANSWER = "answer"  # the queries are the rows of the model's own answer

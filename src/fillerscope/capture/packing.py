@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.interventions import Knockout, Redistribution
+from fillerscope.study.interventions import Knockout, Redistribution
 
 WASTE = 0.04  # of the tokens in a band, at most, may fill texts up
 GROUPS = ("all", "original", "last")

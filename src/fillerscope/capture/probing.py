@@ -14,8 +14,8 @@ from torch import Tensor
 from fillerscope.capture.activity import Cells, Scale, activity, hearing
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.interventions import Redistribution
 from fillerscope.redistribution.applying import Stretch, redistributing
+from fillerscope.study.interventions import Redistribution
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fillerscope.answering import Ask, answer_shard, asks_of
-from fillerscope.asking import GenerationSpec, NoiseSpec
 from fillerscope.errors import GenerationError
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Generator, Reply, Request
@@ -20,7 +19,8 @@ from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Shard
 from fillerscope.store import RunStore
-from fillerscope.study import ModelSpec, Study, digest_of
+from fillerscope.study.generation import GenerationSpec, NoiseSpec
+from fillerscope.study.study import ModelSpec, Study, digest_of
 
 FURTHER = 4  # times what first tokens may differ: two answers, and more tokens before them
 Missing = list[tuple[Shard, str]]

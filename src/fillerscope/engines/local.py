@@ -28,7 +28,7 @@ from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
 from fillerscope.store import Part, RunStore, again_name, answers_name, lookback_name, merged_name, shard_name
-from fillerscope.study import ModelSpec, Study
+from fillerscope.study.study import ModelSpec, Study
 
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
 LAYOUTS = {

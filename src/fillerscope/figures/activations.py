@@ -14,7 +14,7 @@ from fillerscope.figures.bylayer import BANDS, GREY, by_layer, curve, label, one
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, every, l
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 NOTES = (
     "outputs o' of a head under a condition, before the output projection, are fitted by lambda * o + b of those "

@@ -11,14 +11,14 @@ import numpy as np
 
 from fillerscope.analysis.mechanism import activation_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import STARS_NOTE, stars, table_of_rows
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import Answered, Request, accuracy_record, opening, sentences
 from fillerscope.figures.style import WIDTH, Drawn, styled
-from fillerscope.interventions import Redistribution
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Redistribution
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

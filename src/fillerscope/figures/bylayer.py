@@ -14,7 +14,7 @@ from fillerscope.figures.bars import MARKERS, refuse_many
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import Request, opening, sentences
 from fillerscope.figures.style import SERIES
-from fillerscope.interventions import Redistribution
+from fillerscope.study.interventions import Redistribution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

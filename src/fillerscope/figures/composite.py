@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fillerscope import published
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Region, Run
 from fillerscope.figures.bars import (
@@ -58,7 +57,8 @@ from fillerscope.figures.style import (
     shade,
     styled,
 )
-from fillerscope.study import Study
+from fillerscope.study import published
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,7 +25,7 @@ from fillerscope.figures import (
 )
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, save
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 FIGURES: dict[str, Callable[[Run, Request], Drawn]] = {
     "layers": layers.draw,

@@ -17,7 +17,7 @@ from fillerscope.figures.bylayer import label, shown, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
 from fillerscope.stats import sample_interval
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,6 @@ import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, table_of_rows, whiskers
 from fillerscope.figures.recipes import recipe
@@ -26,7 +25,8 @@ from fillerscope.figures.request import (
 )
 from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
 from fillerscope.stats import sample_interval
-from fillerscope.study import Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, label, shown, stacked, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
-from fillerscope.study import Study
+from fillerscope.study.study import Study
 
 
 def lacks(study: Study) -> str:

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillerscope import published
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import (
     ACCURACY_LABEL,
@@ -41,7 +39,9 @@ from fillerscope.figures.request import (
     swept,
 )
 from fillerscope.figures.style import SERIES, WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
-from fillerscope.study import Study
+from fillerscope.study import published
+from fillerscope.study.conditions import Condition
+from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

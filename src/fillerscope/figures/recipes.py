@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fillerscope.conditions import Condition
-from fillerscope.interventions import Knockout, Redistribution, Shift
+from fillerscope.study.conditions import Condition
+from fillerscope.study.interventions import Knockout, Redistribution, Shift
 
 PLACES = {
     "start": "at the start",

@@ -12,12 +12,12 @@ from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import ANSWER, Region, Run
-from fillerscope.conditions import Condition
 from fillerscope.errors import FigureError
 from fillerscope.figures.recipes import PLACES, recipe
 from fillerscope.figures.style import Line
-from fillerscope.published import benchmark
-from fillerscope.study import FigureSpec, Study
+from fillerscope.study.conditions import Condition
+from fillerscope.study.published import benchmark
+from fillerscope.study.study import FigureSpec, Study
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fillerscope.asking import Decoding
 from fillerscope.capture.precision import in_float32
 from fillerscope.errors import FillerscopeError, GenerationError
 from fillerscope.generation.alone import AloneGenerator
@@ -25,6 +24,7 @@ from fillerscope.generation.reply import Reply, Request
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.wording import first_line
+from fillerscope.study.generation import Decoding
 
 TOKENS = 3  # of every answer
 PREFIX = 8  # tokens that all prompts begin with, at most

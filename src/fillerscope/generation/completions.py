@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from fillerscope.asking import Decoding, EndpointSpec
 from fillerscope.errors import GenerationError
 from fillerscope.generation.refusals import PromptRefused, Refusals
+from fillerscope.study.generation import Decoding, EndpointSpec
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import SecretStr
 
-from fillerscope.asking import Decoding, EndpointSpec
 from fillerscope.errors import GenerationError
 from fillerscope.generation.completions import Server, open_client, require_client, used
 from fillerscope.generation.refusals import PromptRefused, Refusals
 from fillerscope.generation.reply import Finish, Reply, Request
 from fillerscope.generation.wiretext import answer_text, prompt_text, token_count, turn_ends
+from fillerscope.study.generation import Decoding, EndpointSpec
 
 if TYPE_CHECKING:
     from openai.types import Completion

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fillerscope.asking import Decoding
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
 from fillerscope.generation.slots import NAME, Pass, Slots, register
 from fillerscope.generation.stops import stop_ids
-from fillerscope.interventions import Knockout, Redistribution
 from fillerscope.models.attending import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import context_length, device_of, has_experts, layer_count
 from fillerscope.redistribution.applying import Stretch, redistributing
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
 
 PREFILL_TOKENS = 4096  # padded tokens of new prompts read in one pass
 # Not cuDNN's, which makes a plan for every new length: with one more key at every step it would do nothing else.

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from fillerscope.asking import Decoding
 from fillerscope.errors import GenerationError
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
-from fillerscope.interventions import Redistribution
 from fillerscope.models.structure import has_experts
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Redistribution
 
 
 def recheck(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fillerscope.asking import Decoding
-from fillerscope.interventions import Knockout, Redistribution
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
 
 Finish = Literal["stop", "length", "failed"]
 

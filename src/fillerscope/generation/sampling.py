@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fillerscope.asking import Decoding
+from fillerscope.study.generation import Decoding
 
 
 def choose(logits: Tensor, decoding: Decoding, draws: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from fillerscope.interventions import Knockout
 from fillerscope.models.attending import refuse_unknown
+from fillerscope.study.interventions import Knockout
 
 NAME = "fillerscope-slots"
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from fillerscope.errors import CaptureError, ModelError
-from fillerscope.interventions import Redistribution
 from fillerscope.models.structure import activation_modules, decoder_of
 from fillerscope.redistribution.draws import sent, sequence_seed, step_seeds
 from fillerscope.redistribution.rule import redistribute
+from fillerscope.study.interventions import Redistribution
 
 
 @dataclass(frozen=True)

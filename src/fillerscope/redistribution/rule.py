@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fillerscope.interventions import Redistribution
 from fillerscope.redistribution import draws
+from fillerscope.study.interventions import Redistribution
 
 NORMAL_MAD = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
 MOST_AT_ONCE = 2**27  # elements

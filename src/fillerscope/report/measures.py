@@ -6,10 +6,10 @@ Says what the code does with the settings of the run at hand; longer definitions
 from __future__ import annotations
 
 from fillerscope.analysis.runs import Run
-from fillerscope.asking import GenerationSpec
 from fillerscope.grading.grader import Grader
 from fillerscope.report.sections import Facts, Section, counted, default, listed
-from fillerscope.study import AttentionProbe
+from fillerscope.study.generation import GenerationSpec
+from fillerscope.study.study import AttentionProbe
 
 QUERIES = "all (every position), original (every position that is not filler) and last (the prompt's last position)"
 

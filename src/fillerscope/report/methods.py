@@ -10,15 +10,15 @@ from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.runs import Run
-from fillerscope.conditions import Condition
 from fillerscope.figures.recipes import recipe
-from fillerscope.published import benchmark
 from fillerscope.report.making import again, checks, environment, failed_answers, failed_problems, skipped, study_yaml
 from fillerscope.report.measures import activations, affine, answering, answers, attention
 from fillerscope.report.sections import Facts, Section, as_text, counted, grouped, listed
 from fillerscope.report.statistics import seeds, statistics
 from fillerscope.report.told import answers_there, compared_so_far, records_there, there
-from fillerscope.study import ModelSpec
+from fillerscope.study.conditions import Condition
+from fillerscope.study.published import benchmark
+from fillerscope.study.study import ModelSpec
 
 __all__ = ["Section", "as_text", "methods", "study_yaml"]
 

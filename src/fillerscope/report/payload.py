@@ -31,8 +31,8 @@ from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, r
 from fillerscope.report.packed import clean, pack
 from fillerscope.report.told import compared_so_far, noise_there
 from fillerscope.store import Part, fitted
-from fillerscope.study import QUERIES
-from fillerscope.tokenclasses import ALL
+from fillerscope.study.study import QUERIES
+from fillerscope.study.token_classes import ALL
 
 Record = dict[str, Any]
 PAGE = 50  # answers sent at once

@@ -10,11 +10,11 @@ from fillerscope.analysis.mechanism import SEED, TESTED
 from fillerscope.analysis.noise import way_of
 from fillerscope.analysis.runs import Run
 from fillerscope.answerfindings import ALPHA
-from fillerscope.interventions import Redistribution
 from fillerscope.power import detectable_difference
 from fillerscope.report.sections import Facts, Section, counted, default, listed
 from fillerscope.stats import PATTERNS, paired_interval, sample_interval, split_half
-from fillerscope.study import Study
+from fillerscope.study.interventions import Redistribution
+from fillerscope.study.study import Study
 
 MEAN = "an interval whose ends are the farther ones of Student's and of Hall's, which allows for skewness"
 RESAMPLED = 0  # the seed of accuracy tables; a test holds it against them

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fillerscope.publishednames import published_name
+from fillerscope.study.published_names import published_name
 
 USUAL = "MATH-500"  # the benchmark where none is named
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from fillerscope.armpresets import ARM_PRESETS
-from fillerscope.interventions import Intervention, Knockout, Redistribution, Shift
+from fillerscope.study.arm_presets import ARM_PRESETS
+from fillerscope.study.interventions import Intervention, Knockout, Redistribution, Shift
 
 ANY: TypeAdapter[Any] = TypeAdapter(Intervention)
 

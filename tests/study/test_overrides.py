@@ -8,7 +8,7 @@ import pytest
 
 from fillerscope.errors import StudyError
 from fillerscope.figures.gallery import FIGURES, check
-from fillerscope.reproduce import Changes, data_path, names, ready_study
+from fillerscope.study.overrides import Changes, data_path, names, ready_study
 
 READY = [
     "arm",

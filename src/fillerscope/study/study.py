@@ -20,12 +20,12 @@ from pydantic import (
     model_validator,
 )
 
-from fillerscope.asking import EndpointSpec, GenerationSpec, Strict, refuse_repeats
-from fillerscope.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.errors import StudyError
-from fillerscope.sweeps import places, swept
-from fillerscope.tokenclasses import CLASSES, refuse_bad
-from fillerscope.yamllines import LinedYaml
+from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
+from fillerscope.study.generation import EndpointSpec, GenerationSpec, Strict, refuse_repeats
+from fillerscope.study.sweeps import places, swept
+from fillerscope.study.token_classes import CLASSES, refuse_bad
+from fillerscope.study.yaml_lines import LinedYaml
 
 Queries = Literal["all", "original", "last"]
 QUERIES: tuple[Queries, ...] = ("all", "original", "last")

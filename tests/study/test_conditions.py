@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fillerscope.conditions import MOST_CONDITIONS, PRESETS, USUAL, Condition, expanded, ready_made
-from fillerscope.interventions import Knockout, Redistribution, Shift
+from fillerscope.study.conditions import MOST_CONDITIONS, PRESETS, USUAL, Condition, expanded, ready_made
+from fillerscope.study.interventions import Knockout, Redistribution, Shift
 
 SLASHES: dict[str, Any] = {"kind": "repeat", "text": " /", "count": 55}
 READY_MADE = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fillerscope.conditions import PRESETS, Condition
-from fillerscope.published import ACCURACY, POSITION, SOURCE, accuracy, accuracy_at, benchmark
+from fillerscope.study.conditions import PRESETS, Condition
+from fillerscope.study.published import ACCURACY, POSITION, SOURCE, accuracy, accuracy_at, benchmark
 
 NONE, MLESS, MFUL = PRESETS["none"], PRESETS["mless"], PRESETS["mful"]
 MATH, AIME = "hub:HuggingFaceH4/MATH-500", "hub:HuggingFaceH4/aime_2024"

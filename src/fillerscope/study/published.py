@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from fillerscope.conditions import Condition
-from fillerscope.publishednames import plain, published_name
+from fillerscope.study.conditions import Condition
+from fillerscope.study.published_names import plain, published_name
 
 SOURCE = "'Meaningless Tokens, Meaningful Gains', arXiv 2510.01032"
 TERMS = "all problems of the benchmark, mean of five runs"

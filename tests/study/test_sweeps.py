@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.study import Study
-from fillerscope.sweeps import expand, places, size, swept
+from fillerscope.study.study import Study
+from fillerscope.study.sweeps import expand, places, size, swept
 
 MLESS = {"name": "m", "kind": "repeat", "text": " /", "count": 5}
 

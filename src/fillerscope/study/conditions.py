@@ -6,9 +6,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fillerscope.asking import Strict
-from fillerscope.interventions import Intervention, Knockout, Redistribution, Shift
-from fillerscope.sweeps import SWEPT, expand, size
+from fillerscope.study.generation import Strict
+from fillerscope.study.interventions import Intervention, Knockout, Redistribution, Shift
+from fillerscope.study.sweeps import SWEPT, expand, size
 
 MOST_CONDITIONS = 10_000  # each is a row of every table
 KINDS = ("repeat", "text", "sentence", "characters")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fillerscope.armpresets import arm_preset
-from fillerscope.asking import Strict, listed
+from fillerscope.study.arm_presets import arm_preset
+from fillerscope.study.generation import Strict, listed
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)]

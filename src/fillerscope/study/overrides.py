@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
-from fillerscope.study import ModelSpec, Study
+from fillerscope.study.study import ModelSpec, Study
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def _checked(study: Study) -> Study:
 
 
 def _folder() -> Traversable:
-    return files("fillerscope").joinpath("studies")
+    return files("fillerscope.study").joinpath("ready")
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fillerscope.asking import Decoding, GenerationSpec
-from fillerscope.conditions import PRESETS, USUAL
 from fillerscope.errors import StudyError
-from fillerscope.study import (
+from fillerscope.study.conditions import PRESETS, USUAL
+from fillerscope.study.generation import Decoding, GenerationSpec
+from fillerscope.study.study import (
     ActivationProbe,
     FigureSpec,
     ModelSpec,
     Study,
     digest_of,
 )
-from fillerscope.tokenclasses import CLASSES
+from fillerscope.study.token_classes import CLASSES
 
 START = """\
 # a study
@@ -32,7 +32,7 @@ models:
 """
 SWEEP = 'conditions:\n  - none\n  - name: m\n    kind: repeat\n    text: " /"\n    count: [0, 5, 9]\n'
 INSIDE = "conditions:\n  - none\n  - name: x\n    intervention:\n"  # to line 8
-SHIPPED = sorted(Path(str(files("fillerscope"))).joinpath("studies").glob("*.yaml"))
+SHIPPED = sorted(Path(str(files("fillerscope.study"))).joinpath("ready").glob("*.yaml"))
 
 
 def write(folder: Path, text: str | bytes) -> Path:

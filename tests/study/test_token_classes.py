@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fillerscope.models.resolve import resolve
-from fillerscope.tokenclasses import CLASSES, MOST, class_names, classify, refuse_bad
+from fillerscope.study.token_classes import CLASSES, MOST, class_names, classify, refuse_bad
 from tiny import tiny_tokenizer
 
 MEMBERS = {
