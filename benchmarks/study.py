@@ -37,8 +37,8 @@ from fillerscope.engines.local import Writer, calibration, measure_shards
 from fillerscope.engines.merging import Merger
 from fillerscope.models.attending import attending
 from fillerscope.models.structure import decoder_of, device_of
-from fillerscope.problem import Problem
-from fillerscope.problems import load_problems
+from fillerscope.problems.problem import Problem
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store import RunStore, merged_name, shard_name

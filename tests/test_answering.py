@@ -13,7 +13,7 @@ from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, wrap
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Shard, prepare_shard
 from fillerscope.study.generation import Decoding

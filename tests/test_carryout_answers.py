@@ -21,7 +21,7 @@ from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.generation import recheck as rechecking
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.models.resolve import resolve
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.store import PROBLEMS, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
 from studies_helper import CONDITIONS, save_model, study_of

@@ -19,7 +19,7 @@ from fillerscope.fillers import filler_ids
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.convert import converted_folder, read_record
 from fillerscope.models.resolve import resolve
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec

@@ -22,7 +22,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.runs import Run
 from fillerscope.figures.gallery import draw
 from fillerscope.models.structure import attention_modules, decoder_of
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import Prompt, PromptMaker
 from fillerscope.report.document import write_report
 from fillerscope.study.conditions import Condition

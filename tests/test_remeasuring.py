@@ -24,7 +24,7 @@ from fillerscope.headsummary import METRICS
 from fillerscope.models import hub, loading
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.models.structure import context_length
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
 from fillerscope.runner import Shard, run_shard

@@ -18,8 +18,8 @@ from fillerscope.errors import PromptError
 from fillerscope.headsummary import METRICS
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length, decoder_of
-from fillerscope.problem import Problem
-from fillerscope.problems import load_problems
+from fillerscope.problems.problem import Problem
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import Prompt, PromptMaker
 from fillerscope.runner import Shard, run_shard, shards_of
 from fillerscope.store import Part

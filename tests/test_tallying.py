@@ -19,8 +19,8 @@ from fillerscope.capture.measuring import Measured
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.mechanism import ACTIVATION, AFFINE
-from fillerscope.problem import Problem
-from fillerscope.problems import load_problems
+from fillerscope.problems.problem import Problem
+from fillerscope.problems.sources import load_problems
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.runner import Shard, shards_of
 from fillerscope.store import Part, RunStore, lookback_name, merged_name, shard_name

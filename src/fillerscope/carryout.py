@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from fillerscope.engines.local import measure_model
 from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
-from fillerscope.problems import Problem, load_problems, problems_digest
+from fillerscope.problems.sources import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
 from fillerscope.store import (
     PROBLEMS,
@@ -36,8 +36,8 @@ from fillerscope.version import __version__
 
 # Whatever can change a number: a stale shard is never taken for a fresh one.
 MEASURING = (
-    "arithmetic.py",
-    "problems.py",
+    "problems/arithmetic.py",
+    "problems/sources.py",
     "fillers.py",
     "sentences.txt",
     "prompts.py",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import PromptError
 from fillerscope.fillers import filler_ids, generator
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import PromptSpec

@@ -20,7 +20,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
 from fillerscope.headsummary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.prompts import QUESTION, Prompt
 from fillerscope.store import Part, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of

@@ -18,7 +18,7 @@ from fillerscope.capture.packing import Text
 from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.prompts import Prompt, PromptMaker, token_texts
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.reduction import reduce

@@ -15,7 +15,7 @@ from fillerscope.capture import activity as counting
 from fillerscope.capture.activity import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.mechanism import ACTIVATION
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part
 from fillerscope.study.token_classes import class_names

@@ -13,7 +13,7 @@ import torch
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.mechanism import AFFINE
-from fillerscope.problem import Problem
+from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part
 from fillerscope.study.study import Study

@@ -14,8 +14,8 @@ from fillerscope.capture.calibration import TOKENS, first_texts
 from fillerscope.capture.packing import Text
 from fillerscope.engines.local import calibration
 from fillerscope.models.loading import LoadedModel
-from fillerscope.problem import Problem
-from fillerscope.problems import load_problems
+from fillerscope.problems.problem import Problem
+from fillerscope.problems.sources import load_problems
 from fillerscope.runner import Shard, shards_of
 from fillerscope.study.study import Study
 from grid import some_fast

@@ -16,7 +16,7 @@ from fillerscope.capture.measuring import Gauge, Measured, TextAttention
 from fillerscope.capture.packing import Text
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part

@@ -15,7 +15,7 @@ from fillerscope.engines import local
 from fillerscope.engines.local import Writer, measure_model
 from fillerscope.errors import ModelError, StoreError
 from fillerscope.models.resolve import resolve
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.runner import Reduced, shards_of
 from fillerscope.store import Part, RunStore, shard_name
 from studies_helper import save_model, study_of

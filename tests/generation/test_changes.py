@@ -32,7 +32,7 @@ from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
@@ -433,7 +433,7 @@ from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.recheck import recheck
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import load_model
-from fillerscope.problems import load_problems
+from fillerscope.problems.sources import load_problems
 from fillerscope.prompts import PromptMaker
 from fillerscope.runner import shards_of
 from fillerscope.store import RunStore, answers_name

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from fillerscope.errors import ProblemError
-from fillerscope.rows import READERS, one_line
+from fillerscope.problems.readers import READERS, one_line
 
 # Descriptions of data sets that end like data.
 NOT_DATA = {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from fillerscope.errors import ProblemError
-from fillerscope.problem import Meta, Problem
+from fillerscope.problems.problem import Meta, Problem
 
 WOMEN = "Amara Beatriz Chloe Dalia Elif Freya Grace Hana Ines Keiko Leila Maya Nadia Olga Priya Rosa Sofia"
 MEN = "Adam Bilal Carlos Dmitri Emeka Felix Goran Hugo Jamal Kenji Liam Mateo Nikhil Omar Pavel Samir Tomas"

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fillerscope import hubdata
 from fillerscope.errors import ProblemError
-from fillerscope.hubdata import choose_files
-from fillerscope.problems import Problem, load_problems, problems_digest
+from fillerscope.problems import hub
+from fillerscope.problems.hub import choose_files
+from fillerscope.problems.sources import Problem, load_problems, problems_digest
 from fillerscope.study.study import ProblemsSpec
 
-MATH500 = Path(__file__).parents[2] / "shared/data/math500.jsonl"
+MATH500 = Path(__file__).parents[3] / "shared/data/math500.jsonl"
 ROWS: list[dict[str, Any]] = [
     {"question": "What is 2 + 2?", "answer": "4", "id": "first"},
     {"question": "What is 3 + 3?", "answer": "6", "id": "second"},
@@ -388,8 +388,8 @@ def test_a_data_set_on_the_hub_is_read_like_a_file(tmp_path: Path, monkeypatch: 
         return parquet(tmp_path, [{"question": f"What is in {file}?"}], file.replace("/", "-"))
 
     files = [f"data/test-0000{piece}-of-00002.parquet" for piece in (0, 1)]
-    monkeypatch.setattr(hubdata, "_listed", lambda _repo: [*files, "data/train.parquet"])
-    monkeypatch.setattr(hubdata, "_fetched", fake)
+    monkeypatch.setattr(hub, "_listed", lambda _repo: [*files, "data/train.parquet"])
+    monkeypatch.setattr(hub, "_fetched", fake)
     problems = load_problems(ProblemsSpec(source="hub:owner/name"))
     assert [problem.id for problem in problems] == ["row-000001", "row-000002"]
     assert fetched == [f"owner/name {file}" for file in files]
@@ -438,7 +438,7 @@ def test_what_the_hub_refuses_is_one_line(
         raise error
 
     listing = fail if failing == "list" else lambda *_args, **_options: ["test.jsonl"]
-    monkeypatch.setattr(hubdata, "reach", lambda: None)
+    monkeypatch.setattr(hub, "reach", lambda: None)
     monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listing)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
     with pytest.raises(ProblemError, match=message) as caught:
@@ -461,7 +461,7 @@ def run_python(code: str, **environment: str) -> str:
 
 def test_without_a_network_the_advice_is_a_local_file(tmp_path: Path) -> None:
     code = (
-        "from fillerscope.problems import load_problems, ProblemsSpec\n"
+        "from fillerscope.problems.sources import load_problems, ProblemsSpec\n"
         "try: load_problems(ProblemsSpec(source='hub:owner/name'))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
@@ -474,5 +474,5 @@ def test_without_a_network_the_advice_is_a_local_file(tmp_path: Path) -> None:
 
 def test_importing_problems_brings_in_nothing_heavy() -> None:
     heavy = "{'torch', 'pyarrow', 'huggingface_hub', 'numpy', 'transformers'}"
-    printed = run_python(f"import sys, fillerscope.problems; print({heavy} & set(sys.modules))")
+    printed = run_python(f"import sys, fillerscope.problems.sources; print({heavy} & set(sys.modules))")
     assert printed == "set()"

@@ -12,11 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from fillerscope.arithmetic import generate
 from fillerscope.errors import ProblemError
-from fillerscope.hubdata import fetch
-from fillerscope.problem import Meta, Problem
-from fillerscope.rows import Row, kind_of, one_line, read_rows
+from fillerscope.problems.arithmetic import generate
+from fillerscope.problems.hub import fetch
+from fillerscope.problems.problem import Meta, Problem
+from fillerscope.problems.readers import Row, kind_of, one_line, read_rows
 from fillerscope.study.study import ProblemsSpec, digest_of
 
 __all__ = ["Problem", "load_problems", "problems_digest"]

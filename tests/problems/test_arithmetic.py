@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.arithmetic import (
+from fillerscope.errors import ProblemError
+from fillerscope.problems.arithmetic import (
     ACTIVITIES,
     LEVELS,
     PRONOUNS,
@@ -21,9 +22,8 @@ from fillerscope.arithmetic import (
     _slots,
     generate,
 )
-from fillerscope.errors import ProblemError
-from fillerscope.problem import Problem
-from fillerscope.problems import problems_digest
+from fillerscope.problems.problem import Problem
+from fillerscope.problems.sources import problems_digest
 
 ALL = (1, 2, 3)
 MANY = generate(3000, seed=0, difficulty=ALL)
