@@ -21,7 +21,7 @@ from fillerscope.generation.local import LocalGenerator
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import ProblemsSpec, PromptSpec

@@ -24,7 +24,7 @@ from fillerscope.generation.recheck import recheck
 from fillerscope.generation.reply import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import ProblemsSpec, PromptSpec

@@ -39,7 +39,7 @@ from fillerscope.models.attending import attending
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store import RunStore, merged_name, shard_name
 from fillerscope.study.study import Probes, Study

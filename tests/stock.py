@@ -23,7 +23,7 @@ from fillerscope.engines.local import calibration
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import Prompt, PromptMaker, token_texts
+from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part
 from fillerscope.study.conditions import Condition

@@ -14,7 +14,7 @@ from fillerscope.generation.reply import Reply, Request
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard, prepare_shard
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import Study

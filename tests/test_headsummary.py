@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fillerscope.capture.measuring import TextAttention
 from fillerscope.capture.packing import Text
 from fillerscope.headsummary import METRICS, Tokens, summarise
-from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt
+from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reduction import _arranged
 from fillerscope.study.study import QUERIES
 

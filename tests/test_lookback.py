@@ -20,7 +20,7 @@ from fillerscope.headsummary import METRICS
 from fillerscope.lookback import Answers, answers_in, look_back
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
-from fillerscope.prompts import Prompt
+from fillerscope.prompts.prompt import Prompt
 from fillerscope.redistribution.applying import arm
 from fillerscope.runner import prepare_shard
 from fillerscope.store import Columns, Part

@@ -23,7 +23,7 @@ from fillerscope.analysis.runs import Run
 from fillerscope.figures.gallery import draw
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import Prompt, PromptMaker
+from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.report.document import write_report
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Shift

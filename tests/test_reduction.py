@@ -18,7 +18,7 @@ from fillerscope import reduction
 from fillerscope.capture.measuring import Measured
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.headsummary import METRICS
-from fillerscope.prompts import QUESTION, SYSTEM, TAIL, Prompt
+from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reducers import Moments
 from fillerscope.reduction import reduce
 from fillerscope.study.study import AttentionProbe

@@ -25,7 +25,7 @@ from fillerscope.models import hub, loading
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part, RunStore, merged_name

@@ -20,7 +20,7 @@ from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import Prompt, PromptMaker
+from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.runner import Shard, run_shard, shards_of
 from fillerscope.store import Part
 from fillerscope.study.study import Study

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from fillerscope.generation.reply import Generator, Reply, Request, common_start
 from fillerscope.grading.grader import Grader
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, Shard, changed, prepare_shard
 from fillerscope.store import Columns
 from fillerscope.study.conditions import Condition

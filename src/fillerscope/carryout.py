@@ -38,9 +38,9 @@ from fillerscope.version import __version__
 MEASURING = (
     "problems/arithmetic.py",
     "problems/sources.py",
-    "fillers.py",
-    "sentences.txt",
-    "prompts.py",
+    "prompts/fillers.py",
+    "prompts/sentences.txt",
+    "prompts/prompt.py",
     "study/token_classes.py",
     "reducers.py",
     "headsummary.py",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fillerscope.prompts import Prompt
+    from fillerscope.prompts.prompt import Prompt
 
 METRICS = (
     "received_original",  # mean over original tokens, the first left out

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, launch, texts_of
 from fillerscope.store import Columns, Part
 from fillerscope.study.study import Study

@@ -6,7 +6,7 @@ import numpy as np
 
 from fillerscope.analysis.runs import Run
 from fillerscope.findings import Finding
-from fillerscope.prompts import FILLER
+from fillerscope.prompts.prompt import FILLER
 
 
 def place_findings(run: Run, model: str | None = None) -> list[Finding]:

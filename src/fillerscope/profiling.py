@@ -16,7 +16,7 @@ from fillerscope.capture.selfcheck import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
 from fillerscope.models.structure import context_length, head_count, layer_count
-from fillerscope.prompts import token_texts
+from fillerscope.prompts.prompt import token_texts
 from fillerscope.reducers import Moments
 
 

@@ -18,7 +18,7 @@ from fillerscope.capture.measuring import Measured, voters
 from fillerscope.capture.packing import GROUPS
 from fillerscope.capture.transfer import to_device
 from fillerscope.headsummary import ODDS, Tokens, summarise
-from fillerscope.prompts import Prompt
+from fillerscope.prompts.prompt import Prompt
 from fillerscope.study.study import AttentionProbe
 
 SPREAD = 1.5  # of lengths that are worked on together

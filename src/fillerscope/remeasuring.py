@@ -21,7 +21,7 @@ from fillerscope.errors import CaptureError, FigureError, FillerscopeError, Mode
 from fillerscope.headsummary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
-from fillerscope.prompts import QUESTION, Prompt
+from fillerscope.prompts.prompt import QUESTION, Prompt
 from fillerscope.store import Part, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
@@ -204,7 +204,7 @@ def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel,
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.measuring import Gauge
-    from fillerscope.prompts import PromptMaker
+    from fillerscope.prompts.prompt import PromptMaker
     from fillerscope.runner import launch
 
     study = _attention_alone(run.study)

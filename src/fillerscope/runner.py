@@ -19,7 +19,7 @@ from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
 from fillerscope.problems.problem import Problem
-from fillerscope.prompts import Prompt, PromptMaker, token_texts
+from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.reduction import reduce
 from fillerscope.store import Part

@@ -17,7 +17,7 @@ from fillerscope.capture.packing import Text
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard, run_shard
 from fillerscope.store import Part
 from fillerscope.study.study import Study

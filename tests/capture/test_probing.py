@@ -23,7 +23,7 @@ from fillerscope.headsummary import METRICS
 from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
-from fillerscope.prompts import Prompt
+from fillerscope.prompts.prompt import Prompt
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import prepare_shard, texts_of

@@ -33,7 +33,7 @@ from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.redistribution.applying import arm
 from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
@@ -434,7 +434,7 @@ from fillerscope.generation.recheck import recheck
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import load_model
 from fillerscope.problems.sources import load_problems
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import shards_of
 from fillerscope.store import RunStore, answers_name
 from fillerscope.study.study import Study

@@ -17,7 +17,7 @@ from fillerscope.analysis.profiles import Profile
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
 from fillerscope.mechanism import ACTIVATION, AFFINE
-from fillerscope.prompts import FILLER
+from fillerscope.prompts.prompt import FILLER
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.store import Columns, RunStore, lookback_name, merged_name
 from fillerscope.study.conditions import Condition

@@ -16,7 +16,7 @@ from fillerscope.generation.reply import Generator, Reply, Request
 from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype, stated_context
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard
 from fillerscope.store import RunStore
 from fillerscope.study.generation import GenerationSpec, NoiseSpec

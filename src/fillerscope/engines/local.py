@@ -25,7 +25,7 @@ from fillerscope.lookback import answers_in, look_back
 from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, layer_count
-from fillerscope.prompts import PromptMaker
+from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
 from fillerscope.store import Part, RunStore, again_name, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study.study import ModelSpec, Study

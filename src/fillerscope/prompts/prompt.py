@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import PromptError
-from fillerscope.fillers import filler_ids, generator
 from fillerscope.problems.problem import Problem
+from fillerscope.prompts.fillers import filler_ids, generator
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import PromptSpec

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
 from fillerscope.errors import PromptError
-from fillerscope.fillers import RECIPES, filler_ids, generator, sentences
 from fillerscope.models.resolve import resolve
+from fillerscope.prompts.fillers import RECIPES, filler_ids, generator, sentences
 from fillerscope.study.conditions import PRESETS, Condition
 from tiny import tiny_tokenizer
 

@@ -96,7 +96,7 @@ RECIPES: dict[str, Recipe] = {
 @cache
 def sentences() -> list[str]:
     """The shipped list behind the random sentence."""
-    return files("fillerscope").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
+    return files("fillerscope.prompts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

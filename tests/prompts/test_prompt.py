@@ -15,12 +15,12 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from fillerscope.errors import PromptError
-from fillerscope.fillers import filler_ids
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.convert import converted_folder, read_record
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.problem import Problem
-from fillerscope.prompts import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
+from fillerscope.prompts.fillers import filler_ids
+from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec
 from grid import case
