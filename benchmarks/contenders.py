@@ -25,7 +25,7 @@ from torch import Tensor
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
-from fillerscope.models.attending import attending
+from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, text_config
 
 OURS = "fillerscope"

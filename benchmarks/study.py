@@ -35,7 +35,7 @@ from fillerscope.capture.probing import Probing
 from fillerscope.engines import local
 from fillerscope.engines.local import Writer, calibration, measure_shards
 from fillerscope.engines.merging import Merger
-from fillerscope.models.attending import attending
+from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems

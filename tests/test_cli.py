@@ -694,7 +694,7 @@ def test_slashes_that_melt_together_are_refused(
 ) -> None:
     """Only a real tokenizer does this: 55 slashes in a row are nine tokens for SmolLM2."""
     from fillerscope.models.catalogue import CATALOGUE
-    from fillerscope.models.convert import converted_folder
+    from fillerscope.models.gguf import converted_folder
 
     monkeypatch.delenv("FILLERSCOPE_CACHE")
     if CACHE:

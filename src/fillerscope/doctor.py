@@ -11,7 +11,7 @@ from importlib.metadata import version
 from fillerscope import show
 from fillerscope.errors import FillerscopeError
 from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
-from fillerscope.models.convert import converted_folder
+from fillerscope.models.gguf import converted_folder
 
 Check = Callable[[], str]
 

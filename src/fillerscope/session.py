@@ -223,7 +223,7 @@ def _write_profile(profile: Profile, out: Path) -> None:
 
 def show_models(json: bool) -> None:
     from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
-    from fillerscope.models.convert import converted_folder
+    from fillerscope.models.gguf import converted_folder
 
     records: list[dict[str, Any]] = [
         {

@@ -14,8 +14,8 @@ from huggingface_hub import errors
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.convert import converted_folder
 from fillerscope.models.digests import file_sha256, folder_digest
+from fillerscope.models.gguf import converted_folder
 from fillerscope.models.resolve import find, resolve, resolve_here
 
 HUB_ID = "someone/some-model"

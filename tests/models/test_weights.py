@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.convert import converted_folder, read_record
+from fillerscope.models.gguf import converted_folder, read_record
 from fillerscope.models.loading import LoadedModel, load_model
 
 pytestmark = pytest.mark.weights

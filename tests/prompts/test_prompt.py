@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from fillerscope.errors import PromptError
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.convert import converted_folder, read_record
+from fillerscope.models.gguf import converted_folder, read_record
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.fillers import filler_ids

@@ -21,7 +21,7 @@ from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.capture.packing import Packing
 from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
-from fillerscope.models.attending import attending, refuse_unknown
+from fillerscope.models.attention import attending, refuse_unknown
 from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
 
 NAME = "fillerscope"

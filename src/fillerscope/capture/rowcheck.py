@@ -31,7 +31,7 @@ from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.precision import in_float32
 from fillerscope.capture.selfcheck import refusing
 from fillerscope.errors import CaptureError, FillerscopeError
-from fillerscope.models.attending import attending
+from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import (

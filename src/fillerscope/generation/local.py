@@ -22,7 +22,7 @@ from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
 from fillerscope.generation.slots import NAME, Pass, Slots, register
 from fillerscope.generation.stops import stop_ids
-from fillerscope.models.attending import attending
+from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import context_length, device_of, has_experts, layer_count

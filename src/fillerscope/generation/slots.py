@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from fillerscope.models.attending import refuse_unknown
+from fillerscope.models.attention import refuse_unknown
 from fillerscope.study.interventions import Knockout
 
 NAME = "fillerscope-slots"

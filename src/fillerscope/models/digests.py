@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fillerscope.models.cache import Progress, silent
 from fillerscope.models.catalogue import cache_folder
-from fillerscope.models.storage import Progress, silent
 
 CHUNK = 1 << 22
 TOKENIZER_FILES = (

@@ -24,9 +24,7 @@ from itertools import chain
 from pathlib import Path
 
 from fillerscope.errors import ModelError
-from fillerscope.models.catalogue import Entry, cache_folder
-from fillerscope.models.digests import CHUNK
-from fillerscope.models.storage import (
+from fillerscope.models.cache import (
     Progress,
     cache_subfolder,
     explained_disk_errors,
@@ -35,6 +33,8 @@ from fillerscope.models.storage import (
     require_space,
     silent,
 )
+from fillerscope.models.catalogue import Entry, cache_folder
+from fillerscope.models.digests import CHUNK
 from fillerscope.models.wording import first_line
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from fillerscope.errors import ModelError
+from fillerscope.models.cache import Progress, silent
 from fillerscope.models.checks import refuse_gaps
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
-from fillerscope.models.storage import Progress, silent
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.models.wording import first_line, readable

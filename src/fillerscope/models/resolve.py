@@ -13,12 +13,12 @@ from pathlib import Path
 
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
+from fillerscope.models.cache import Progress, locked, silent
 from fillerscope.models.catalogue import CATALOGUE, Entry
 from fillerscope.models.checks import check_folder, check_gguf
-from fillerscope.models.convert import convert, converted_folder, read_record
 from fillerscope.models.digests import file_sha256, folder_digest, remembered_digest, remembered_sha256
 from fillerscope.models.fetch import fetch
-from fillerscope.models.storage import Progress, locked, silent
+from fillerscope.models.gguf import convert, converted_folder, read_record
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOOKS_LIKE_A_PATH = re.compile(r"^[./~\\]|\\|^[A-Za-z]:|/.*/|/$|\.(gguf|safetensors|bin|pt|pth|ckpt)$", re.IGNORECASE)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fillerscope.errors import ModelError
+from fillerscope.models.cache import Progress
 from fillerscope.models.checks import refuse_gaps
-from fillerscope.models.storage import Progress
 from fillerscope.models.wording import first_line
 
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from fillerscope.errors import ModelError
-from fillerscope.models import convert as conversion
-from fillerscope.models.convert import read_record
+from fillerscope.models import gguf as conversion
+from fillerscope.models.gguf import read_record
 from fillerscope.models.loading import load_folder, load_model
 from fillerscope.models.resolve import resolve
 from tiny import tiny_tokenizer

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fillerscope.errors import ModelError
-from fillerscope.models.catalogue import cache_folder
-from fillerscope.models.digests import folder_digest
-from fillerscope.models.storage import (
+from fillerscope.models.cache import (
     Progress,
     cache_subfolder,
     explained_disk_errors,
@@ -23,6 +21,8 @@ from fillerscope.models.storage import (
     require_space,
     silent,
 )
+from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.digests import folder_digest
 from fillerscope.models.unpack import alone, one_reading, read_model, read_tokenizer, require_packages
 
 RECORD = "fillerscope.json"
