@@ -23,7 +23,7 @@ import torch
 from gpu import random_model
 from timing import PLAIN, Ratio, Result, race, say, table, write
 
-from fillerscope.redistribution.applying import Stretch, arm, redistributing
+from fillerscope.arm.hooks import Stretch, arm, redistributing
 from fillerscope.study.interventions import Redistribution
 
 Shape = tuple[int, int]  # texts, and tokens of each

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from fillerscope.answering import COLUMNS, answer_shard
+from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge
 from fillerscope.generation.local import LocalGenerator
@@ -21,7 +22,6 @@ from fillerscope.lookback import Answers, answers_in, look_back
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.redistribution.applying import arm
 from fillerscope.runner import prepare_shard
 from fillerscope.store import Columns, Part
 from fillerscope.study.conditions import Condition

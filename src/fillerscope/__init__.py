@@ -13,11 +13,11 @@ from fillerscope.version import __version__
 
 if TYPE_CHECKING:
     from fillerscope.analysis.runs import Run, open_run
+    from fillerscope.arm.hooks import arm
     from fillerscope.errors import FillerscopeError
     from fillerscope.library import run
     from fillerscope.models.loading import load_model
     from fillerscope.profiling import attention_profile
-    from fillerscope.redistribution.applying import arm
     from fillerscope.study.study import Study
 
 _HOMES = {
@@ -27,7 +27,7 @@ _HOMES = {
     "Run": "fillerscope.analysis.runs",
     "load_model": "fillerscope.models.loading",
     "attention_profile": "fillerscope.profiling",
-    "arm": "fillerscope.redistribution.applying",
+    "arm": "fillerscope.arm.hooks",
     "FillerscopeError": "fillerscope.errors",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.arm.random_numbers import sequence_seed
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
 from fillerscope.capture.transfer import Arriving
@@ -20,7 +21,6 @@ from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
-from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.reduction import reduce
 from fillerscope.store import Part
 from fillerscope.study.conditions import Condition

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from fillerscope.arm.hooks import arm
+from fillerscope.arm.random_numbers import sequence_seed
 from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge, Measured
@@ -24,8 +26,6 @@ from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.redistribution.applying import arm
-from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import prepare_shard, texts_of
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution

@@ -22,6 +22,8 @@ from transformers import LogitsProcessor
 
 import fillerscope
 from fillerscope.answering import answer_shard, asks_of
+from fillerscope.arm.hooks import arm
+from fillerscope.arm.random_numbers import sequence_seed
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.errors import ModelError
@@ -34,8 +36,6 @@ from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.redistribution.applying import arm
-from fillerscope.redistribution.draws import sequence_seed
 from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
 from fillerscope.store import answers_name
 from fillerscope.study.generation import Decoding

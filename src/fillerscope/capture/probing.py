@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fillerscope.arm.hooks import Stretch, redistributing
 from fillerscope.capture.activity import Cells, Scale, activity, hearing
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.redistribution.applying import Stretch, redistributing
 from fillerscope.study.interventions import Redistribution
 
 

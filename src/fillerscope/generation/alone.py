@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fillerscope.arm.hooks import Stretch, redistributing
 from fillerscope.generation.local import LocalGenerator, Row
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
 from fillerscope.generation.slots import Pass, during, slot_attention
 from fillerscope.models.attention import attending
 from fillerscope.models.positions import reset_positions
-from fillerscope.redistribution.applying import Stretch, redistributing
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fillerscope.arm.hooks import Stretch, redistributing
 from fillerscope.generation.reply import Reply, Request
 from fillerscope.generation.sampling import choose
 from fillerscope.generation.slots import NAME, Pass, Slots, register
@@ -26,7 +27,6 @@ from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import context_length, device_of, has_experts, layer_count
-from fillerscope.redistribution.applying import Stretch, redistributing
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 

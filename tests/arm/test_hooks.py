@@ -8,11 +8,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from fillerscope.arm.hooks import Stretch, arm, redistributing
+from fillerscope.arm.random_numbers import sequence_seed, step_seeds
+from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of
-from fillerscope.redistribution.applying import Stretch, arm, redistributing
-from fillerscope.redistribution.draws import sequence_seed, step_seeds
-from fillerscope.redistribution.rule import redistribute
 from fillerscope.study.interventions import Redistribution
 from grid import some_fast
 from tiny import tiny_model, tiny_tokenizer

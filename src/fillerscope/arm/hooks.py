@@ -20,10 +20,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from fillerscope.arm.random_numbers import sent, sequence_seed, step_seeds
+from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of
-from fillerscope.redistribution.draws import sent, sequence_seed, step_seeds
-from fillerscope.redistribution.rule import redistribute
 from fillerscope.study.interventions import Redistribution
 
 
