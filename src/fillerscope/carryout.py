@@ -46,7 +46,7 @@ MEASURING = (
     "headsummary.py",
     "reduction.py",
     "tallying.py",
-    "arm/random_numbers.py",
+    "arm/rng.py",
     "arm/rule.py",
     "arm/kernels.py",
     "arm/hooks.py",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.arm.random_numbers import sequence_seed
+from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
 from fillerscope.capture.transfer import Arriving

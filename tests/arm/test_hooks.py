@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from fillerscope.arm.hooks import Stretch, arm, redistributing
-from fillerscope.arm.random_numbers import sequence_seed, step_seeds
+from fillerscope.arm.rng import sequence_seed, step_seeds
 from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fillerscope.arm import random_numbers, rule
+from fillerscope.arm import rng, rule
 from fillerscope.study.interventions import Redistribution
 from grid import grid
 
@@ -89,7 +89,7 @@ def test_ties_that_end_in_any_block(fraction, short, by_kernels):
 
 def test_every_pattern_is_counted_once():
     rows = torch.arange(-(2**15), 2**15).to(torch.int16)[None, :].to(DEVICE)
-    words = random_numbers.words(torch.tensor([1], device=DEVICE), random_numbers.CHOICES)
+    words = rng.words(torch.tensor([1], device=DEVICE), rng.CHOICES)
     counts = kernels.counted(rows, words, False, 4096)[0]
     assert counts[0] == 2  # zeros of both signs
     assert counts[2**15] == 0
@@ -100,8 +100,8 @@ def test_every_pattern_is_counted_once():
 def test_draws_are_counted_as_they_are_drawn():
     seeds = torch.tensor([5, 6], device=DEVICE)
     rows = torch.zeros(2, 700, dtype=torch.int16, device=DEVICE)
-    counts = kernels.counted(rows, random_numbers.words(seeds, random_numbers.CHOICES), True, BLOCK)
-    for row, drawn in zip(counts, random_numbers.choices(seeds, 700), strict=True):
+    counts = kernels.counted(rows, rng.words(seeds, rng.CHOICES), True, BLOCK)
+    for row, drawn in zip(counts, rng.choices(seeds, 700), strict=True):
         assert torch.equal(row, torch.bincount(drawn, minlength=2**16).to(torch.int32))
 
 

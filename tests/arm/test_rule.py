@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.arm import random_numbers, rule
+from fillerscope.arm import rng, rule
 from fillerscope.arm.rule import redistribute
 from fillerscope.study.arm_presets import ARM_PRESETS
 from fillerscope.study.interventions import Redistribution
@@ -81,13 +81,10 @@ def unscaled(row, asked, seed):
     wide = np.float64 if row.dtype == torch.float64 else np.float32
     values = [wide(value) for value in row.double().tolist()]
     seeds = torch.tensor([seed])
-    shares = [
-        wide(share)
-        for share in random_numbers.uniform(seeds, random_numbers.MOVES, len(values), torch.float64)[0].tolist()
-    ]
+    shares = [wide(share) for share in rng.uniform(seeds, rng.MOVES, len(values), torch.float64)[0].tolist()]
     keys = [abs(value) for value in values]
     if asked.kind == "scatter":
-        keys = random_numbers.choices(seeds, len(values))[0].tolist()
+        keys = rng.choices(seeds, len(values))[0].tolist()
     chosen = smallest(keys, near_zero(values, asked, wide))
     ranked = sorted(values) if asked.quantile_of == "values" else sorted(abs(value) for value in values)
     high = max(rank(ranked, Fraction(str(asked.p1)) / 100), wide(0))
@@ -268,7 +265,7 @@ def test_where_arm_changes_nothing_a_control_does_not_either(kind):
 def test_gaussian_noise_falls_on_every_element():
     rows, seeds = activations(3, 5000), torch.tensor([1, 2, 3])
     noise = redistribute(rows, spec("gaussian"), seeds) - rows
-    expected = random_numbers.normal(seeds, 5000)
+    expected = rng.normal(seeds, 5000)
     assert torch.allclose(
         noise / noise.norm(dim=1, keepdim=True), expected / expected.norm(dim=1, keepdim=True), atol=1e-5
     )

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from fillerscope.arm.hooks import arm
-from fillerscope.arm.random_numbers import sequence_seed
+from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.activity import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.measuring import Gauge, Measured

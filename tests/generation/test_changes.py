@@ -23,7 +23,7 @@ from transformers import LogitsProcessor
 import fillerscope
 from fillerscope.answering import answer_shard, asks_of
 from fillerscope.arm.hooks import arm
-from fillerscope.arm.random_numbers import sequence_seed
+from fillerscope.arm.rng import sequence_seed
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.errors import ModelError

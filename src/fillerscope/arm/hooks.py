@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from fillerscope.arm.random_numbers import sent, sequence_seed, step_seeds
+from fillerscope.arm.rng import sent, sequence_seed, step_seeds
 from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fillerscope.arm import random_numbers
+from fillerscope.arm import rng
 
 kernel: Callable[[Callable[..., Any]], Any] = triton.jit
 # Lengths change with every prompt: a kernel compiled anew for those that 16 divides would cost seconds each time.
@@ -34,12 +34,12 @@ LARGE = LAUNCH | {"num_warps": 32}
 Rule = tuple[int, int, int, float, int]  # least, most, top, scale, count
 How = tuple[bool, bool]  # whether the number to move is fixed, and whether `top` is a rank among sizes
 
-SPREAD = tl.constexpr(random_numbers.SPREAD)
-SHIFTS = tuple(tl.constexpr(shift) for shift, _ in random_numbers.ROUNDS)
-FACTORS = tuple(tl.constexpr(factor) for _, factor in random_numbers.ROUNDS)
+SPREAD = tl.constexpr(rng.SPREAD)
+SHIFTS = tuple(tl.constexpr(shift) for shift, _ in rng.ROUNDS)
+FACTORS = tuple(tl.constexpr(factor) for _, factor in rng.ROUNDS)
 FIRST_SHIFT, SECOND_SHIFT, THIRD_SHIFT = SHIFTS
 FIRST_FACTOR, SECOND_FACTOR, THIRD_FACTOR = FACTORS
-LAST_SHIFT = tl.constexpr(random_numbers.LAST_SHIFT)
+LAST_SHIFT = tl.constexpr(rng.LAST_SHIFT)
 
 
 def moved(
@@ -74,9 +74,7 @@ def _short_rows(patterns: Tensor, seeds: Tensor, rule: Rule, how: How, scattered
 
 def _words(seeds: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Of choices and of moves; computed where the seeds are, which on the host is done before a kernel is launched."""
-    choosing, moving = random_numbers.sent(
-        torch.stack([random_numbers.words(seeds, s) for s in (random_numbers.CHOICES, random_numbers.MOVES)]), device
-    )
+    choosing, moving = rng.sent(torch.stack([rng.words(seeds, s) for s in (rng.CHOICES, rng.MOVES)]), device)
     return choosing, moving
 
 

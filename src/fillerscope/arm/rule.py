@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fillerscope.arm import random_numbers
+from fillerscope.arm import rng
 from fillerscope.study.interventions import Redistribution
 
 NORMAL_MAD = 1.4826  # a normal distribution's standard deviation, in median absolute deviations
@@ -72,7 +72,7 @@ def _perturbed(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
     length = _lengths(_change(values, moved))
     if spec.kind == "scatter":
         return _scaled(values, _change(values, _moved(values, spec, seeds, scattered=True)), length)
-    noise = random_numbers.normal(random_numbers.sent(seeds, values.device), values.shape[1], working(values.dtype))
+    noise = rng.normal(rng.sent(seeds, values.device), values.shape[1], working(values.dtype))
     return _scaled(values, noise, length)
 
 
@@ -83,7 +83,7 @@ def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool)
 
         limits = (ranks.least, ranks.most, ranks.top, ranks.scale)
         return kernels.moved(values, seeds, *limits, sized=ranks.sized, scattered=scattered, replaced=replaced)
-    seeds = random_numbers.sent(seeds, values.device)
+    seeds = rng.sent(seeds, values.device)
     chosen = _chosen(values, ranks, seeds, scattered)
     moves = _moves(values, ranks, seeds)
     moved = moves if replaced else moves.add_(values)
@@ -100,9 +100,7 @@ def _moves(values: Tensor, ranks: Ranks, seeds: Tensor) -> Tensor:
     highest = _ranked(values.abs() if ranks.sized else values, ranks.top).to(wide)
     highest = torch.where(highest > 0, highest, 0.0)
     lowest = values.amin(1, keepdim=True).to(wide).clamp(max=0)
-    return random_numbers.uniform(seeds, random_numbers.MOVES, values.shape[1], wide).mul_(
-        torch.where(values < 0, lowest, highest)
-    )
+    return rng.uniform(seeds, rng.MOVES, values.shape[1], wide).mul_(torch.where(values < 0, lowest, highest))
 
 
 def _chosen(values: Tensor, ranks: Ranks, seeds: Tensor, scattered: bool) -> Tensor:
@@ -118,7 +116,7 @@ def _chosen(values: Tensor, ranks: Ranks, seeds: Tensor, scattered: bool) -> Ten
         wanted = count.clamp(ranks.least, ranks.most)
         threshold = None if scattered else _clipped(sizes, near, count, ranks)
     if threshold is None:
-        sizes = random_numbers.choices(seeds, values.shape[1])
+        sizes = rng.choices(seeds, values.shape[1])
         threshold = _place(sizes, wanted)
     return _smallest(sizes, threshold, wanted)
 
@@ -152,7 +150,7 @@ def _place(keys: Tensor, ranks: Tensor) -> Tensor:
     """[sequence, 1]: the key at a rank that differs from row to row, of keys of 16 bits."""
     if _on_host(keys):
         return torch.cat([_ranked(row[None], int(rank)) for row, rank in zip(keys, ranks, strict=True)])
-    counts = torch.zeros(len(keys), 1 << random_numbers.CHOICE_BITS, dtype=torch.int32, device=keys.device)
+    counts = torch.zeros(len(keys), 1 << rng.CHOICE_BITS, dtype=torch.int32, device=keys.device)
     counts.scatter_add_(1, keys.long(), torch.ones((), dtype=torch.int32, device=keys.device).expand_as(keys))
     return (counts.cumsum(1) < ranks).sum(1, keepdim=True)
 
