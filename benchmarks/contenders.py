@@ -23,8 +23,8 @@ from timing import PLAIN, say
 from torch import Tensor
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
+from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, text_config
 

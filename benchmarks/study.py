@@ -28,10 +28,10 @@ from contenders import wait
 from gpu import CONFIGS, random_model
 from timing import say, write
 
-from fillerscope.capture.activity import Scale
-from fillerscope.capture.budget import pass_tokens
-from fillerscope.capture.measuring import Gauge
-from fillerscope.capture.probing import Probing
+from fillerscope.capture.activations import Scale
+from fillerscope.capture.memory import pass_tokens
+from fillerscope.capture.passes import Gauge
+from fillerscope.capture.probes import Probing
 from fillerscope.engines import local
 from fillerscope.engines.local import Writer, calibration, measure_shards
 from fillerscope.engines.merging import Merger

@@ -30,10 +30,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import Text
-from fillerscope.capture.rowcheck import rowcheck
-from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.capture.passes import Gauge
+from fillerscope.capture.row_check import rowcheck
+from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import FillerscopeError
 from fillerscope.generation.answercheck import ENGINES, MOST, answercheck
 from fillerscope.generation.reply import Request

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from fillerscope.capture.activity import Scale
+from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
-from fillerscope.capture.probing import Probing
+from fillerscope.capture.passes import Gauge
+from fillerscope.capture.probes import Probing
 from fillerscope.engines.local import calibration
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of

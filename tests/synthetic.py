@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fillerscope.analysis.runs import Run, open_run
+from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.headsummary import METRICS, ODDS
-from fillerscope.mechanism import ACTIVATION
 from fillerscope.reducers import Moments
 from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study.conditions import Condition

@@ -17,7 +17,7 @@ import torch
 import fillerscope
 from fillerscope import carryout
 from fillerscope.analysis.accounts import faults
-from fillerscope.capture import measuring
+from fillerscope.capture import passes
 from fillerscope.carryout import MEASURING, carry_out, code_version, environment, hardware, identify
 from fillerscope.engines import local
 from fillerscope.errors import ModelError, ProblemError, StoreError
@@ -414,7 +414,7 @@ def test_some_problems_too_long_are_counted_as_failed(finished: Path, tmp_path: 
 def test_problems_that_memory_does_not_hold_are_counted_as_failed(
     saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    observe = measuring.observe
+    observe = passes.observe
     healthy = fillerscope.open_run(finished)
     lengths = [
         [len(record["prompts"][name]["ids"]) for name in healthy.conditions]  # in the order of the study
@@ -427,7 +427,7 @@ def test_problems_that_memory_does_not_hold_are_counted_as_failed(
             raise torch.OutOfMemoryError("out of memory")
         return observe(model, recorder)
 
-    monkeypatch.setattr(measuring, "observe", limited)
+    monkeypatch.setattr(passes, "observe", limited)
     run = fillerscope.run(study_of(saved), tmp_path / "run")
     reasons = {record["number"]: record.get("error") for record in run.records()}
     assert list(reasons) == list(range(8))

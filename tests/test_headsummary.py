@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fillerscope.capture.measuring import TextAttention
 from fillerscope.capture.packing import Text
+from fillerscope.capture.passes import TextAttention
 from fillerscope.headsummary import METRICS, Tokens, summarise
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reduction import _arranged

@@ -15,7 +15,7 @@ import torch
 from fillerscope.answering import COLUMNS, answer_shard
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.passes import Gauge
 from fillerscope.generation.local import LocalGenerator
 from fillerscope.headsummary import METRICS
 from fillerscope.lookback import Answers, answers_in, look_back

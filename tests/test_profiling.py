@@ -14,7 +14,7 @@ import fillerscope
 from fillerscope.analysis.profiles import Profile
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, PromptError
 from fillerscope.models.structure import decoder_of
 from fillerscope.profiling import attention_profile, top_tokens

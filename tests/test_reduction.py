@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fillerscope import reduction
-from fillerscope.capture.measuring import Measured
 from fillerscope.capture.packing import GROUPS, Text
+from fillerscope.capture.passes import Measured
 from fillerscope.headsummary import METRICS
 from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.reducers import Moments

@@ -16,9 +16,9 @@ import torch
 import fillerscope
 from fillerscope import carryout, remeasuring
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.capture import measuring
+from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, ModelError, StoreError
 from fillerscope.headsummary import METRICS
 from fillerscope.models import hub, loading
@@ -226,7 +226,7 @@ def test_problems_of_two_runs_are_not_mixed_up(run: Run, model: str, tmp_path: P
 def test_two_who_ask_at_once_wait_for_each_other(
     run: Run, model: str, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    observe, together, most = measuring.observe, 0, 0
+    observe, together, most = passes.observe, 0, 0
 
     def watched(*given: Any) -> Any:
         nonlocal together, most
@@ -238,7 +238,7 @@ def test_two_who_ask_at_once_wait_for_each_other(
         finally:
             together -= 1
 
-    monkeypatch.setattr(measuring, "observe", watched)
+    monkeypatch.setattr(passes, "observe", watched)
     again, found, start = Remeasurer(), dict[str, Remeasured](), threading.Barrier(4)
 
     def ask(name: str, number: int) -> None:
@@ -288,16 +288,16 @@ def test_what_was_measured_is_there_while_another_is_measured(
 
 
 def test_after_a_failure_the_next_problem_is_measured(run: Run, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    again, observe = Remeasurer(), measuring.observe
+    again, observe = Remeasurer(), passes.observe
 
     def out_of_memory(*_: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
     again.measure(run, model, 0)
-    monkeypatch.setattr(measuring, "observe", out_of_memory)
+    monkeypatch.setattr(passes, "observe", out_of_memory)
     with pytest.raises(CaptureError, match=r"problem \S+ could not be measured: \d+ tokens, and memory runs out"):
         again.measure(run, model, 1)
-    monkeypatch.setattr(measuring, "observe", observe)
+    monkeypatch.setattr(passes, "observe", observe)
     assert again.measure(run, model, 1).agreement < 1e-5
 
 

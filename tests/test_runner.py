@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.passes import Gauge
 from fillerscope.errors import PromptError
 from fillerscope.headsummary import METRICS
 from fillerscope.models.loading import LoadedModel, wrap

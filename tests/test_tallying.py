@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope.capture import measuring
-from fillerscope.capture.activity import Scale
-from fillerscope.capture.measuring import Measured
+from fillerscope.capture import passes
+from fillerscope.capture.activations import Scale
+from fillerscope.capture.mechanism import ACTIVATION, AFFINE
+from fillerscope.capture.passes import Measured
 from fillerscope.carryout import carry_out
 from fillerscope.engines import local
-from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.reducers import PARTS, Moments
@@ -147,7 +147,7 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.Mon
     healthy = measure(study, model, scale=frozen())
     sizes = [sum(len(p["ids"]) for p in record["prompts"].values()) for record in healthy.records]
     bad = int(np.argmax(sizes))
-    observe, failed = measuring.observe, []
+    observe, failed = passes.observe, []
 
     def limited(model: Any, recorder: Any) -> Any:
         texts = recorder.packing.texts
@@ -157,7 +157,7 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.Mon
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return observe(model, recorder)
 
-    monkeypatch.setattr(measuring, "observe", limited)
+    monkeypatch.setattr(passes, "observe", limited)
     part = measure(study, model, scale=frozen())
     assert max(failed) > min(failed) == len(study.conditions)
     assert [record["number"] for record in part.records if record["status"] == "failed"] == [bad]

@@ -65,7 +65,7 @@ def _cache() -> str:
 
 
 def _capture() -> str:
-    from fillerscope.capture.selfcheck import selfcheck
+    from fillerscope.capture.self_check import selfcheck
     from fillerscope.models.loading import load_model
 
     entry = CATALOGUE[DEFAULT]

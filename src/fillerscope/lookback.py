@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import GROUPS, Text
+from fillerscope.capture.passes import Gauge
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, launch, texts_of
 from fillerscope.store import Columns, Part

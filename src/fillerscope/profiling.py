@@ -9,10 +9,10 @@ import numpy as np
 
 from fillerscope.analysis.profiles import Profile
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.capture.rowcheck import rowcheck
-from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.capture.passes import Gauge
+from fillerscope.capture.row_check import rowcheck
+from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
 from fillerscope.models.structure import context_length, head_count, layer_count

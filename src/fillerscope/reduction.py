@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.measuring import Measured, voters
 from fillerscope.capture.packing import GROUPS
+from fillerscope.capture.passes import Measured, voters
 from fillerscope.capture.transfer import to_device
 from fillerscope.headsummary import ODDS, Tokens, summarise
 from fillerscope.prompts.prompt import Prompt

@@ -103,7 +103,7 @@ class Remeasurer:
         return _compared(run, model, number, part, self.differs(run), loaded.dtype)
 
     def _loaded(self, folder: ModelFolder, device: str, dtype: str, progress: Progress) -> LoadedModel:
-        from fillerscope.capture.selfcheck import selfcheck
+        from fillerscope.capture.self_check import selfcheck
         from fillerscope.models.loading import load_folder
 
         key = (folder.digest, device, dtype)
@@ -203,7 +203,7 @@ def _version(package: str) -> str:
 def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel, progress: Progress) -> Part:
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
-    from fillerscope.capture.measuring import Gauge
+    from fillerscope.capture.passes import Gauge
     from fillerscope.prompts.prompt import PromptMaker
     from fillerscope.runner import launch
 
@@ -234,7 +234,7 @@ def _attention_alone(study: Study) -> Study:
 
 def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
     """As in the run, where this machine's memory holds that many."""
-    from fillerscope.capture.budget import pass_tokens
+    from fillerscope.capture.memory import pass_tokens
 
     most = pass_tokens(loaded.model)
     return min(int(run.study.batch.tokens or run.facts(model).get("batch_tokens") or most), most)

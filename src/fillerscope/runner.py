@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.arm.rng import sequence_seed
-from fillerscope.capture.measuring import Gauge, Measured
 from fillerscope.capture.packing import Text
+from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
 from fillerscope.generation.reply import common_start

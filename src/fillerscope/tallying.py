@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fillerscope.capture.measuring import Measured
+from fillerscope.capture.passes import Measured
 from fillerscope.capture.transfer import to_device
 
 

@@ -15,8 +15,8 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table, flipped, mechanism_rows
 from fillerscope.analysis.runs import Run, open_run
+from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
-from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.store import Part, lookback_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.study import Study

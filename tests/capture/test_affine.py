@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fillerscope.capture.affine import Pairs, affine
+from fillerscope.capture.mechanism import AFFINE
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.mechanism import AFFINE
 from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part

@@ -11,8 +11,8 @@ import torch
 from families import small_model
 from fillerscope.capture import blocks
 from fillerscope.capture.attention import Recorder, captured_attention, capturing, observe
-from fillerscope.capture.measuring import record
 from fillerscope.capture.packing import GROUPS, Packing, Text
+from fillerscope.capture.passes import record
 from fillerscope.errors import CaptureError
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.study.study import QUERIES

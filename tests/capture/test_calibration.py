@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fillerscope.capture import calibration as calibrating
-from fillerscope.capture.activity import HIGHEST, LOWEST, Scale
+from fillerscope.capture.activations import HIGHEST, LOWEST, Scale
 from fillerscope.capture.calibration import TOKENS, first_texts
 from fillerscope.capture.packing import Text
 from fillerscope.engines.local import calibration

@@ -13,8 +13,8 @@ import torch
 from fillerscope.capture import attention, blocks, fused
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
-from fillerscope.capture.measuring import Gauge
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.passes import Gauge
 from tiny import tiny_model
 
 kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)

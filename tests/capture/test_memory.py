@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import record
+from fillerscope.capture.passes import record
 from tiny import tiny_model
 
 TOKENS, LAYERS = 4096, 3
@@ -22,7 +22,7 @@ import json, resource, sys
 from pathlib import Path
 import numpy as np, torch
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import record
+from fillerscope.capture.passes import record
 from fillerscope.models.loading import load_model
 from fillerscope.models.structure import decoder_of
 

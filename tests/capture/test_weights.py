@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import record
+from fillerscope.capture.passes import record
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import decoder_of, text_config
 

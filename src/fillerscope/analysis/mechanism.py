@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
+from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
-from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.stats import holm, permutation_tests, ratio_interval, sample_interval
 from fillerscope.study.token_classes import ALL
 

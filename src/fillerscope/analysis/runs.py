@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.answertables import AnswerTables, unfinished
 from fillerscope.analysis.profiles import Profile
+from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
-from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.prompts.prompt import FILLER
 from fillerscope.reducers import PARTS, Moments
 from fillerscope.store import Columns, RunStore, lookback_name, merged_name

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from fillerscope.capture.activity import HIGHEST, LOWEST, Scale, hearing, rounded
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, hearing, rounded
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.passes import Gauge
 from fillerscope.capture.transfer import to_device
 
 TOKENS = 512  # as many of the first prompts as fit

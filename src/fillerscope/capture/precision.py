@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fillerscope.capture.budget import free_memory
+from fillerscope.capture.memory import free_memory
 from fillerscope.models.structure import device_of
 
 

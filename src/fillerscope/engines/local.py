@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from fillerscope.capture.activity import Scale
+from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.budget import pass_tokens
 from fillerscope.capture.calibration import calibrate, first_texts, is_enough
-from fillerscope.capture.measuring import Gauge, Layout
+from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.packing import Text
-from fillerscope.capture.probing import Probing
-from fillerscope.capture.rowcheck import rowcheck
-from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.capture.passes import Gauge, Layout
+from fillerscope.capture.probes import Probing
+from fillerscope.capture.row_check import rowcheck
+from fillerscope.capture.self_check import selfcheck
 from fillerscope.engines.answers import Answering
 from fillerscope.engines.merging import Merger
 from fillerscope.errors import ModelError

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from families import small_model
-from fillerscope.capture import budget
-from fillerscope.capture.budget import FEWEST, MOST, SHARE, bytes_a_token, free_memory, pass_tokens
+from fillerscope.capture import memory
+from fillerscope.capture.memory import FEWEST, MOST, SHARE, bytes_a_token, free_memory, pass_tokens
 from tiny import tiny_model
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:          100000 kB\nMemAvailable:    2000000 kB\nBuffers: 5 kB\n"
@@ -20,7 +20,7 @@ MEMINFO = "MemTotal:       16000000 kB\nMemFree:          100000 kB\nMemAvailabl
 def meminfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "meminfo"
     file.write_text(MEMINFO)
-    monkeypatch.setattr(budget, "Path", lambda _: file)
+    monkeypatch.setattr(memory, "Path", lambda _: file)
     return file
 
 
@@ -71,7 +71,7 @@ def test_as_many_as_memory_holds_within_limits(free: int | None, tokens: int, mo
     """`free` in tokens; a share of memory is left alone."""
     model: Any = tiny_model("llama")
     room = None if free is None else int(free * bytes_a_token(model) / SHARE) + 1
-    monkeypatch.setattr(budget, "free_memory", lambda _: room)
+    monkeypatch.setattr(memory, "free_memory", lambda _: room)
     assert pass_tokens(model) == tokens
 
 

@@ -111,7 +111,7 @@ def pattern_counts(values: Tensor, cell: Tensor, cells: int) -> tuple[Tensor, Te
     counts = torch.zeros(cells, 2, HALF, dtype=torch.int32, device=values.device)
     above = torch.zeros(cells, 2, HALF, dtype=torch.float64, device=values.device)
     if values.is_cuda and values.dtype == torch.bfloat16 and has_triton():
-        from fillerscope.capture.counting import count
+        from fillerscope.capture.activation_kernels import count
 
         count(values, cell, counts, BASE)
         return counts, above.sum(1)  # there are no lower halves

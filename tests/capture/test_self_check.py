@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from families import small_model
-from fillerscope.capture import blocks, measuring, selfcheck
+from fillerscope.capture import blocks, passes, self_check
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.masks import PLAIN_CAUSAL
 from fillerscope.errors import CaptureError
@@ -30,7 +30,7 @@ def loaded(family: str, **overrides: Any) -> LoadedModel:
 @pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["float32", "bfloat16", "float16", "float64"]))
 def test_what_is_right_passes(family: str, dtype: str) -> None:
     model = wrap(tiny_model(family).to(getattr(torch, dtype)), tiny_tokenizer(), family)
-    result = selfcheck.selfcheck(model)
+    result = self_check.selfcheck(model)
     assert 0 <= result.difference <= result.tolerance == 1e-5
     assert result.tokens == 48  # past the window of 8
     assert 1 <= result.layer <= model.layers
@@ -40,17 +40,17 @@ def test_what_is_right_passes(family: str, dtype: str) -> None:
 
 def test_it_is_the_same_every_time() -> None:
     model = loaded("gemma2")
-    assert selfcheck.selfcheck(model) == selfcheck.selfcheck(model)
+    assert self_check.selfcheck(model) == self_check.selfcheck(model)
 
 
 @pytest.mark.parametrize(("window", "tokens"), [(8, 48), (100, 116), (1084, 1100), (1085, 48), (4096, 48)])
 def test_a_window_is_reached_past_where_matrices_are_small_enough(window: int, tokens: int) -> None:
     model = loaded("gemma2", sliding_window=window, max_position_embeddings=2048)
-    assert selfcheck._length(model) == tokens
+    assert self_check._length(model) == tokens
 
 
 def test_a_window_of_a_hundred_is_checked() -> None:
-    assert selfcheck.selfcheck(loaded("mistral", sliding_window=100)).tokens == 116
+    assert self_check.selfcheck(loaded("mistral", sliding_window=100)).tokens == 116
 
 
 # Captures that are wrong
@@ -132,14 +132,14 @@ def test_what_is_wrong_is_found_with_its_figure(family: str, wrong: Any, monkeyp
     monkeypatch.setattr(blocks, "attend_texts", wrong)
     assert_found(family)
     monkeypatch.undo()
-    selfcheck.selfcheck(loaded(family))
+    self_check.selfcheck(loaded(family))
 
 
 def assert_found(family: str) -> None:
     model = loaded(family)
     before = model.model.config._attn_implementation
     with pytest.raises(CaptureError) as caught:
-        selfcheck.selfcheck(model)
+        self_check.selfcheck(model)
     said = re.fullmatch(
         rf"self-check failed on {family}: attention received differs from the model's eager attention by (\S+) "
         r"in layer (\d+) head (\d+) \(1e-05 is allowed\); this model cannot be measured exactly",
@@ -173,12 +173,12 @@ def neighbours_exchanged(packing: Any) -> Any:
 
 
 with_beginning = blocks._with_beginning
-kept_keys, beginning_places = measuring.Packing.kept_keys, measuring.Packing.beginning_places
+kept_keys, beginning_places = passes.Packing.kept_keys, passes.Packing.beginning_places
 WRONGLY_PUT = [
     (blocks, "_with_beginning", beginning_shifted),
-    (measuring.Packing, "beginning_places", beginning_left_out),
-    (measuring.Packing, "beginning_places", beginning_misplaced),
-    (measuring.Packing, "kept_keys", neighbours_exchanged),
+    (passes.Packing, "beginning_places", beginning_left_out),
+    (passes.Packing, "beginning_places", beginning_misplaced),
+    (passes.Packing, "kept_keys", neighbours_exchanged),
 ]
 
 
@@ -207,7 +207,7 @@ def test_the_worst_layer_and_head_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(blocks, "attend_texts", third_layer_second_head)
     with pytest.raises(CaptureError, match=r"by 1\.0e-01 in layer 3 head 2 "):  # 1.6 over the 16 rows below
-        selfcheck.selfcheck(loaded("llama"))
+        self_check.selfcheck(loaded("llama"))
 
 
 # The model afterwards
@@ -226,7 +226,7 @@ def test_the_model_has_its_own_attention_again(family: str, implementation: str)
     model.model.set_attn_implementation(implementation)
     inputs = {"input_ids": torch.arange(3, 40)[None]}
     before = model.model(**inputs).logits
-    selfcheck.selfcheck(model)
+    self_check.selfcheck(model)
     assert set(implementations(model.model)) == {implementation}
     assert torch.equal(model.model(**inputs).logits, before)
 
@@ -235,7 +235,7 @@ def test_a_refused_model_has_its_own_attention_again() -> None:
     model = wrap(small_model("bloom"), tiny_tokenizer(), "bloom")
     before = implementations(model.model)
     with pytest.raises(CaptureError, match=r"do not attend through transformers' attention interface, .*alibi"):
-        selfcheck.selfcheck(model)
+        self_check.selfcheck(model)
     assert implementations(model.model) == before
 
 
@@ -244,7 +244,7 @@ def test_a_model_without_eager_attention_is_refused() -> None:
     module = attention_modules(model.decoder)[1]
     module.__class__ = type("Homemade", (type(module),), {})  # a class of this file, which has no such function
     with pytest.raises(CaptureError, match="Homemade has no eager attention to compare with; it cannot be checked"):
-        selfcheck.selfcheck(model)
+        self_check.selfcheck(model)
     assert model.model.config._attn_implementation == "sdpa"
 
 
@@ -269,9 +269,9 @@ def test_scores_of_thousands_are_allowed_their_rounding(
 
     monkeypatch.setattr(blocks, "attend_texts", slightly_off)
     if passes:
-        result = selfcheck.selfcheck(model)
+        result = self_check.selfcheck(model)
         assert 1e-5 < result.difference <= result.tolerance
         assert (result.layer, result.head) == (1, 1)
     else:
         with pytest.raises(CaptureError, match=r"by 5\.0e-05 in layer 1 head 1 "):
-            selfcheck.selfcheck(model)
+            self_check.selfcheck(model)

@@ -16,13 +16,13 @@ import torch
 
 from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
-from fillerscope.capture.activity import Scale
+from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.measuring import Gauge, Measured
+from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.probing import Collector, Probing, changed
+from fillerscope.capture.passes import Gauge, Measured
+from fillerscope.capture.probes import Collector, Probing, changed
 from fillerscope.headsummary import METRICS
-from fillerscope.mechanism import ACTIVATION, AFFINE
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt

@@ -14,11 +14,11 @@ from torch import Tensor
 from families import small_model
 from fillerscope.capture import precision
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.layerinputs import depth_of_kinds
-from fillerscope.capture.measuring import Gauge
+from fillerscope.capture.layer_inputs import depth_of_kinds
 from fillerscope.capture.packing import Text
-from fillerscope.capture.rowcheck import rowcheck
-from fillerscope.capture.selfcheck import selfcheck
+from fillerscope.capture.passes import Gauge
+from fillerscope.capture.row_check import rowcheck
+from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.positions import length_limit

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
-from fillerscope.capture.budget import pass_tokens
-from fillerscope.capture.layerinputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
+from fillerscope.capture.layer_inputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
-from fillerscope.capture.measuring import Gauge, Layout, Measured
+from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.passes import Gauge, Layout, Measured
 from fillerscope.capture.precision import in_float32
-from fillerscope.capture.selfcheck import refusing
+from fillerscope.capture.self_check import refusing
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel

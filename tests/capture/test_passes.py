@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import measuring
+from fillerscope.capture import passes
 from fillerscope.capture.attention import Recorder, capturing
-from fillerscope.capture.measuring import Gauge, Measured, TextAttention
 from fillerscope.capture.packing import Text
+from fillerscope.capture.passes import Gauge, Measured, TextAttention
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
@@ -91,13 +91,13 @@ def test_beginnings_run_once_change_nothing(windowed: Windowed) -> None:
 def observed(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
     """Every forward pass from now on."""
     seen: list[Recorder] = []
-    observe = measuring.observe
+    observe = passes.observe
 
     def noting(model: Any, recorder: Recorder) -> Recorder:
         seen.append(recorder)
         return observe(model, recorder)
 
-    monkeypatch.setattr(measuring, "observe", noting)
+    monkeypatch.setattr(passes, "observe", noting)
     return seen
 
 
@@ -130,7 +130,7 @@ def test_texts_that_share_ids_but_not_filler_do_not_share_a_beginning() -> None:
 
 
 def test_so_many_beginnings_are_remembered(monkeypatch: pytest.MonkeyPatch, observed: list[Recorder]) -> None:
-    monkeypatch.setattr(measuring, "REMEMBERED", 2)
+    monkeypatch.setattr(passes, "REMEMBERED", 2)
     random, model = np.random.default_rng(2), tiny_model("llama")
     some = []
     for _ in range(5):
@@ -226,7 +226,7 @@ Limit = Callable[..., list[int]]
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
     """From now on passes of more tokens fail; the list says how large they were."""
-    observe = measuring.observe
+    observe = passes.observe
 
     def set_limit(tokens: int, fail: Callable[[], None] = out_of_memory) -> list[int]:
         failed: list[int] = []
@@ -237,7 +237,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
                 fail()
             return observe(model, recorder)
 
-        monkeypatch.setattr(measuring, "observe", limited)
+        monkeypatch.setattr(passes, "observe", limited)
         return failed
 
     return set_limit

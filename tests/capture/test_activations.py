@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fillerscope.capture import activity as counting
-from fillerscope.capture.activity import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
+from fillerscope.capture import activations as counting
+from fillerscope.capture.activations import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
+from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.mechanism import ACTIVATION
 from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
 from fillerscope.store import Part

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fillerscope.capture.attention import Recorder, observe
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
-from fillerscope.capture.probing import Collector, Probing, changed
+from fillerscope.capture.probes import Collector, Probing, changed
 from fillerscope.capture.transfer import Arriving, to_device
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import attention_modules, decoder_of, device_of, head_count, layer_count

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fillerscope.arm.hooks import Stretch, redistributing
-from fillerscope.capture.activity import Cells, Scale, activity, hearing
+from fillerscope.capture.activations import Cells, Scale, activity, hearing
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.study.interventions import Redistribution

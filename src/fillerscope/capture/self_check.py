@@ -22,8 +22,8 @@ from torch import Tensor
 
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
 from fillerscope.capture.masks import MaskRule, mask_rule
-from fillerscope.capture.measuring import Gauge, TextAttention
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.passes import Gauge, TextAttention
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fillerscope.capture.activity import BASE, HALF, pattern_counts
+from fillerscope.capture.activations import BASE, HALF, pattern_counts
 
-counting = pytest.importorskip("fillerscope.capture.counting", reason="triton is not installed", exc_type=ImportError)
+counting = pytest.importorskip(
+    "fillerscope.capture.activation_kernels", reason="triton is not installed", exc_type=ImportError
+)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
