@@ -17,8 +17,8 @@ import time
 import torch
 import transformers
 
-from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.reply import Reply, Request, common_start
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 import transformers
 
-from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.recheck import recheck
-from fillerscope.generation.reply import Reply, Request, common_start
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.recheck import recheck
+from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker

@@ -1,4 +1,4 @@
-"""How often graders agree with the verdicts of tests/grading/pairs.toml: `python benchmarks/graders.py [NAME ...]`.
+"""How often graders agree with the verdicts of tests/answers/grading/pairs.toml: `python benchmarks/graders.py [NAME ...]`.
 
 Runs those of GRADERS that are installed and says which are not. The others need environments of their own:
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PAIRS = Path(__file__).parents[1] / "tests/grading/pairs.toml"
+PAIRS = Path(__file__).parents[1] / "tests/answers/grading/pairs.toml"
 LIMIT = 10.0
 
 
@@ -49,7 +49,7 @@ def pairs() -> Iterator[Pair]:
 
 
 def fillerscope() -> Judge:
-    from fillerscope.grading.grader import Grader
+    from fillerscope.answers.grading.grade import Grader
 
     grader = Grader(limit=1.0)
     return lambda pair: grader.grade(pair.text, pair.reference, "stop").verdict == "right"

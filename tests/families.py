@@ -29,14 +29,14 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, 
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fillerscope.answers.local.answer_check import ENGINES, MOST, answercheck
+from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge
 from fillerscope.capture.row_check import rowcheck
 from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import FillerscopeError
-from fillerscope.generation.answercheck import ENGINES, MOST, answercheck
-from fillerscope.generation.reply import Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, decoder_of, layer_count
 from fillerscope.study.generation import Decoding

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fillerscope.answering import COLUMNS, answer_shard, asks_of
-from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.reply import Reply, Request
-from fillerscope.grading.grader import Grader
+from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Reply, Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker

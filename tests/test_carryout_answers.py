@@ -15,11 +15,11 @@ from fillerscope import carryout
 from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
+from fillerscope.answers.local import recheck as rechecking
+from fillerscope.answers.request import Reply, Request
 from fillerscope.carryout import carry_out, identify
 from fillerscope.engines import answers, local
 from fillerscope.errors import GenerationError, ProblemError, StoreError
-from fillerscope.generation import recheck as rechecking
-from fillerscope.generation.reply import Reply, Request
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store import PROBLEMS, RunStore, answers_name, merged_name, shard_name
@@ -255,7 +255,7 @@ def test_an_answer_that_differs_by_more_than_rounding_stops_the_run(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the fifth token of every answer had been written otherwise, many at once."""
-    from fillerscope.generation.local import LocalGenerator
+    from fillerscope.answers.local.engine import LocalGenerator
 
     written = LocalGenerator.answer
 
@@ -333,7 +333,7 @@ def test_problems_without_answers_are_refused_before_anything_is_made(saved: Pat
 
 @pytest.mark.usefixtures("no_model")
 def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = pytest.importorskip("fillerscope.generation.endpoint")
+    endpoint = pytest.importorskip("fillerscope.answers.endpoint.generator")
     asked: list[Any] = []
 
     class Server:

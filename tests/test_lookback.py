@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from fillerscope.answering import COLUMNS, answer_shard
+from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
-from fillerscope.generation.local import LocalGenerator
 from fillerscope.headsummary import METRICS
 from fillerscope.lookback import Answers, answers_in, look_back
 from fillerscope.models.loading import LoadedModel
@@ -62,7 +62,7 @@ class NoGrades:
     """Whether an answer is right is nothing to this."""
 
     def grade(self, *_: object) -> Any:
-        from fillerscope.grading.grader import Grade
+        from fillerscope.answers.grading.grade import Grade
 
         return Grade("wrong", None, "")
 

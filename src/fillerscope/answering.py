@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fillerscope.generation.reply import Generator, Reply, Request, common_start
-from fillerscope.grading.grader import Grader
+from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.request import Generator, Reply, Request, common_start
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, Shard, changed, prepare_shard
 from fillerscope.store import Columns

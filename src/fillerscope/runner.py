@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.answers.request import common_start
 from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
-from fillerscope.generation.reply import common_start
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.reduction import reduce

@@ -12,13 +12,13 @@ import pytest
 import fillerscope
 from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.noise import noise_floor
+from fillerscope.answers.local import answer_check
+from fillerscope.answers.local.answer_check import AnswerCheck, exactcheck
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Request
 from fillerscope.carryout import carry_out
 from fillerscope.engines import answers
 from fillerscope.errors import GenerationError
-from fillerscope.generation import answercheck
-from fillerscope.generation.answercheck import AnswerCheck, exactcheck
-from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.reply import Request
 from fillerscope.models.loading import wrap
 from fillerscope.store import again_name, answers_name
 from fillerscope.study.study import Study
@@ -115,7 +115,7 @@ def test_neighbours_are_others_the_second_time(saved: Path, tmp_path: Path, monk
             made.append((self.rows, self.exact, self.order))
             return super().answer(*given)
 
-    monkeypatch.setitem(answercheck.ENGINES, "rows", Noting)
+    monkeypatch.setitem(answer_check.ENGINES, "rows", Noting)
     carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1), tmp_path / "run")
     carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1, exact=True), tmp_path / "exact")
     seeds = {order for *_, order in made if order is not None}
@@ -170,7 +170,7 @@ def test_answers_written_one_at_a_time_have_no_neighbours(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = AnswerCheck("alone", 0.0, 1.0, 1, "float32")
-    monkeypatch.setattr(answercheck, "answercheck", lambda *_: check)
+    monkeypatch.setattr(answer_check, "answercheck", lambda *_: check)
     with pytest.raises(GenerationError, match=r"one at a time.*dtype: float32"):
         carry_out(small(saved, noise=True), tmp_path / "run")
     assert not (tmp_path / "run" / "answers").exists()

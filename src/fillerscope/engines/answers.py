@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fillerscope.answering import Ask, answer_shard, asks_of
+from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
-from fillerscope.generation.local import LocalGenerator
-from fillerscope.generation.reply import Generator, Reply, Request
-from fillerscope.grading.grader import Grader
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype, stated_context
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts.prompt import PromptMaker
@@ -100,7 +100,7 @@ class Answering:
         return self._local(name, self.work.loaded)
 
     def _server(self) -> Generator:
-        from fillerscope.generation.endpoint import EndpointGenerator
+        from fillerscope.answers.endpoint.generator import EndpointGenerator
 
         assert self.work.spec.endpoint is not None
         return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, self.work.maker.tokenizer)
@@ -108,7 +108,7 @@ class Answering:
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
     ) -> LocalGenerator:
-        from fillerscope.generation.answercheck import ENGINES
+        from fillerscope.answers.local.answer_check import ENGINES
 
         return ENGINES[name](loaded, rows or self.spec.rows, self.spec.exact, order)
 
@@ -124,7 +124,7 @@ class Answering:
         return str(known["engine"])
 
     def _check(self, requests: list[Request]) -> dict[str, Any]:
-        from fillerscope.generation.answercheck import answercheck, exactcheck
+        from fillerscope.answers.local.answer_check import answercheck, exactcheck
 
         check = answercheck(self.work.loaded, requests, self.spec.rows, self.spec.exact)
         if self.spec.exact and check.engine == "rows":
@@ -178,8 +178,8 @@ class Answering:
         wanted = min(self.spec.recheck, len(greedy))
         if not wanted or work.spec.endpoint is not None or "recheck" in work.facts():
             return
-        from fillerscope.generation.answercheck import tolerance_of
-        from fillerscope.generation.recheck import recheck
+        from fillerscope.answers.local.answer_check import tolerance_of
+        from fillerscope.answers.local.recheck import recheck
 
         work.progress.stage(f"writing {wanted} answers of {work.folder.label} again, one at a time", 0, None)
         chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]

@@ -6,7 +6,7 @@ Says what the code does with the settings of the run at hand; longer definitions
 from __future__ import annotations
 
 from fillerscope.analysis.runs import Run
-from fillerscope.grading.grader import Grader
+from fillerscope.answers.grading.grade import Grader
 from fillerscope.report.sections import Facts, Section, counted, default, listed
 from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import AttentionProbe

@@ -1,0 +1,101 @@
+"""One server with OpenAI's completions interface, through OpenAI's own client.
+
+Time-outs and further tries are the client's: it tries again after 408, 409, 429 and 5xx and after dropped and refused
+connections, and waits as long as Retry-After says, up to two minutes. Knows nothing of tokenizers or replies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.errors import GenerationError
+from fillerscope.study.generation import Decoding, EndpointSpec
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types import Completion
+
+_NO_KEY = "none"  # local servers ask for no key, the client insists on one
+_CONNECT = 10.0  # seconds: a server that listens takes a connection at once
+_LONGEST_TOKEN, _LONG = 1000, 100_000  # characters of a token, and of a text that is never too long
+_SEEDS = 2**31  # some servers keep 32 bits and take the largest number for "random"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A client that is open, the model that it asks for, and words for what goes wrong."""
+
+    client: AsyncOpenAI
+    refusals: Refusals
+    model: str
+
+    async def complete(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
+        """A completion that holds an answer; whatever else comes back is raised as what it means."""
+        completion = await self._create(prompt, seed, decoding)
+        if not _is_answered(completion):
+            raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
+        choice = completion.choices[0]
+        choice.text = choice.text.encode("utf-8", "replace").decode("utf-8")  # no tokenizer takes half a character
+        if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):
+            asked = f"{decoding.max_tokens} tokens were asked for"
+            raise PromptRefused(f"the server wrote {len(choice.text)} characters where {asked}")
+        return completion
+
+    async def _create(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
+        from openai import OpenAIError
+
+        try:
+            return await self.client.completions.create(
+                model=self.model,
+                prompt=prompt,
+                seed=seed % _SEEDS,
+                max_tokens=decoding.max_tokens,
+                temperature=decoding.temperature,
+                top_p=decoding.top_p,
+            )
+        except OpenAIError as error:
+            refusal = self.refusals.of(error)
+        except (ValueError, RecursionError):  # it says that it is JSON, and is not, or not in UTF-8, or has no end
+            refusal = self.refusals.not_a_completion("broken JSON")
+        raise refusal  # out here it does not carry the client's error along, which holds the request and its key
+
+
+def _is_answered(completion: Any) -> bool:
+    """Whether there is a text in it and how that ended. The client does not check what it was sent."""
+    choices = getattr(completion, "choices", None)
+    if not isinstance(choices, list) or not choices:
+        return False
+    ended = getattr(choices[0], "finish_reason", None)
+    return isinstance(getattr(choices[0], "text", None), str) and isinstance(ended, str | None)
+
+
+def require_client() -> None:
+    try:
+        import openai  # noqa: F401
+    except ImportError:
+        raise GenerationError("an endpoint needs the package openai: pip install 'fillerscope[endpoint]'") from None
+
+
+def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
+    """To be closed by the caller."""
+    from openai import AsyncOpenAI, Timeout
+
+    try:
+        return AsyncOpenAI(
+            api_key=key.get_secret_value() or _NO_KEY,
+            base_url=spec.url,
+            timeout=Timeout(spec.timeout, connect=min(spec.timeout, _CONNECT), pool=None),
+            max_retries=spec.retries,
+        )
+    except Exception as error:  # the client has no one class for a URL that is none
+        raise GenerationError(f"endpoint.url {spec.url} is not a URL: {error}") from None
+
+
+def used(completion: Completion, name: str) -> int:
+    """A count of the completion's usage. 0: the server does not say, or says what is no count."""
+    value = getattr(completion.usage, name, None)
+    return value if type(value) is int and 0 < value < _SEEDS else 0

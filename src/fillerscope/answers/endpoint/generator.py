@@ -1,0 +1,162 @@
+"""Answers written by a server with OpenAI's completions interface: vLLM, llama.cpp, `transformers serve` and others.
+
+Prompts go out as token ids, or as text where the server takes no ids and the text gives these very ids again.
+A prompt that the server reads as another number of tokens is never taken for answered; a server that reports no
+usage cannot be checked that way.
+
+What is not in a `Decoding` is as the server has it: top_k, min_p or a penalty of its own stay in force, and so does
+its decision to sample at all. Knows nothing of problems, grades or the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import SecretStr
+
+from fillerscope.answers.endpoint.client import Server, open_client, require_client, used
+from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
+from fillerscope.answers.request import Finish, Reply, Request
+from fillerscope.errors import GenerationError
+from fillerscope.study.generation import Decoding, EndpointSpec
+
+if TYPE_CHECKING:
+    from openai.types import Completion
+
+Form = Literal["ids", "text"]
+
+_FORMS: dict[str, tuple[Form, ...]] = {"auto": ("ids", "text"), "ids": ("ids",), "text": ("text",)}
+_FINISHES: dict[str | None, Finish] = {"stop": "stop", "length": "length"}
+
+
+@dataclass
+class EndpointGenerator:
+    """A `Generator` that keeps `spec.concurrency` requests under way. It holds no key: each call reads it anew.
+
+    What belongs to one prompt (too long, no text for its ids, read as other tokens) makes one reply `failed`;
+    whatever else goes wrong, an error 500 that does not pass included, is a GenerationError and stops the call.
+    """
+
+    spec: EndpointSpec
+    name: str
+    tokenizer: Any = field(repr=False)
+    _form: Form | None = field(default=None, init=False)  # None: not settled yet
+
+    def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
+        """`tick` is called in the caller's thread; what it raises, or Ctrl-C, cancels all that is under way."""
+        require_client()
+        from anyio.from_thread import start_blocking_portal
+
+        if not requests:
+            return []
+        done: SimpleQueue[int] = SimpleQueue()
+        with start_blocking_portal() as portal:  # in a thread: notebooks have a loop running in this one
+            future = portal.start_task_soon(self._answer, requests, decoding, done.put)
+            future.add_done_callback(lambda _: done.put(0))
+            while more := done.get():
+                tick(more)
+            return future.result()
+
+    async def _answer(
+        self, requests: Sequence[Request], decoding: Decoding, done: Callable[[int], None]
+    ) -> list[Reply]:
+        key = self._key()
+        async with open_client(self.spec, key) as client:
+            server = Server(client, self._refusals(key), self.spec.model or self.name)
+            form = self._form or await self._settle(server, requests, decoding)
+            gate = asyncio.Semaphore(self.spec.concurrency)
+
+            async def one(request: Request) -> Reply:
+                async with gate:
+                    reply = await self._one(server, request, form, decoding)
+                done(1)
+                return reply
+
+            return await _all_of([one(request) for request in requests])
+
+    async def _settle(self, server: Server, requests: Sequence[Request], decoding: Decoding) -> Form:
+        """Ask for a single token first, so that whatever is wrong with the server shows in one request.
+
+        Settles whether it takes ids, and that it counts the tokens of a prompt as we do: where the first prompt
+        is misread the others would be too, so the run stops. Where no form is answered nothing is settled, and
+        each reply says why.
+        """
+        probe = min(requests, key=lambda request: (prompt_text(self.tokenizer, request.ids) is None, len(request.ids)))
+        brief = decoding.model_copy(update={"max_tokens": 1})
+        misread = ""
+        for form in _FORMS[self.spec.prompt]:
+            try:
+                misread = _misread(await self._ask(server, probe, form, brief), probe)
+            except PromptRefused:
+                continue
+            if not misread:
+                self._form = form
+                return form
+        if misread:
+            raise GenerationError(f"{server.refusals.url}: {misread}; serve {self.name!r} with its own tokenizer there")
+        return _FORMS[self.spec.prompt][-1]
+
+    async def _one(self, server: Server, request: Request, form: Form, decoding: Decoding) -> Reply:
+        try:
+            return self._reply(await self._ask(server, request, form, decoding), request)
+        except PromptRefused as refusal:
+            return Reply("", 0, "failed", str(refusal))
+
+    async def _ask(self, server: Server, request: Request, form: Form, decoding: Decoding) -> Completion:
+        prompt = list(request.ids) if form == "ids" else prompt_text(self.tokenizer, request.ids)
+        if prompt is None:
+            raise PromptRefused("no text gives the tokens of this prompt again; use a server that takes token ids")
+        return await server.complete(prompt, request.seed, decoding)
+
+    def _reply(self, completion: Completion, request: Request) -> Reply:
+        if misread := _misread(completion, request):
+            raise PromptRefused(misread)
+        choice = completion.choices[0]
+        reason = getattr(choice, "finish_reason", None)
+        finish = _FINISHES.get(reason)
+        if finish is None:
+            raise PromptRefused(f"the server ended the answer with {reason!r:.60}, not with stop or length")
+        text = answer_text(self.tokenizer, choice.text, self._ends)
+        counted = used(completion, "completion_tokens")
+        return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
+
+    @cached_property
+    def _ends(self) -> tuple[str, ...]:
+        return turn_ends(self.tokenizer)
+
+    def _key(self) -> SecretStr:
+        """Never a plain string: tracebacks may show what a variable holds."""
+        key = SecretStr(os.environ.get(self.spec.key, "").strip())
+        if not (key.get_secret_value().isascii() and key.get_secret_value().isprintable()):
+            raise GenerationError(f"the key in the environment variable {self.spec.key} has characters that no key has")
+        return key
+
+    def _refusals(self, key: SecretStr) -> Refusals:
+        secrets = tuple(filter(None, [key.get_secret_value()]))
+        model = self.spec.model or self.name
+        return Refusals(self.spec.url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
+
+
+async def _all_of(answers: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
+    """In order. The first that raises ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(answer) for answer in answers]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _misread(completion: Completion, request: Request) -> str:
+    """Empty where the server read as many tokens as it was sent, or does not say."""
+    read = used(completion, "prompt_tokens")
+    if not read or read == len(request.ids):
+        return ""
+    return f"the server read {read} prompt tokens, {len(request.ids)} were sent: it does not see the same prompt"

@@ -1,0 +1,93 @@
+"""Answers written one at a time with the model's own cache: slow, and right for models that carry a state.
+
+For hybrid models, whose layers keep more than keys and values, and whatever else the slots cannot hold. Knows nothing
+of texts or grades.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fillerscope.answers.local.engine import LocalGenerator, Row
+from fillerscope.answers.local.sampling import choose
+from fillerscope.answers.local.slots import Pass, during, slot_attention
+from fillerscope.answers.request import Reply, Request
+from fillerscope.arm.hooks import Stretch, redistributing
+from fillerscope.models.attention import attending
+from fillerscope.models.positions import reset_positions
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
+
+NAME = "fillerscope-alone"
+
+
+class AloneGenerator(LocalGenerator):
+    """Replies as those of `LocalGenerator`, up to rounding."""
+
+    def _answered(
+        self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
+    ) -> Iterator[tuple[int, Reply]]:
+        _register()
+        with torch.inference_mode(), attending(self.model, NAME):
+            for number, request in enumerate(requests):
+                row = Row.of(number, request, self.room(request, decoding))
+                self._write(request, row, decoding, tick)
+                yield number, self._reply(row, request, decoding)
+                tick(1 - row.part)
+
+    def _write(self, request: Request, row: Row, decoding: Decoding, tick: Callable[[float], None]) -> None:
+        stretches: list[Stretch] = []
+        changing = isinstance(request.change, Redistribution)
+        changed = redistributing(self.model, request.change, lambda: stretches) if changing else nullcontext()  # type: ignore[arg-type]
+        reset_positions(self.model)
+        tokens, start, cache = list(request.ids), 0, None
+        with changed:
+            for draw in row.draws:
+                stretches[:] = [Stretch(0, 0, len(tokens), request.key, start)]
+                logits, cache = self._forward(request, tokens, start, cache)
+                self._notice([row.index], logits)
+                token = int(choose(logits, decoding, torch.tensor([draw], dtype=torch.float64, device=self.device)))
+                row.written.append(token)
+                tick(1 / len(row.draws))
+                start, tokens = start + len(tokens), [token]
+                if token in self.stops:
+                    return
+
+    def _forward(self, request: Request, tokens: list[int], start: int, cache: Any) -> tuple[Tensor, Any]:
+        places = torch.arange(start, start + len(tokens), device=self.device)[None]
+        at, by = request.gap
+        now = Pass(0, places, start + len(tokens), _unseen(request, places))
+        with during(now):
+            result = self.model(
+                input_ids=torch.tensor([tokens], device=self.device), position_ids=places + by * (places >= at),
+                past_key_values=cache, use_cache=True, logits_to_keep=1,
+            )  # fmt: skip
+        return result.logits[:, -1], result.past_key_values
+
+
+def _unseen(request: Request, places: Tensor) -> tuple[Knockout, Tensor] | None:
+    """[1, 1, query, key]: behind the filler, nobody looks at it."""
+    if not isinstance(request.change, Knockout):
+        return None
+    start, stop = request.filler
+    keys = torch.arange(int(places[0, -1]) + 1, device=places.device)
+    return request.change, ((places[0][:, None] >= stop) & (keys >= start) & (keys < stop))[None, None]
+
+
+def _mask(**given: Any) -> Any:
+    """Whole, even where a kernel could do without."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(**(given | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}))
+
+
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, slot_attention)
+    AttentionMaskInterface.register(NAME, _mask)

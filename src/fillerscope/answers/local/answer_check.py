@@ -1,0 +1,158 @@
+"""The first tokens of a few answers under the real engine, compared with plain forward passes of the stock model.
+
+A cache that mixes rows, or a layer that the slots cannot hold, changes answers without a word. Every logit that the
+engine chose from is compared with that of the stock model given the same tokens alone and without a cache. What
+rounding does to logits is measured on the model itself; where half precision drowns the comparison, it is made in
+float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fillerscope.answers.local.alone import AloneGenerator
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Reply, Request
+from fillerscope.capture.precision import in_float32
+from fillerscope.errors import FillerscopeError, GenerationError
+from fillerscope.models.loading import LoadedModel
+from fillerscope.models.positions import length_limit, reset_positions
+from fillerscope.models.wording import first_line
+from fillerscope.study.generation import Decoding
+
+TOKENS = 3  # of every answer
+PREFIX = 8  # tokens that all prompts begin with, at most
+LENGTHS = (2, 9, 23)  # tokens of the prompts behind it
+MORE = 9  # tokens behind a text that must not change it
+# Of the spread of the logits, besides eight times what rounding is seen to do to them.
+LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
+MOST = {torch.float32: 1e-2, torch.float64: 1e-2, torch.float16: 2e-1, torch.bfloat16: 4e-1}
+OFTEN = 8.0
+ENGINES = {"rows": LocalGenerator, "alone": AloneGenerator}
+
+
+@dataclass(frozen=True)
+class AnswerCheck:
+    engine: str
+    difference: float  # the largest, relative to the spread of the logits
+    tolerance: float
+    prompts: int
+    dtype: str  # that the comparison was made in
+    tried: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None, exact: bool = False) -> AnswerCheck:
+    """The first engine that writes what plain forward passes write; refused where none does."""
+    chosen = _chosen(loaded.model, requests)
+    tried: list[str] = []
+    for name, engine in ENGINES.items():
+        for precision in (_as_it_is, in_float32):
+            try:
+                with precision(loaded.model) as possible:
+                    if not possible:
+                        continue
+                    gap, allowed = _compared(engine(loaded, rows, exact), chosen)
+                    dtype = str(loaded.model.dtype).removeprefix("torch.")
+            except (FillerscopeError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:  # a model whose layers do not take these caches
+                tried.append(f"{name}: does not run ({first_line(error)})")
+                break
+            if gap <= allowed:
+                return AnswerCheck(name, gap, allowed, len(chosen), dtype, tuple(tried))
+            tried.append(f"{name}: logits differ by {gap:.1e} of their spread in {dtype}, {allowed:.0e} is allowed")
+    raise GenerationError(
+        f"{loaded.label} cannot answer here: what it writes is not what the stock model writes ({'; '.join(tried)}); "
+        "leave `generation` out of the study, or let a server answer with `endpoint`"
+    )
+
+
+def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
+    """Refused where the first logits of a prompt depend on what is answered beside it: on the number of its row, or on
+    what the others hold. A device may compute the rows of one product in several ways."""
+    chosen = _chosen(engine.model, requests)
+    alone = [_with_logits(engine, [request])[1][0] for request in chosen]
+    _, together = _with_logits(engine, chosen * -(-engine.rows // len(chosen)))
+    if not all(torch.equal(one, alone[number % len(chosen)]) for number, one in together.items()):
+        raise GenerationError(
+            "generation.exact cannot be kept on this device: the logits of a prompt depend on what is answered beside "
+            "it; set generation.rows to 1, or leave exact out"
+        )
+
+
+def tolerance_of(model: Any) -> float:
+    """How far logits may be from those of plain passes, of their spread, where rounding is as large as it gets."""
+    return MOST.get(model.dtype, MOST[torch.float32])
+
+
+def _chosen(model: Any, requests: Sequence[Request]) -> list[Request]:
+    """Prompts of very unequal length made of the study's tokens, nothing done inside the model; of any tokens where
+    there is no prompt at hand."""
+    limit = length_limit(model)
+    texts = sorted({one.ids: one.shared for one in requests}.items(), key=lambda one: len(one[0]), reverse=True)
+    size = sum(LENGTHS) + PREFIX
+    texts = texts[: len(LENGTHS)] or [(tuple(range(n, n + size)), PREFIX) for n in range(len(LENGTHS))]
+    prefix = min(PREFIX, *(shared for _, shared in texts))
+    chosen = []
+    for number, count in enumerate(LENGTHS):
+        ids, shared = texts[number % len(texts)]
+        own = ids[shared:] if len(ids) - shared >= count else ids[prefix + number :]
+        whole = (*ids[:prefix], *own[:count])
+        chosen.append(Request(whole[: None if limit is None else max(2, limit - TOKENS)], number, prefix))
+    return [one for one in chosen if len(one.ids) > prefix]
+
+
+def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[float, float]:
+    """The largest difference of logits, and what is allowed."""
+    replies, logits = _with_logits(engine, requests)
+    pairs = [(request, reply.ids) for request, reply in zip(requests, replies, strict=True)]
+    expected = [_plain(engine, *pair) for pair in pairs]
+    gap = max(_difference(one, logits[number]) for number, one in enumerate(expected))
+    least, most = (limits.get(engine.model.dtype, limits[torch.float32]) for limits in (LEAST, MOST))
+    if gap <= least:
+        return gap, least
+    request, written = pairs[-1]
+    rounding = _difference(expected[-1], _plain(engine, request, written, more=request.ids[:MORE]))
+    return gap, min(most, least + OFTEN * rounding)
+
+
+def _with_logits(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[list[Reply], dict[int, Tensor]]:
+    """The first tokens of answers, and by the number of the request the logits [token, vocabulary] before each."""
+    logits: dict[int, list[Tensor]] = {}
+    engine.notice = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
+    try:
+        replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
+    finally:
+        engine.notice = None
+    return replies, {number: torch.stack(steps) for number, steps in logits.items()}
+
+
+@torch.inference_mode()
+def _plain(engine: LocalGenerator, request: Request, written: tuple[int, ...], more: tuple[int, ...] = ()) -> Tensor:
+    """[token, vocabulary]: what the stock model says before each written token. `more` tokens stand behind them, where
+    a causal model cannot see them."""
+    reset_positions(engine.model)
+    before = [*request.ids, *written[:-1]]
+    ids = torch.tensor([[*before, *more]], device=engine.device)
+    logits: Tensor = engine.model(input_ids=ids, use_cache=False, logits_to_keep=len(written) + len(more)).logits
+    return logits[0, -len(written) - len(more) :][: len(written)].float()
+
+
+def _difference(expected: Tensor, given: Tensor) -> float:
+    gap = (expected - given).abs().amax(-1) / expected.std(-1).clamp(min=1e-30)
+    worst = float(gap.max())
+    return worst if worst == worst else float("inf")
+
+
+@contextmanager
+def _as_it_is(_model: Any) -> Iterator[bool]:
+    yield True
