@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri, stdtrit
 
-from fillerscope.reducers import Moments
 from fillerscope.stats import (
     accuracy_interval,
     mean_interval,
@@ -30,6 +29,7 @@ from fillerscope.stats import (
     sample_interval,
     wilson_interval,
 )
+from fillerscope.store.moments import Moments
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator

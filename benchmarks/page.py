@@ -27,7 +27,7 @@ import torch
 from timing import environment
 
 from fillerscope.headsummary import METRICS
-from fillerscope.store import Part, RunStore, merged_name
+from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
 
 FLAGS = [

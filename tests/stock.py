@@ -25,7 +25,7 @@ from fillerscope.models.structure import attention_modules, context_length, deco
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.runner import Shard, run_shard
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, study_of

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fillerscope.engines.merging import Merger
-from fillerscope.store import Part
+from fillerscope.store.merge import Merger
+from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from tiny import tiny_model, tiny_tokenizer
 

@@ -26,8 +26,8 @@ from scipy import stats
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.headsummary import METRICS, ODDS
-from fillerscope.reducers import Moments
-from fillerscope.store import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec, Study
 

@@ -22,7 +22,7 @@ from fillerscope.engines import answers, local
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.store import PROBLEMS, RunStore, answers_name, merged_name, shard_name
+from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
 from studies_helper import CONDITIONS, save_model, study_of
 

@@ -21,7 +21,7 @@ import yaml
 from answered import CONDITIONS, Key, Row, build, drawn_at_random
 from answered import answer as graded
 from fillerscope import cli, session
-from fillerscope.store import answers_name, merged_name
+from fillerscope.store.run_folder import answers_name, merged_name
 from synthetic import MLESS, NONE, Synthetic
 
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights

@@ -23,7 +23,7 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
 from fillerscope.runner import prepare_shard
-from fillerscope.store import Columns, Part
+from fillerscope.store.run_folder import Columns, Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study

@@ -19,8 +19,8 @@ from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Measured
 from fillerscope.headsummary import METRICS
 from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
-from fillerscope.reducers import Moments
 from fillerscope.reduction import reduce
+from fillerscope.store.moments import Moments
 from fillerscope.study.study import AttentionProbe
 
 Floats = NDArray[np.float64]

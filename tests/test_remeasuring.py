@@ -28,7 +28,7 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
 from fillerscope.runner import Shard, run_shard
-from fillerscope.store import Part, RunStore, merged_name
+from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, merge, save_model, study_of
 

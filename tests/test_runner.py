@@ -22,7 +22,7 @@ from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.runner import Shard, run_shard, shards_of
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import some_fast
 from studies_helper import merge, study_of

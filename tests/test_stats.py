@@ -17,7 +17,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from fillerscope import stats
-from fillerscope.reducers import Moments
 from fillerscope.stats import (
     accuracy_interval,
     holm,
@@ -33,6 +32,7 @@ from fillerscope.stats import (
     split_half,
     wilson_interval,
 )
+from fillerscope.store.moments import Moments
 from grid import some_fast
 from intervals import interval_of_mean
 

@@ -21,9 +21,9 @@ from fillerscope.carryout import carry_out
 from fillerscope.engines import local
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.reducers import PARTS, Moments
 from fillerscope.runner import Shard, shards_of
-from fillerscope.store import Part, RunStore, lookback_name, merged_name, shard_name
+from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.run_folder import Part, RunStore, lookback_name, merged_name, shard_name
 from fillerscope.study.study import Study
 from fillerscope.tallying import tally
 from grid import grid, some_fast

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fillerscope.analysis.runs import Run
-from fillerscope.reducers import Moments
+from fillerscope.store.moments import Moments
 from synthetic import Mechanism, Synthetic
 
 APART = (-0.002, 0.0, 0.002)  # of the twins' numbers

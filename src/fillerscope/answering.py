@@ -14,7 +14,7 @@ from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.request import Generator, Reply, Request, common_start
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, Shard, changed, prepare_shard
-from fillerscope.store import Columns
+from fillerscope.store.run_folder import Columns
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study, digest_of
 

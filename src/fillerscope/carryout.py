@@ -21,7 +21,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems.sources import Problem, load_problems, problems_digest
 from fillerscope.runner import shards_of
-from fillerscope.store import (
+from fillerscope.store.run_folder import (
     PROBLEMS,
     Columns,
     RunStore,
@@ -42,7 +42,7 @@ MEASURING = (
     "prompts/sentences.txt",
     "prompts/prompt.py",
     "study/token_classes.py",
-    "reducers.py",
+    "store/moments.py",
     "headsummary.py",
     "reduction.py",
     "tallying.py",
@@ -81,7 +81,7 @@ MEASURING = (
     "answering.py",
     "engines/answers.py",
     "engines/local.py",
-    "engines/merging.py",
+    "store/merge.py",
 )
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)

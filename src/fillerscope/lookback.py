@@ -17,7 +17,7 @@ from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Gauge
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Prepared, launch, texts_of
-from fillerscope.store import Columns, Part
+from fillerscope.store.run_folder import Columns, Part
 from fillerscope.study.study import Study
 
 VOTERS = GROUPS.index("original")  # the group whose rows are the answer's here

@@ -17,7 +17,7 @@ from fillerscope.errors import PromptError
 from fillerscope.models.loading import wrap
 from fillerscope.models.structure import context_length, head_count, layer_count
 from fillerscope.prompts.prompt import token_texts
-from fillerscope.reducers import Moments
+from fillerscope.store.moments import Moments
 
 
 def attention_profile(

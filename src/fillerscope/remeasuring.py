@@ -22,7 +22,7 @@ from fillerscope.headsummary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import QUESTION, Prompt
-from fillerscope.store import Part, merged_name
+from fillerscope.store.run_folder import Part, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:

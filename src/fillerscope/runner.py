@@ -22,7 +22,7 @@ from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.reduction import reduce
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study

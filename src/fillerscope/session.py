@@ -25,7 +25,7 @@ from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
 from fillerscope.report.told import findings_of
-from fillerscope.store import MANIFEST
+from fillerscope.store.run_folder import MANIFEST
 from fillerscope.study.study import QUERIES, Study
 
 TOP = 10

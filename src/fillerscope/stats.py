@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr, ndtri, stdtrit
 
-from fillerscope.reducers import Moments
+from fillerscope.store.moments import Moments
 
 Floats = NDArray[np.float64]
 

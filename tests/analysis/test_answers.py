@@ -13,7 +13,7 @@ from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.answers import FIELDS, answers
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store import answers_name
+from fillerscope.store.run_folder import answers_name
 from synthetic import Synthetic
 
 DRAW = drawn_at_random(3)

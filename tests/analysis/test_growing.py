@@ -25,11 +25,11 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.carryout import carry_out
-from fillerscope.engines.merging import Merger
 from fillerscope.errors import StoreError
 from fillerscope.findings import findings
 from fillerscope.mechanismfindings import mechanism_findings
-from fillerscope.store import (
+from fillerscope.store.merge import Merger
+from fillerscope.store.run_folder import (
     MANIFEST,
     PROBLEMS,
     STUDY,

@@ -17,7 +17,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table, flipp
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
-from fillerscope.store import Part, lookback_name, merged_name
+from fillerscope.store.run_folder import Part, lookback_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.study import Study
 from intervals import interval_of_mean

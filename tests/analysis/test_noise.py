@@ -23,7 +23,7 @@ from fillerscope.report.document import render
 from fillerscope.report.payload import comparison
 from fillerscope.report.told import findings_of, missing_from
 from fillerscope.session import show_comparison
-from fillerscope.store import again_name
+from fillerscope.store.run_folder import again_name
 
 DRAW = drawn_at_random(4)
 

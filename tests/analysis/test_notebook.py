@@ -22,8 +22,8 @@ from fillerscope.analysis.heads import SHOWN, Estimate, HeadTable, head_table
 from fillerscope.analysis.profiles import Profile
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.inlinesvg import BLUE, ORANGE
-from fillerscope.reducers import Moments
-from fillerscope.store import PROBLEMS, RunStore, answers_name, merged_name
+from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
 

@@ -12,7 +12,7 @@ from answered import build, drawn_at_random
 from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.runs import Region, Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store import PROBLEMS, Part, merged_name
+from fillerscope.store.run_folder import PROBLEMS, Part, merged_name
 from fillerscope.study.conditions import Condition
 from synthetic import MLESS, NONE, RANDOM, Synthetic
 

@@ -23,7 +23,7 @@ from fillerscope.models.loading import load_folder
 from fillerscope.models.resolve import resolve
 from fillerscope.models.untrained import untrained
 from fillerscope.report.told import missing_from
-from fillerscope.store import merged_name
+from fillerscope.store.run_folder import merged_name
 from fillerscope.study.study import Study
 from studies_helper import save_model, settings, study_of
 from tiny import tiny_model

@@ -17,7 +17,7 @@ from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.token_classes import class_names
 from grid import grid
 from stock import (

@@ -15,7 +15,7 @@ from fillerscope.capture.mechanism import AFFINE
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.problems.problem import Problem
 from fillerscope.runner import Shard
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import grid
 from stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored

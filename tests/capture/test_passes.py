@@ -19,7 +19,7 @@ from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard, run_shard
-from fillerscope.store import Part
+from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import some_fast
 from studies_helper import study_of

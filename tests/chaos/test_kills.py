@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fillerscope.store import RunStore
+from fillerscope.store.run_folder import RunStore
 from studies_helper import CONDITIONS, save_model, write_study
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")

@@ -26,7 +26,7 @@ import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Request
 
 from fillerscope.analysis.runs import Run
-from fillerscope.store import MANIFEST
+from fillerscope.store.run_folder import MANIFEST
 from fillerscope.web.serving import serve
 
 TABS = ("attention", "answers", "activations", "affine", "findings", "methods")

@@ -22,7 +22,7 @@ from studies_helper import CONDITIONS, save_model, write_study
 HELD = """
 import os, signal
 from fillerscope.cli import main
-from fillerscope.store import RunStore
+from fillerscope.store.run_folder import RunStore
 
 put, landed = RunStore.put, []
 

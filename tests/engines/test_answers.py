@@ -20,7 +20,7 @@ from fillerscope.carryout import carry_out
 from fillerscope.engines import answers
 from fillerscope.errors import GenerationError
 from fillerscope.models.loading import wrap
-from fillerscope.store import again_name, answers_name
+from fillerscope.store.run_folder import again_name, answers_name
 from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, save_model, study_of
 from tiny import tiny_model, tiny_tokenizer

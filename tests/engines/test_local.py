@@ -17,7 +17,7 @@ from fillerscope.errors import ModelError, StoreError
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.runner import Reduced, shards_of
-from fillerscope.store import Part, RunStore, shard_name
+from fillerscope.store.run_folder import Part, RunStore, shard_name
 from studies_helper import save_model, study_of
 
 # Shards on their way to the disk

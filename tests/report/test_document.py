@@ -27,7 +27,7 @@ from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import charts, document, pictures
 from fillerscope.report.document import LARGE, POLICY, render, write_report
 from fillerscope.report.told import findings_of
-from fillerscope.store import answers_name, merged_name
+from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE, Synthetic

@@ -21,7 +21,7 @@ from fillerscope.findings import Finding, findings
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.headline import SMALL, Headline, headline
 from fillerscope.report.told import compared_so_far, findings_of, missing_from
-from fillerscope.store import answers_name, merged_name
+from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.verdicts import Degree
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept

@@ -17,7 +17,7 @@ from fillerscope.analysis.runs import Run, open_run
 from fillerscope.report.methods import Section, as_text, methods, study_yaml
 from fillerscope.report.sections import grouped
 from fillerscope.report.statistics import RESAMPLED
-from fillerscope.store import RunStore, answers_name, merged_name
+from fillerscope.store.run_folder import RunStore, answers_name, merged_name
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import Study
 from synthetic import MLESS, NONE, RANDOM, Synthetic

@@ -22,12 +22,12 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.headsummary import METRICS
-from fillerscope.reducers import PARTS, Moments
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
 from fillerscope.report.payload import PAGE, Place
 from fillerscope.stats import mean_interval, sample_interval
-from fillerscope.store import RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.run_folder import RunStore, answers_name, lookback_name, merged_name, shard_name
 from intervals import interval_of_mean
 from synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
 

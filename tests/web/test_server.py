@@ -20,7 +20,7 @@ from fillerscope.remeasuring import Remeasured, Remeasurer
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
 from fillerscope.report.told import findings_of
-from fillerscope.store import RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.web import server
 from fillerscope.web.server import ANSWERS, HEADERS, application
 from synthetic import NONE, Synthetic

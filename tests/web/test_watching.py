@@ -13,7 +13,7 @@ import pytest
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import StoreError
-from fillerscope.store import RunStore, answers_name, merged_name, shard_name
+from fillerscope.store.run_folder import RunStore, answers_name, merged_name, shard_name
 from fillerscope.web.watching import KEPT, Watched
 from synthetic import Synthetic
 

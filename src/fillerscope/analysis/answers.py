@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store import Columns
+from fillerscope.store.run_folder import Columns
 
 Floats = NDArray[np.float64]
 FIELDS = ("id", "verdict", "finish", "tokens", "extracted", "note", "text")

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store import PROBLEMS, Columns, RunStore, again_name, answers_name
+from fillerscope.store.run_folder import PROBLEMS, Columns, RunStore, again_name, answers_name
 from fillerscope.study.study import Study
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
-from fillerscope.engines.merging import Merger
 from fillerscope.errors import StoreError
-from fillerscope.store import (
+from fillerscope.store.merge import Merger
+from fillerscope.store.run_folder import (
     MANIFEST,
     PROBLEMS,
     Part,

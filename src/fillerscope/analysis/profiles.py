@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.inlinesvg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
-from fillerscope.reducers import Moments
 from fillerscope.stats import mean_interval
+from fillerscope.store.moments import Moments
 from fillerscope.visible import block, bounded, note, number, token
 
 if TYPE_CHECKING:

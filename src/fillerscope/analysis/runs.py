@@ -18,8 +18,8 @@ from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
 from fillerscope.prompts.prompt import FILLER
-from fillerscope.reducers import PARTS, Moments
-from fillerscope.store import Columns, RunStore, lookback_name, merged_name
+from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.run_folder import Columns, RunStore, lookback_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import QUERIES, AttentionProbe, Study

@@ -18,7 +18,7 @@ from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype,
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard
-from fillerscope.store import RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
 from fillerscope.study.study import ModelSpec, Study, digest_of
 

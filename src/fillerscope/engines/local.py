@@ -19,7 +19,6 @@ from fillerscope.capture.probes import Probing
 from fillerscope.capture.row_check import rowcheck
 from fillerscope.capture.self_check import selfcheck
 from fillerscope.engines.answers import Answering
-from fillerscope.engines.merging import Merger
 from fillerscope.errors import ModelError
 from fillerscope.lookback import answers_in, look_back
 from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer
@@ -27,7 +26,16 @@ from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
-from fillerscope.store import Part, RunStore, again_name, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store.merge import Merger
+from fillerscope.store.run_folder import (
+    Part,
+    RunStore,
+    again_name,
+    answers_name,
+    lookback_name,
+    merged_name,
+    shard_name,
+)
 from fillerscope.study.study import ModelSpec, Study
 
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for

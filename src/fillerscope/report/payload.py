@@ -26,11 +26,11 @@ from fillerscope.answerfindings import beyond_rounding, drawing, rounding, verdi
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
-from fillerscope.reducers import PARTS, Moments
 from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
 from fillerscope.report.packed import clean, pack
 from fillerscope.report.told import compared_so_far, noise_there
-from fillerscope.store import Part, fitted
+from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.run_folder import Part, fitted
 from fillerscope.study.study import QUERIES
 from fillerscope.study.token_classes import ALL
 

@@ -17,7 +17,7 @@ from fillerscope.errors import StoreError
 from fillerscope.findings import Finding, findings
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.placefindings import place_findings
-from fillerscope.store import Columns
+from fillerscope.store.run_folder import Columns
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any
 from fillerscope.analysis.growing import Growing
 from fillerscope.analysis.runs import Run
 from fillerscope.report.payload import overview
-from fillerscope.store import MANIFEST
+from fillerscope.store.run_folder import MANIFEST
 
 KEPT = 64  # answers that took some work
 MISSING = object()

@@ -14,7 +14,7 @@ from fillerscope.analysis.runs import open_run
 from fillerscope.answerfindings import answer_findings
 from fillerscope.carryout import carry_out
 from fillerscope.errors import GenerationError
-from fillerscope.store import RunStore, answers_name
+from fillerscope.store.run_folder import RunStore, answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study
 from studies_helper import save_model, settings

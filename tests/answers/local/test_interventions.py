@@ -37,7 +37,7 @@ from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
-from fillerscope.store import answers_name
+from fillerscope.store.run_folder import answers_name
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
@@ -436,7 +436,7 @@ from fillerscope.models.loading import load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.runner import shards_of
-from fillerscope.store import RunStore, answers_name
+from fillerscope.store.run_folder import RunStore, answers_name
 from fillerscope.study.study import Study
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import ProblemError
-from fillerscope.reducers import PARTS, Counts, Moments
-from fillerscope.store import Part, Stacked
+from fillerscope.store.moments import PARTS, Counts, Moments
+from fillerscope.store.run_folder import Part, Stacked
 
 Fetch = Callable[[str, list[str] | None], Part]
 

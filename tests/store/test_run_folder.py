@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fillerscope.errors import StoreError
-from fillerscope.store import FORMAT, Part, RunStore, Stacked, merged_name, shard_name, slug
+from fillerscope.store.run_folder import FORMAT, Part, RunStore, Stacked, merged_name, shard_name, slug
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -417,7 +417,7 @@ def test_a_read_only_disk_is_one_line_and_can_be_read(mount) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from fillerscope.store import RunStore
+from fillerscope.store.run_folder import RunStore
 with RunStore.open(Path(sys.argv[1])).writing():
     print("held", flush=True)
     sys.stdin.readline()

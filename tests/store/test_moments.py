@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import skew
 
-from fillerscope.reducers import Counts, Moments
+from fillerscope.store.moments import Counts, Moments
 
 Floats = NDArray[np.float64]
 ROWS = 3  # cells beside positions: layers, heads

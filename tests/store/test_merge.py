@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fillerscope.engines.merging import Merger
 from fillerscope.errors import ProblemError
-from fillerscope.reducers import PARTS, Moments
-from fillerscope.store import Part
+from fillerscope.store.merge import Merger
+from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.run_folder import Part
 from studies_helper import merge
 
 SIZES = ((3, 9), (1, 4), (2, 12))  # problems and positions of each shard
