@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from timing import environment
 
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
 from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
 

@@ -32,14 +32,14 @@ from fillerscope.capture.activations import Scale
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Gauge
 from fillerscope.capture.probes import Probing
-from fillerscope.engines import local
-from fillerscope.engines.local import Writer, calibration, measure_shards
+from fillerscope.measure.engines import local
+from fillerscope.measure.engines.local import Writer, calibration, measure_shards
+from fillerscope.measure.shard import Launched, Shard, prepare_shard, shards_of
 from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Launched, Shard, prepare_shard, shards_of
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import RunStore, merged_name, shard_name
 from fillerscope.study.study import Probes, Study

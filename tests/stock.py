@@ -19,12 +19,12 @@ from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.capture.probes import Probing
-from fillerscope.engines.local import calibration
+from fillerscope.measure.engines.local import calibration
+from fillerscope.measure.shard import Shard, run_shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
-from fillerscope.runner import Shard, run_shard
 from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study

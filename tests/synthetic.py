@@ -25,7 +25,7 @@ from scipy import stats
 
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.capture.mechanism import ACTIVATION
-from fillerscope.headsummary import METRICS, ODDS
+from fillerscope.measure.head_summary import METRICS, ODDS
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
 from fillerscope.study.conditions import Condition

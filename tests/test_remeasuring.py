@@ -14,20 +14,21 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope import carryout, remeasuring
+from fillerscope import remeasuring
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, ModelError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.measure import run_study
+from fillerscope.measure.head_summary import METRICS
+from fillerscope.measure.shard import Shard, run_shard
 from fillerscope.models import hub, loading
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
-from fillerscope.runner import Shard, run_shard
 from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, merge, save_model, study_of
@@ -470,7 +471,7 @@ def test_other_versions_are_told_and_not_refused(opened: tuple[Run, Path], monke
     again = Remeasurer()
     assert again.differs(run) == ""
     run.store.manifest["identity"]["libraries"]["torch"] = "1.0"
-    monkeypatch.setattr(carryout, "code_version", lambda: "0+other")
+    monkeypatch.setattr(run_study, "code_version", lambda: "0+other")
     code = run.store.manifest["identity"]["code"]
     told = (
         f"the run was made with torch 1.0, and this with {torch.__version__}; "
@@ -540,7 +541,7 @@ def test_a_number_that_is_none_in_the_run_in_one_head_alone_is_a_difference(
 def test_progress_is_told(run: Run, model: str) -> None:
     stages: list[tuple[str, float, int | None]] = []
 
-    class Listener(carryout.Quiet):
+    class Listener(run_study.Quiet):
         def stage(self, text: str, done: float, total: int | None) -> None:
             stages.append((text, done, total))
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import QUESTION, Prompt
@@ -26,9 +26,9 @@ from fillerscope.store.run_folder import Part, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:
-    from fillerscope.carryout import Progress
+    from fillerscope.measure.run_study import Progress
+    from fillerscope.measure.shard import Prepared
     from fillerscope.models.loading import LoadedModel
-    from fillerscope.runner import Prepared
 
 PACKAGES = ("torch", "transformers")
 KEPT = 16  # problems that are remembered
@@ -91,7 +91,7 @@ class Remeasurer:
         return found
 
     def _measure(self, run: Run, model: str, number: int) -> Remeasured:
-        from fillerscope.carryout import Quiet
+        from fillerscope.measure.run_study import Quiet
 
         _refuse_unready(run, model)
         record = _record(run, model, number)
@@ -176,7 +176,7 @@ def _setting(run: Run, model: str) -> tuple[str, str]:
 
 
 def _differences(identity: dict[str, Any]) -> list[str]:
-    from fillerscope.carryout import code_version
+    from fillerscope.measure.run_study import code_version
     from fillerscope.models.loading import choose_device
 
     there = {**identity.get("libraries", {}), "fillerscope": identity.get("code")}
@@ -204,8 +204,8 @@ def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel,
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.passes import Gauge
+    from fillerscope.measure.shard import launch
     from fillerscope.prompts.prompt import PromptMaker
-    from fillerscope.runner import launch
 
     study = _attention_alone(run.study)
     spec = next(spec for spec in study.models if spec.name == model)
@@ -242,7 +242,7 @@ def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
 
 def _prepared(record: dict[str, Any]) -> Prepared:
     """A problem as it was prepared then. Its question is what its tokens read, and its answer is not asked for."""
-    from fillerscope.runner import Prepared
+    from fillerscope.measure.shard import Prepared
 
     prompts = {
         name: Prompt(tuple(kept["ids"]), tuple(kept["spans"]), kept.get("gap", 0))

@@ -16,7 +16,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
 from synthetic import NONE, Synthetic
 
 NAMES = ["profiles", "summaries", "heads", "depth", "problems"]

@@ -24,9 +24,9 @@ from fillerscope.analysis.growing import Growing, Progress, open_growing
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.runs import Run, open_run
-from fillerscope.carryout import carry_out
 from fillerscope.errors import StoreError
 from fillerscope.findings import findings
+from fillerscope.measure.run_study import carry_out
 from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import (

@@ -15,8 +15,8 @@ from fillerscope.capture import activations as counting
 from fillerscope.capture.activations import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
 from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.measure.shard import Shard
 from fillerscope.problems.problem import Problem
-from fillerscope.runner import Shard
 from fillerscope.store.run_folder import Part
 from fillerscope.study.token_classes import class_names
 from grid import grid

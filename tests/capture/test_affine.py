@@ -13,8 +13,8 @@ import torch
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.mechanism import AFFINE
 from fillerscope.capture.packing import Packing, Text
+from fillerscope.measure.shard import Shard
 from fillerscope.problems.problem import Problem
-from fillerscope.runner import Shard
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import grid

@@ -12,11 +12,11 @@ from fillerscope.capture import calibration as calibrating
 from fillerscope.capture.activations import HIGHEST, LOWEST, Scale
 from fillerscope.capture.calibration import TOKENS, first_texts
 from fillerscope.capture.packing import Text
-from fillerscope.engines.local import calibration
+from fillerscope.measure.engines.local import calibration
+from fillerscope.measure.shard import Shard, shards_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.runner import Shard, shards_of
 from fillerscope.study.study import Study
 from grid import some_fast
 from stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prompts_of, stored

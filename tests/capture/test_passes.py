@@ -14,11 +14,11 @@ from fillerscope.capture import passes
 from fillerscope.capture.attention import Recorder, capturing
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge, Measured, TextAttention
+from fillerscope.measure.shard import Shard, run_shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Shard, run_shard
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import some_fast

@@ -22,11 +22,11 @@ from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.probes import Collector, Probing, changed
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
+from fillerscope.measure.shard import prepare_shard, texts_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.runner import prepare_shard, texts_of
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study

@@ -199,7 +199,7 @@ def test_killed_while_loading_checking_and_measuring(
     forks: Forks, study: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     """Not only while writing."""
-    run, engine = tmp_path / "run", "fillerscope.engines.local"
+    run, engine = tmp_path / "run", "fillerscope.measure.engines.local"
     for moment in ([engine, "load_folder", 1], [engine, "selfcheck", 1], [engine, "launch", 2]):
         assert forks.run(["measure", study, run], die_in=moment) == KILLED, moment
         assert_nothing_half(run)

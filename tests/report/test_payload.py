@@ -21,7 +21,7 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.runs import Run, open_run
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
 from fillerscope.report.payload import PAGE, Place

@@ -21,7 +21,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.runs import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS, SINK_MASS
+from fillerscope.measure.head_summary import METRICS, SINK_MASS
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, NDArray[Any]]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.runs import Run
-from fillerscope.headsummary import MASS_OF
+from fillerscope.measure.head_summary import MASS_OF
 from fillerscope.study.interventions import Knockout
 from fillerscope.study.study import QUERIES
 

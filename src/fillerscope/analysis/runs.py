@@ -16,7 +16,7 @@ from fillerscope.analysis.answertables import AnswerTables, unfinished
 from fillerscope.analysis.profiles import Profile
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.headsummary import METRICS, ODDS, SINK_MASS
+from fillerscope.measure.head_summary import METRICS, ODDS, SINK_MASS
 from fillerscope.prompts.prompt import FILLER
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Columns, RunStore, lookback_name, merged_name

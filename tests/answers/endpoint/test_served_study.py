@@ -12,8 +12,8 @@ from generation.server import Served, llama_cpp, proxy, write_gguf
 from fillerscope.analysis.noise import SERVER, noise_floor
 from fillerscope.analysis.runs import open_run
 from fillerscope.answerfindings import answer_findings
-from fillerscope.carryout import carry_out
 from fillerscope.errors import GenerationError
+from fillerscope.measure.run_study import carry_out
 from fillerscope.store.run_folder import RunStore, answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study

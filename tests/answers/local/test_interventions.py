@@ -21,7 +21,6 @@ import torch
 from transformers import LogitsProcessor
 
 import fillerscope
-from fillerscope.answering import answer_shard, asks_of
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
@@ -29,14 +28,15 @@ from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
-from fillerscope.carryout import carry_out
-from fillerscope.engines import local
 from fillerscope.errors import ModelError
+from fillerscope.measure.answer_shard import answer_shard, asks_of
+from fillerscope.measure.engines import local
+from fillerscope.measure.run_study import carry_out
+from fillerscope.measure.shard import Shard, prepare_shard, shards_of, texts_of
 from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Shard, prepare_shard, shards_of, texts_of
 from fillerscope.store.run_folder import answers_name
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
@@ -427,7 +427,7 @@ GENERATION = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck":
 WORKER = """
 import json, sys
 from pathlib import Path
-from fillerscope.answering import answer_shard
+from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
@@ -435,7 +435,7 @@ from fillerscope.answers.grading.grade import Grader
 from fillerscope.models.loading import load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import shards_of
+from fillerscope.measure.shard import shards_of
 from fillerscope.store.run_folder import RunStore, answers_name
 from fillerscope.study.study import Study
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fillerscope import reduction
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Measured
-from fillerscope.headsummary import METRICS
+from fillerscope.measure import reduce
+from fillerscope.measure.head_summary import METRICS
+from fillerscope.measure.reduce import reduce
 from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
-from fillerscope.reduction import reduce
 from fillerscope.store.moments import Moments
 from fillerscope.study.study import AttentionProbe
 
@@ -101,7 +101,7 @@ def stacked(profiles: Sequence[Floats]) -> Floats:
 
 def reduced(case: Case, probe: AttentionProbe, elements: int) -> dict[str, NDArray[Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduction, "ELEMENTS", {"cpu": elements})
+        patch.setattr(reduce, "ELEMENTS", {"cpu": elements})
         found = reduce(case.prompts, case.numbers, case.measured, probe)
     return {name: tensor.numpy() for name, tensor in found.items()}
 
@@ -168,13 +168,13 @@ def example() -> Case:
 
 def test_layers_in_several_pieces_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[slice] = []
-    means = reduction._means
+    means = reduce._means
 
     def noting(measured: Measured, layers: slice, *rest: Any) -> Any:
         pieces.append(layers)
         return means(measured, layers, *rest)
 
-    monkeypatch.setattr(reduction, "_means", noting)
+    monkeypatch.setattr(reduce, "_means", noting)
     whole = reduced(example(), AttentionProbe(), 1 << 20)
     assert pieces == [slice(0, LAYERS)]
     pieces.clear()

@@ -12,8 +12,8 @@ from itertools import groupby
 
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.request import Generator, Reply, Request, common_start
+from fillerscope.measure.shard import Prepared, Shard, changed, prepare_shard
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Prepared, Shard, changed, prepare_shard
 from fillerscope.store.run_folder import Columns
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study, digest_of

@@ -16,11 +16,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
-from fillerscope.engines.local import measure_model
 from fillerscope.errors import ProblemError
+from fillerscope.measure.engines.local import measure_model
+from fillerscope.measure.shard import shards_of
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems.sources import Problem, load_problems, problems_digest
-from fillerscope.runner import shards_of
 from fillerscope.store.run_folder import (
     PROBLEMS,
     Columns,
@@ -43,9 +43,9 @@ MEASURING = (
     "prompts/prompt.py",
     "study/token_classes.py",
     "store/moments.py",
-    "headsummary.py",
-    "reduction.py",
-    "tallying.py",
+    "measure/head_summary.py",
+    "measure/reduce.py",
+    "measure/tally.py",
     "arm/rng.py",
     "arm/rule.py",
     "arm/kernels.py",
@@ -65,8 +65,8 @@ MEASURING = (
     "capture/memory.py",
     "models/structure.py",
     "models/untrained.py",
-    "runner.py",
-    "lookback.py",
+    "measure/shard.py",
+    "measure/answer_attention.py",
     "answers/local/slots.py",
     "answers/local/sampling.py",
     "answers/local/stops.py",
@@ -78,9 +78,9 @@ MEASURING = (
     "answers/grading/normalise.py",
     "answers/grading/sandbox.py",
     "answers/grading/grade.py",
-    "answering.py",
-    "engines/answers.py",
-    "engines/local.py",
+    "measure/answer_shard.py",
+    "measure/engines/answers.py",
+    "measure/engines/local.py",
     "store/merge.py",
 )
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise

@@ -19,15 +19,15 @@ from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import PromptError
+from fillerscope.measure.reduce import reduce
+from fillerscope.measure.tally import tally
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
-from fillerscope.reduction import reduce
 from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
 from fillerscope.study.token_classes import classify
-from fillerscope.tallying import tally
 
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 FEWEST_SHARED = 4  # tokens; what is shorter is not worth running apart

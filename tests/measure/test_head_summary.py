@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import TextAttention
-from fillerscope.headsummary import METRICS, Tokens, summarise
+from fillerscope.measure.head_summary import METRICS, Tokens, summarise
+from fillerscope.measure.reduce import _arranged
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt
-from fillerscope.reduction import _arranged
 from fillerscope.study.study import QUERIES
 
 Floats = NDArray[np.float64]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from fillerscope.answering import COLUMNS, answer_shard, asks_of
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
+from fillerscope.measure.answer_shard import COLUMNS, answer_shard, asks_of
+from fillerscope.measure.shard import Shard, prepare_shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Shard, prepare_shard
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import Study
 from studies_helper import study_of

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import PromptError
-from fillerscope.headsummary import METRICS
+from fillerscope.measure.head_summary import METRICS
+from fillerscope.measure.shard import Shard, run_shard, shards_of
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
-from fillerscope.runner import Shard, run_shard, shards_of
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from grid import some_fast

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope import carryout
 from fillerscope.analysis.accounts import faults
 from fillerscope.capture import passes
-from fillerscope.carryout import MEASURING, carry_out, code_version, environment, hardware, identify
-from fillerscope.engines import local
 from fillerscope.errors import ModelError, ProblemError, StoreError
+from fillerscope.measure import run_study
+from fillerscope.measure.engines import local
+from fillerscope.measure.run_study import MEASURING, carry_out, code_version, environment, hardware, identify
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import RunStore, merged_name, shard_name
@@ -189,7 +189,7 @@ def test_another_byte_in_the_model_is_another_identity(saved: Path, tmp_path: Pa
 
 def test_the_version_of_the_code_is_part_of_the_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(study_of(saved))
-    monkeypatch.setattr(carryout, "code_version", lambda: "another")
+    monkeypatch.setattr(run_study, "code_version", lambda: "another")
     assert identity(study_of(saved)) != before
 
 
@@ -198,7 +198,7 @@ def test_other_code_is_another_identity(tmp_path: Path, monkeypatch: pytest.Monk
     package = Path(shutil.copytree(Path(fillerscope.__file__).parent, tmp_path / "package"))
     before = code_version()
     assert before.startswith(fillerscope.__version__ + "+")
-    monkeypatch.setattr(carryout, "files", lambda _: package)
+    monkeypatch.setattr(run_study, "files", lambda _: package)
     for name in MEASURING:
         assert code_version() == before
         content = (package / name).read_bytes()

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.answering import COLUMNS, answer_shard
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
-from fillerscope.headsummary import METRICS
-from fillerscope.lookback import Answers, answers_in, look_back
+from fillerscope.measure.answer_attention import Answers, answers_in, look_back
+from fillerscope.measure.answer_shard import COLUMNS, answer_shard
+from fillerscope.measure.head_summary import METRICS
+from fillerscope.measure.shard import prepare_shard
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.runner import prepare_shard
 from fillerscope.store.run_folder import Columns, Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution

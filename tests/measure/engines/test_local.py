@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from fillerscope.capture.transfer import Arriving
-from fillerscope.engines import local
-from fillerscope.engines.local import Writer, measure_model
 from fillerscope.errors import ModelError, StoreError
+from fillerscope.measure.engines import local
+from fillerscope.measure.engines.local import Writer, measure_model
+from fillerscope.measure.shard import Reduced, shards_of
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.runner import Reduced, shards_of
 from fillerscope.store.run_folder import Part, RunStore, shard_name
 from studies_helper import save_model, study_of
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fillerscope.answering import Ask, answer_shard, asks_of
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
+from fillerscope.measure.answer_shard import Ask, answer_shard, asks_of
+from fillerscope.measure.shard import Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype, stated_context
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Shard
 from fillerscope.store.run_folder import RunStore
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
 from fillerscope.study.study import ModelSpec, Study, digest_of

@@ -16,9 +16,9 @@ from fillerscope.answers.local import answer_check
 from fillerscope.answers.local.answer_check import AnswerCheck, exactcheck
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
-from fillerscope.carryout import carry_out
-from fillerscope.engines import answers
 from fillerscope.errors import GenerationError
+from fillerscope.measure.engines import answers
+from fillerscope.measure.run_study import carry_out
 from fillerscope.models.loading import wrap
 from fillerscope.store.run_folder import again_name, answers_name
 from fillerscope.study.study import Study

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Gauge
+from fillerscope.measure.shard import Prepared, launch, texts_of
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Prepared, launch, texts_of
 from fillerscope.store.run_folder import Columns, Part
 from fillerscope.study.study import Study
 

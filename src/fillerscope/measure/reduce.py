@@ -17,7 +17,7 @@ from torch import Tensor
 from fillerscope.capture.packing import GROUPS
 from fillerscope.capture.passes import Measured, voters
 from fillerscope.capture.transfer import to_device
-from fillerscope.headsummary import ODDS, Tokens, summarise
+from fillerscope.measure.head_summary import ODDS, Tokens, summarise
 from fillerscope.prompts.prompt import Prompt
 from fillerscope.study.study import AttentionProbe
 

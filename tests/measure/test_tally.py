@@ -17,15 +17,15 @@ from fillerscope.capture import passes
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.capture.passes import Measured
-from fillerscope.carryout import carry_out
-from fillerscope.engines import local
+from fillerscope.measure.engines import local
+from fillerscope.measure.run_study import carry_out
+from fillerscope.measure.shard import Shard, shards_of
+from fillerscope.measure.tally import tally
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.runner import Shard, shards_of
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Part, RunStore, lookback_name, merged_name, shard_name
 from fillerscope.study.study import Study
-from fillerscope.tallying import tally
 from grid import grid, some_fast
 from stock import ALL_PROBES, loaded, measure, probed, scale_for
 from studies_helper import CONDITIONS, merge, save_model, study_of

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 import fillerscope
-from fillerscope import carryout
 from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
-from fillerscope.carryout import carry_out, identify
-from fillerscope.engines import answers, local
 from fillerscope.errors import GenerationError, ProblemError, StoreError
+from fillerscope.measure import run_study
+from fillerscope.measure.engines import answers, local
+from fillerscope.measure.run_study import carry_out, identify
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name, shard_name
@@ -408,7 +408,7 @@ def test_another_version_of_what_judges_is_another_identity_of_answers_alone(
 ) -> None:
     attention = {"generation": None, "probes": {}}
     before = name_of(small(saved)), name_of(small(saved, **attention))
-    real = carryout.version
-    monkeypatch.setattr(carryout, "version", lambda name: "9" if name == "math-verify" else real(name))
+    real = run_study.version
+    monkeypatch.setattr(run_study, "version", lambda name: "9" if name == "math-verify" else real(name))
     assert name_of(small(saved)) != before[0]
     assert name_of(small(saved, **attention)) == before[1]

@@ -18,14 +18,14 @@ from fillerscope.capture.passes import Gauge, Layout
 from fillerscope.capture.probes import Probing
 from fillerscope.capture.row_check import rowcheck
 from fillerscope.capture.self_check import selfcheck
-from fillerscope.engines.answers import Answering
 from fillerscope.errors import ModelError
-from fillerscope.lookback import answers_in, look_back
+from fillerscope.measure.answer_attention import answers_in, look_back
+from fillerscope.measure.engines.answers import Answering
+from fillerscope.measure.shard import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
 from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, layer_count
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.runner import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import (
     Part,
