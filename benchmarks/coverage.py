@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri, stdtrit
 
-from fillerscope.stats import (
+from fillerscope.analysis.stats import (
     accuracy_interval,
     mean_interval,
     paired_interval,

@@ -1,4 +1,4 @@
-"""How often graders agree with the verdicts of tests/answers/grading/pairs.toml: `python benchmarks/graders.py [NAME ...]`.
+"""How often graders agree with tests/answers/grading/pairs.toml: `python benchmarks/graders.py [NAME ...]`.
 
 Runs those of GRADERS that are installed and says which are not. The others need environments of their own:
 

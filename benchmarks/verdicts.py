@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.stats import sample_interval
-from fillerscope.verdicts import CLAIMS, Claim, Degree, Twins, confidence, decide
+from fillerscope.analysis.findings.verdict import CLAIMS, Claim, Degree, Twins, confidence, decide
+from fillerscope.analysis.stats import sample_interval
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.store.run_folder import PROBLEMS, RunStore, again_name, answers_name
 from fillerscope.study.study import Study
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.measure.head_summary import METRICS, ODDS
 from fillerscope.store.moments import Moments

@@ -183,7 +183,7 @@ def test_heads(command: Command, made: Path) -> None:
 
 def test_heads_as_json(command: Command, made: Path) -> None:
     from fillerscope.analysis.heads import head_table
-    from fillerscope.analysis.runs import open_run
+    from fillerscope.analysis.run import open_run
 
     shown = command("heads", made, "--json", "--top", 3)
     found = json.loads(shown.out)
@@ -290,7 +290,7 @@ def strict(shown: Result) -> Any:
 
 def test_compare(command: Command, answered: Path) -> None:
     from fillerscope.analysis.accuracy import compare
-    from fillerscope.analysis.runs import open_run
+    from fillerscope.analysis.run import open_run
 
     shown = command("compare", answered)
     assert (shown.code, shown.err) == (0, "")
@@ -365,7 +365,7 @@ def test_nothing_that_is_missing_is_shown_as_a_number(command: Command, tmp_path
 
 def test_flips(command: Command, answered: Path) -> None:
     from fillerscope.analysis.flips import flips
-    from fillerscope.analysis.runs import open_run
+    from fillerscope.analysis.run import open_run
 
     found = flips(open_run(answered), "mful", model="b", temperature=0.7)
     gained = sum(flip.direction == "gained" for flip in found)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope.analysis.profiles import Profile
+from fillerscope.analysis.profile import Profile
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import Gauge

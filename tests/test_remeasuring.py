@@ -15,7 +15,7 @@ import torch
 
 import fillerscope
 from fillerscope import remeasuring
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fillerscope import show
+from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
-from fillerscope.findings import Finding
 from synthetic import Synthetic
 
 

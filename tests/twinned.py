@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.store.moments import Moments
 from synthetic import Mechanism, Synthetic
 

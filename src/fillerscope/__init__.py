@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fillerscope.version import __version__
 
 if TYPE_CHECKING:
-    from fillerscope.analysis.runs import Run, open_run
+    from fillerscope.analysis.run import Run, open_run
     from fillerscope.arm.hooks import arm
     from fillerscope.errors import FillerscopeError
     from fillerscope.library import run
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Study": "fillerscope.study.study",
     "run": "fillerscope.library",
-    "open_run": "fillerscope.analysis.runs",
-    "Run": "fillerscope.analysis.runs",
+    "open_run": "fillerscope.analysis.run",
+    "Run": "fillerscope.analysis.run",
     "load_model": "fillerscope.models.loading",
     "attention_profile": "fillerscope.profiling",
     "arm": "fillerscope.arm.hooks",

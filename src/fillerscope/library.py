@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.measure.run_study import Progress, carry_out
 from fillerscope.study.study import Study
 

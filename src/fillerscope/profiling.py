@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fillerscope.analysis.profiles import Profile
+from fillerscope.analysis.profile import Profile
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Gauge

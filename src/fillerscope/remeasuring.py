@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
 from fillerscope.measure.head_summary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from fillerscope import show
-from fillerscope.analysis.accounts import faults as faults_of
 from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.integrity import faults as faults_of
 from fillerscope.analysis.mechanism import mechanism_rows
 from fillerscope.analysis.noise import noise_floor
-from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import ANSWER, Run, open_run
-from fillerscope.answerfindings import answer_findings
-from fillerscope.controlfindings import control_findings
+from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.run import ANSWER, Run, open_run
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
-from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.progress import Reporter
-from fillerscope.report.told import findings_of
 from fillerscope.store.run_folder import MANIFEST
 from fillerscope.study.study import QUERIES, Study
 

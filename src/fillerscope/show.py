@@ -10,11 +10,11 @@ from textwrap import wrap
 from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy, Difference
+from fillerscope.analysis.findings.answers import beyond_rounding, drawing, points, rounding
+from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
-from fillerscope.answerfindings import beyond_rounding, drawing, points, rounding
-from fillerscope.findings import Finding
 from fillerscope.report.packed import clean
 from fillerscope.visible import printable
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from synthetic import Synthetic
 
 

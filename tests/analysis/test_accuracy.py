@@ -16,7 +16,7 @@ from scipy import stats
 
 from answered import CONDITIONS, VERDICTS, Key, Row, answer, build, drawn_at_random
 from fillerscope.analysis.accuracy import Accuracy, compare, groups_of
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from synthetic import Synthetic
 

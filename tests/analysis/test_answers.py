@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from answered import CONDITIONS, VERDICTS, build, drawn_at_random
-from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.answers import FIELDS, answers
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.integrity import faults
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.run_folder import answers_name
 from synthetic import Synthetic

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.study.study import QUERIES
 from intervals import interval_of_mean
 from synthetic import QUERY_SCALE, Effect, Synthetic

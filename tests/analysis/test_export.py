@@ -14,7 +14,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.measure.head_summary import METRICS
 from synthetic import NONE, Synthetic

@@ -7,7 +7,7 @@ import pytest
 from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 
 DRAW = drawn_at_random(9, (0.4, 0.2, 0.1, 0.1, 0.2))

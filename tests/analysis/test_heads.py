@@ -9,7 +9,7 @@ import pytest
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.study.study import QUERIES
 from intervals import interval_of_mean

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.mechanism import activation_table, affine_table, flipped, mechanism_rows
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
 from fillerscope.store.run_folder import Part, lookback_name, merged_name

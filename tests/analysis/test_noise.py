@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from answered import AGAIN, Key, Row, answer, build, drawn_at_random
-from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
-from fillerscope.analysis.growing import Growing, open_growing
+from fillerscope.analysis.findings.all import findings_of, missing_from
+from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.integrity import faults
+from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
-from fillerscope.analysis.runs import open_run
-from fillerscope.answerfindings import answer_findings
+from fillerscope.analysis.run import open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.document import render
 from fillerscope.report.payload import comparison
-from fillerscope.report.told import findings_of, missing_from
 from fillerscope.session import show_comparison
 from fillerscope.store.run_folder import again_name
 

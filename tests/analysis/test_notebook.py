@@ -19,9 +19,9 @@ import fillerscope
 from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.heads import SHOWN, Estimate, HeadTable, head_table
-from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import Run, open_run
-from fillerscope.inlinesvg import BLUE, ORANGE
+from fillerscope.analysis.inline_svg import BLUE, ORANGE
+from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name
 from fillerscope.study.conditions import Condition
@@ -338,7 +338,7 @@ for first in sys.argv[2:]:
         try:
             importlib.import_module(f"fillerscope.analysis.{first}")
             lazy = "fillerscope.analysis.notebook" not in sys.modules
-            from fillerscope.analysis.runs import open_run
+            from fillerscope.analysis.run import open_run
             page = open_run(sys.argv[1])._repr_html_()
             print(first, lazy, "matplotlib" in sys.modules, "torch" in sys.modules, "Tiny-A" in page, flush=True)
         finally:

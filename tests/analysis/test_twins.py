@@ -11,18 +11,18 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import fillerscope
-from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
-from fillerscope.analysis.growing import open_growing
+from fillerscope.analysis.findings.all import missing_from
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.integrity import faults
+from fillerscope.analysis.live import open_growing
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.analysis.twins import head_drops, head_masses, head_profiles
 from fillerscope.errors import StoreError, StudyError
 from fillerscope.models.loading import load_folder
 from fillerscope.models.resolve import resolve
 from fillerscope.models.untrained import untrained
-from fillerscope.report.told import missing_from
 from fillerscope.store.run_folder import merged_name
 from fillerscope.study.study import Study
 from studies_helper import save_model, settings, study_of

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import affine_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 
 # The panels of wide tables: by title the column, and what it is multiplied with.
 WIDE = {

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from driving import PATIENCE, Served, Watch, viewing
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 
 expect.set_options(timeout=1000 * PATIENCE)
 QUIET = [

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Request
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.store.run_folder import MANIFEST
 from fillerscope.web.serving import serve
 

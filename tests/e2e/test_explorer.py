@@ -32,7 +32,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from fillerscope.analysis.answers import answers
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -25,7 +25,7 @@ from hostile import (
 )
 from playwright.sync_api import Page, expect
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import Condition
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from driving import TABS, Growth, Served, after, look_at, saved_table, serving, until
 from playwright.sync_api import Page, expect
 
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from studies_helper import CONDITIONS, save_model, write_study
 
 # A run that stops, as by Ctrl-Z, when its second shard has landed.

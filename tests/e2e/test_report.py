@@ -13,10 +13,10 @@ from driving import assert_drawn, assert_fits, handed, look_at, saved, table_of,
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.gallery import names_for
-from fillerscope.report.told import findings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 SECTIONS = ("verdict", "findings", "figures", "comparison", "flips", "methods", "tables")

@@ -42,13 +42,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import write_table
+from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.report import payload
 from fillerscope.report.document import write_report
 from fillerscope.report.methods import as_text, methods
-from fillerscope.report.told import findings_of
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import PRESETS
 from synthetic import MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 

@@ -14,13 +14,13 @@ from matplotlib.container import BarContainer, ErrorbarContainer
 
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import sample_interval
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import FILLS, PUBLISHED, stars, wrapped
 from fillerscope.figures.gallery import check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
-from fillerscope.stats import sample_interval
 from fillerscope.study.conditions import Condition
 from fillerscope.study.published import accuracy, accuracy_at
 from fillerscope.study.study import FigureSpec

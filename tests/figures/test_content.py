@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, asked, check, draw, names_for
 from fillerscope.figures.request import Request

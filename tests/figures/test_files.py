@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
 from fillerscope.figures.style import write_csv
@@ -136,7 +136,7 @@ def test_drawn_again_in_another_process_the_bytes_are_the_same(
 ) -> None:
     code = (
         "import sys; from fillerscope.figures.gallery import draw_and_save; "
-        "from fillerscope.analysis.runs import open_run; from pathlib import Path; "
+        "from fillerscope.analysis.run import open_run; from pathlib import Path; "
         "[draw_and_save(open_run(sys.argv[1]), name, folder=Path(sys.argv[2])) for name in sys.argv[3:]]"
     )
     command = [sys.executable, "-c", code, str(run_for(names[0]).path), str(tmp_path), *names]

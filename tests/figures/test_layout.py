@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import grid, legend, styled

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
 from fillerscope.figures.affine import CHANCE

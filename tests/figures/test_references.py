@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.figures.gallery import draw
 from fillerscope.figures.references import LENGTH, TWINS

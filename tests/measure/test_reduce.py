@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Measured
-from fillerscope.measure import reduce
+from fillerscope.measure import reduce as reduction
 from fillerscope.measure.head_summary import METRICS
 from fillerscope.measure.reduce import reduce
 from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
@@ -101,7 +101,7 @@ def stacked(profiles: Sequence[Floats]) -> Floats:
 
 def reduced(case: Case, probe: AttentionProbe, elements: int) -> dict[str, NDArray[Any]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduce, "ELEMENTS", {"cpu": elements})
+        patch.setattr(reduction, "ELEMENTS", {"cpu": elements})
         found = reduce(case.prompts, case.numbers, case.measured, probe)
     return {name: tensor.numpy() for name, tensor in found.items()}
 
@@ -168,13 +168,13 @@ def example() -> Case:
 
 def test_layers_in_several_pieces_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[slice] = []
-    means = reduce._means
+    means = reduction._means
 
     def noting(measured: Measured, layers: slice, *rest: Any) -> Any:
         pieces.append(layers)
         return means(measured, layers, *rest)
 
-    monkeypatch.setattr(reduce, "_means", noting)
+    monkeypatch.setattr(reduction, "_means", noting)
     whole = reduced(example(), AttentionProbe(), 1 << 20)
     assert pieces == [slice(0, LAYERS)]
     pieces.clear()

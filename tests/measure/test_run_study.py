@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.integrity import faults
 from fillerscope.capture import passes
 from fillerscope.errors import ModelError, ProblemError, StoreError
 from fillerscope.measure import run_study

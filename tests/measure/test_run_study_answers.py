@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import fillerscope
-from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
+from fillerscope.analysis.integrity import faults
 from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError

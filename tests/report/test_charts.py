@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.gallery import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn

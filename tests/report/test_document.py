@@ -17,16 +17,16 @@ import pytest
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
+from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.growing import open_growing
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.live import open_growing
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.gallery import draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import charts, document, pictures
 from fillerscope.report.document import LARGE, POLICY, render, write_report
-from fillerscope.report.told import findings_of
 from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec

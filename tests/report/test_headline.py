@@ -14,16 +14,16 @@ import pytest
 from answered import Key, Row, answer, build
 from fillerscope.analysis import export
 from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.runs import Run, open_run
-from fillerscope.answerfindings import answer_findings
-from fillerscope.controlfindings import control_findings
-from fillerscope.findings import Finding, findings
-from fillerscope.mechanismfindings import mechanism_findings
+from fillerscope.analysis.findings.all import compared_so_far, findings_of, missing_from
+from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
+from fillerscope.analysis.findings.verdict import Degree
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.report.headline import SMALL, Headline, headline
-from fillerscope.report.told import compared_so_far, findings_of, missing_from
 from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS
-from fillerscope.verdicts import Degree
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 
 HOSTILE = "<script>alert('&')</script>\x1b[31m"

@@ -13,7 +13,7 @@ import yaml
 from answered import Key, Row, answer, build
 from fillerscope.analysis import accuracy
 from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.report.methods import Section, as_text, methods, study_yaml
 from fillerscope.report.sections import grouped
 from fillerscope.report.statistics import RESAMPLED

@@ -16,16 +16,16 @@ from answered import Key, Row, answer, build
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.growing import open_growing
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.live import open_growing
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.measure.head_summary import METRICS
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
 from fillerscope.report.payload import PAGE, Place
-from fillerscope.stats import mean_interval, sample_interval
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import RunStore, answers_name, lookback_name, merged_name, shard_name
 from intervals import interval_of_mean

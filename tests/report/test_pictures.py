@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures import gallery
 from fillerscope.figures.gallery import draw, draw_and_save
 from fillerscope.figures.request import Request

@@ -14,12 +14,12 @@ import pytest
 from starlette.applications import Starlette
 
 from fillerscope.analysis.export import export, tables_of
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.remeasuring import Remeasured, Remeasurer
 from fillerscope.report import payload
 from fillerscope.report.packed import unpack
-from fillerscope.report.told import findings_of
 from fillerscope.store.run_folder import RunStore
 from fillerscope.web import server
 from fillerscope.web.server import ANSWERS, HEADERS, application

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.store.run_folder import RunStore, answers_name, merged_name, shard_name
 from fillerscope.web.watching import KEPT, Watched

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.answers import Answers, Sheet, answers
-from fillerscope.analysis.runs import Run
-from fillerscope.errors import FigureError
-from fillerscope.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
-from fillerscope.stats import (
+from fillerscope.analysis.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import (
     TOLERANCE,
     accuracy_interval,
     holm,
@@ -27,6 +26,7 @@ from fillerscope.stats import (
     permutation_test,
     wilson_interval,
 )
+from fillerscope.errors import FigureError
 
 Floats = NDArray[np.float64]
 NAN = float("nan")

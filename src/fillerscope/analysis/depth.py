@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import ratio_interval, sample_interval
 from fillerscope.analysis.twins import head_masses, over_twins, spread
-from fillerscope.stats import ratio_interval, sample_interval
 
 Floats = NDArray[np.float64]
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.lookback import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.noise import noise_floor
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.measure.head_summary import METRICS, SINK_MASS
 

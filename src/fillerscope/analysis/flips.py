@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fillerscope.analysis.answers import answers
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 
 
 @dataclass(frozen=True)

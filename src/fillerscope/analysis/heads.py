@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.inline_svg import Scale, cells
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import ratio_interval, sample_interval, split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
-from fillerscope.inlinesvg import Scale, cells
 from fillerscope.measure.head_summary import SINK_MASS
-from fillerscope.stats import ratio_interval, sample_interval, split_half
 from fillerscope.visible import block, bounded, note
 from fillerscope.visible import table as columned
 

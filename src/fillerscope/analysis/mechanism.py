@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import holm, permutation_tests, ratio_interval, sample_interval
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
-from fillerscope.stats import holm, permutation_tests, ratio_interval, sample_interval
 from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.float64]

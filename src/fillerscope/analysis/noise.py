@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.answers import Answers, Sheet, answers, answers_again
-from fillerscope.analysis.runs import Run
-from fillerscope.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
 
 Floats = NDArray[np.float64]
 NAN = float("nan")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.heads import MAP_NOTE, head_map, head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FillerscopeError
 from fillerscope.store.run_folder import answers_name, lookback_name, merged_name
 from fillerscope.visible import block, bounded, note, number, shown, table

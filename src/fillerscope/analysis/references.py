@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.measure.head_summary import MASS_OF
 from fillerscope.study.interventions import Knockout
 from fillerscope.study.study import QUERIES

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.runs import Run
-from fillerscope.stats import ratio_interval
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import ratio_interval
 
 Floats = NDArray[np.float64]
 UNTRAINED = "untrained twins"  # stands where a condition does, in tables of curves

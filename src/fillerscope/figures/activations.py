@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.bylayer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
 from fillerscope.figures.references import twin_curve, twin_note

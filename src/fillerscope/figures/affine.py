@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, every, label, look, shown, stacked, words
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.analysis.mechanism import activation_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import STARS_NOTE, stars, table_of_rows
 from fillerscope.figures.recipes import recipe

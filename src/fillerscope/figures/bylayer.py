@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.analysis.mechanism import Columns, Estimate
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import MARKERS, refuse_many
 from fillerscope.figures.recipes import recipe

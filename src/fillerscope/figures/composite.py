@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fillerscope.analysis.accuracy import Accuracy
-from fillerscope.analysis.runs import Region, Run
+from fillerscope.analysis.run import Region, Run
 from fillerscope.figures.bars import (
     FILLS,
     GAP,

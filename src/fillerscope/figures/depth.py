@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fillerscope.analysis.depth import DepthTable, depth_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.recipes import quotient
 from fillerscope.figures.references import DOTTED, GREY, LENGTH, TWINS, twin_note
 from fillerscope.figures.request import Request, caption

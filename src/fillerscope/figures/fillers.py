@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fillerscope.analysis.runs import Region, Run
+from fillerscope.analysis.run import Region, Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.references import ALL_HEADS, behind, twin_note
 from fillerscope.figures.request import (

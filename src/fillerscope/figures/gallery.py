@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures import (
     activations,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.heads import HeadTable, head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.recipes import quotient
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import NOTHING, Drawn, fit_titles, grid, styled

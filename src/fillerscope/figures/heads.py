@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.references import ALL_HEADS, behind, twin_note
 from fillerscope.figures.request import (
     Request,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table, mean_over
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import sample_interval
 from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.bylayer import label, shown, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
-from fillerscope.stats import sample_interval
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:

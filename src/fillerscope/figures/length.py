@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import sample_interval
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, table_of_rows, whiskers
 from fillerscope.figures.recipes import recipe
@@ -24,7 +25,6 @@ from fillerscope.figures.request import (
     swept,
 )
 from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
-from fillerscope.stats import sample_interval
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import (
     ACCURACY_LABEL,

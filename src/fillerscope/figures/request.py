@@ -10,8 +10,8 @@ import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import ANSWER, Region, Run
+from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.run import ANSWER, Region, Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.recipes import PLACES, recipe
 from fillerscope.figures.style import Line

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.figures.activations import lacks as lacks
 from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.bylayer import GREY, checked_layer, label, look, shown, words

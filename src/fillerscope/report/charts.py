@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fillerscope.analysis.mechanism import Columns
-from fillerscope.analysis.runs import Region, Run
+from fillerscope.analysis.run import Region, Run
 from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FillerscopeError
 from fillerscope.figures.bylayer import stacked

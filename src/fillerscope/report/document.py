@@ -19,11 +19,12 @@ from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import drawing
+from fillerscope.analysis.findings.all import answers_there, compared_so_far, findings_of, missing_from
+from fillerscope.analysis.findings.answers import drawing
+from fillerscope.analysis.findings.attention import Finding
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.request import data_name
-from fillerscope.findings import Finding
 from fillerscope.report import payload
 from fillerscope.report.charts import name_of
 from fillerscope.report.headline import Headline, headline
@@ -31,7 +32,6 @@ from fillerscope.report.methods import as_text, methods
 from fillerscope.report.packed import clean
 from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
-from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from
 from fillerscope.version import __version__
 from fillerscope.visible import number, shown
 

@@ -12,13 +12,13 @@ from math import isfinite
 from typing import Literal, NamedTuple
 
 from fillerscope.analysis.accuracy import Accuracy
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import ALPHA, drawing, is_truncated, points, truncation, verdict
-from fillerscope.attentionclaims import sentences_like
+from fillerscope.analysis.findings.all import answers_there, compared_so_far, findings_of, missing_from, records_there
+from fillerscope.analysis.findings.answers import ALPHA, drawing, is_truncated, points, truncation, verdict
+from fillerscope.analysis.findings.attention import Finding, with_interval
+from fillerscope.analysis.findings.attention_claims import sentences_like
+from fillerscope.analysis.findings.verdict import Degree
+from fillerscope.analysis.run import Run
 from fillerscope.figures.recipes import recipe
-from fillerscope.findings import Finding, with_interval
-from fillerscope.report.told import answers_there, compared_so_far, findings_of, missing_from, records_there
-from fillerscope.verdicts import Degree
 
 Tone = Literal["change", "no change", "cannot be told"]
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from fillerscope.analysis.runs import ANSWER, Run
+from fillerscope.analysis.findings.all import answers_there, missing_from, records_there
+from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.report.sections import Facts, Section, counted, grouped
-from fillerscope.report.told import answers_there, missing_from, records_there
 from fillerscope.version import __version__
 
 LAYOUTS = {

@@ -5,7 +5,7 @@ Says what the code does with the settings of the run at hand; longer definitions
 
 from __future__ import annotations
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.report.sections import Facts, Section, counted, default, listed
 from fillerscope.study.generation import GenerationSpec

@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.answers import Answers, answers
 from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.findings.all import compared_so_far, noise_there
+from fillerscope.analysis.findings.answers import beyond_rounding, drawing, rounding, verdict
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.noise import Noise
-from fillerscope.analysis.profiles import Profile
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
-from fillerscope.answerfindings import beyond_rounding, drawing, rounding, verdict
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
 from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
 from fillerscope.report.packed import clean, pack
-from fillerscope.report.told import compared_so_far, noise_there
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Part, fitted
 from fillerscope.study.study import QUERIES

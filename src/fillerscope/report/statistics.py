@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from math import isfinite
 
 from fillerscope.analysis.accuracy import USUAL_K, Accuracy
+from fillerscope.analysis.findings.answers import ALPHA
 from fillerscope.analysis.mechanism import SEED, TESTED
 from fillerscope.analysis.noise import way_of
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import ALPHA
-from fillerscope.power import detectable_difference
+from fillerscope.analysis.power import detectable_difference
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import PATTERNS, paired_interval, sample_interval, split_half
 from fillerscope.report.sections import Facts, Section, counted, default, listed
-from fillerscope.stats import PATTERNS, paired_interval, sample_interval, split_half
 from fillerscope.study.interventions import Redistribution
 from fillerscope.study.study import Study
 

@@ -25,14 +25,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fillerscope.analysis.export import tables_of, write_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.findings.all import compared_so_far, findings_of
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.remeasuring import Remeasurer
 from fillerscope.report import payload
 from fillerscope.report.headline import headline
 from fillerscope.report.methods import as_text, methods
 from fillerscope.report.packed import clean
-from fillerscope.report.told import compared_so_far, findings_of
 from fillerscope.web.watching import Watched
 
 POLICY = (

@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from fillerscope.analysis.growing import Growing
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.live import Growing
+from fillerscope.analysis.run import Run
 from fillerscope.report.payload import overview
 from fillerscope.store.run_folder import MANIFEST
 

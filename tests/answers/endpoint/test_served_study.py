@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from generation.server import Served, llama_cpp, proxy, write_gguf
 
+from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.noise import SERVER, noise_floor
-from fillerscope.analysis.runs import open_run
-from fillerscope.answerfindings import answer_findings
+from fillerscope.analysis.run import open_run
 from fillerscope.errors import GenerationError
 from fillerscope.measure.run_study import carry_out
 from fillerscope.store.run_folder import RunStore, answers_name

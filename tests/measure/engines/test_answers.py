@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import fillerscope
-from fillerscope.analysis.accounts import faults
+from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.answers.local import answer_check
 from fillerscope.answers.local.answer_check import AnswerCheck, exactcheck

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.inline_svg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
+from fillerscope.analysis.stats import mean_interval
 from fillerscope.errors import FigureError, FillerscopeError
-from fillerscope.inlinesvg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
-from fillerscope.stats import mean_interval
 from fillerscope.store.moments import Moments
 from fillerscope.visible import block, bounded, note, number, token
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from answered import VERDICTS, Key, Row, answer, build, drawn_at_random
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import ALPHA, answer_findings, points, verdict
+from fillerscope.analysis.findings.answers import ALPHA, answer_findings, points, verdict
+from fillerscope.analysis.run import Run
 
 SAID = {
     "a gain beyond noise",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from fillerscope.stats import sample_interval
+from fillerscope.analysis.stats import sample_interval
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float, float]  # value, low and high

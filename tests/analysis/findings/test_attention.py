@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.runs import Run
-from fillerscope.findings import Finding, findings
+from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import Condition
-from fillerscope.verdicts import Degree
 from synthetic import NONE, PEAK_RATIO, SPREAD_RATIO, Effect, Synthetic
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
+from fillerscope.analysis.findings.placement import place_findings
 from fillerscope.analysis.noise import Noise, noise_floor
-from fillerscope.analysis.runs import ANSWER, Run
-from fillerscope.answerfindings import answer_findings
-from fillerscope.controlfindings import control_findings
+from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.errors import StoreError
-from fillerscope.findings import Finding, findings
-from fillerscope.mechanismfindings import mechanism_findings
-from fillerscope.placefindings import place_findings
 from fillerscope.store.run_folder import Columns
 
 T = TypeVar("T")

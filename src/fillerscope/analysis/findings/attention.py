@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope import attentionclaims as claims
 from fillerscope.analysis.depth import DepthTable, depth_table
+from fillerscope.analysis.findings import attention_claims as claims
+from fillerscope.analysis.findings.attention_claims import COLLAPSE, NEAR
+from fillerscope.analysis.findings.verdict import Decision, Degree
 from fillerscope.analysis.heads import HeadTable, head_table
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import ratio_interval, sample_interval
 from fillerscope.analysis.twins import over_twins
-from fillerscope.attentionclaims import COLLAPSE, NEAR
-from fillerscope.stats import ratio_interval, sample_interval
-from fillerscope.verdicts import Decision, Degree
 
 Floats = NDArray[np.float64]
 SIDES = ("before", "after")

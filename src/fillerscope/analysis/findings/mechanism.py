@@ -12,7 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope import mechanismclaims as claims
+from fillerscope.analysis.findings import mechanism_claims as claims
+from fillerscope.analysis.findings.answers import ALPHA, points
+from fillerscope.analysis.findings.attention import Finding, span, with_interval
+from fillerscope.analysis.findings.attention_claims import sentences_like
+from fillerscope.analysis.findings.mechanism_claims import HALF, NEAR, Measured
+from fillerscope.analysis.findings.verdict import Decision, Degree, Twins
 from fillerscope.analysis.mechanism import (
     ActivationTable,
     AffineTable,
@@ -22,14 +27,9 @@ from fillerscope.analysis.mechanism import (
     mean_over,
     near_zero_change,
 )
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import ALPHA, points
-from fillerscope.attentionclaims import sentences_like
-from fillerscope.findings import Finding, span, with_interval
-from fillerscope.mechanismclaims import HALF, NEAR, Measured
-from fillerscope.stats import PATTERNS, sample_interval
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import PATTERNS, sample_interval
 from fillerscope.study.token_classes import ALL
-from fillerscope.verdicts import Decision, Degree, Twins
 
 Floats = NDArray[np.float64]
 

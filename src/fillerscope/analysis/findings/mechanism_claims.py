@@ -12,11 +12,11 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.findings.attention_claims import controls_of
+from fillerscope.analysis.findings.verdict import FEWEST, Claim, Decision, Degree, Twins, decide, weakest
 from fillerscope.analysis.mechanism import AffineTable, consistency, layer_samples, mean_over
-from fillerscope.analysis.runs import Run
-from fillerscope.attentionclaims import controls_of
+from fillerscope.analysis.run import Run
 from fillerscope.study.interventions import Shift
-from fillerscope.verdicts import FEWEST, Claim, Decision, Degree, Twins, decide, weakest
 
 Floats = NDArray[np.float64]
 NEAR = 0.05  # a lambda, a direction or an explained share that differs by less differs by little

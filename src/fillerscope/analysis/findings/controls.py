@@ -13,15 +13,15 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.lookback import lookback_table
+from fillerscope.analysis.answer_attention import lookback_table
+from fillerscope.analysis.findings.attention import Finding, with_interval
+from fillerscope.analysis.findings.mechanism import at, interval, signed, three
+from fillerscope.analysis.findings.mechanism_claims import NEAR, SMALL, SMALL_RATIO
+from fillerscope.analysis.findings.verdict import FEWEST
 from fillerscope.analysis.mechanism import ActivationTable, AffineTable, activation_table, affine_table, mean_over
-from fillerscope.analysis.runs import Run
-from fillerscope.findings import Finding, with_interval
-from fillerscope.mechanismclaims import NEAR, SMALL, SMALL_RATIO
-from fillerscope.mechanismfindings import at, interval, signed, three
-from fillerscope.stats import ratio_interval
+from fillerscope.analysis.run import Run
+from fillerscope.analysis.stats import ratio_interval
 from fillerscope.study.interventions import Redistribution
-from fillerscope.verdicts import FEWEST
 
 Floats = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fillerscope.placefindings import place_findings
-from fillerscope.report.told import findings_of
+from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.placement import place_findings
 from fillerscope.study.conditions import PRESETS, Condition
 from synthetic import NONE, Synthetic
 

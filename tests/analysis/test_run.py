@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from answered import build, drawn_at_random
-from fillerscope.analysis.accounts import faults
-from fillerscope.analysis.runs import Region, Run, open_run
+from fillerscope.analysis.integrity import faults
+from fillerscope.analysis.run import Region, Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.run_folder import PROBLEMS, Part, merged_name
 from fillerscope.study.conditions import Condition

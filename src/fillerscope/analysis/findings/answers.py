@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, compare
+from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.noise import NEIGHBOURS, SERVER, Noise, noise_floor
-from fillerscope.analysis.runs import Run
-from fillerscope.findings import Finding
+from fillerscope.analysis.run import Run
 
 ALPHA = 0.05
 MOST_TRUNCATED = 0.1  # share of answers, from which accuracy is not to be read without it

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import multinomial
 from statsmodels.stats.power import TTestPower
 
-from fillerscope import power
-from fillerscope.power import (
+from fillerscope.analysis import power
+from fillerscope.analysis.power import (
     detectable_difference,
     detectable_mean,
     mcnemar_power,
@@ -20,7 +20,7 @@ from fillerscope.power import (
     needed_n,
     needed_n_mean,
 )
-from fillerscope.stats import mcnemar_exact, permutation_test
+from fillerscope.analysis.stats import mcnemar_exact, permutation_test
 
 
 @settings(deadline=None, max_examples=50)

@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fillerscope.figures import style
-from fillerscope.inlinesvg import (
+from fillerscope.analysis.inline_svg import (
     BLUE,
     FINEST,
     ORANGE,
@@ -27,6 +26,7 @@ from fillerscope.inlinesvg import (
     round_ticks,
     strongest,
 )
+from fillerscope.figures import style
 from fillerscope.visible import block, bounded, note, printable, shown, table, token
 
 SVG = "{http://www.w3.org/2000/svg}"

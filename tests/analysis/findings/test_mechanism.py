@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.attention_claims import controls_of
+from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
+from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.runs import Run
-from fillerscope.answerfindings import answer_findings
-from fillerscope.attentionclaims import controls_of
+from fillerscope.analysis.run import Run
 from fillerscope.cli import app
-from fillerscope.controlfindings import control_findings
-from fillerscope.findings import Finding, findings
-from fillerscope.mechanismfindings import mechanism_findings
-from fillerscope.report.told import findings_of
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.interventions import Knockout, Shift
-from fillerscope.verdicts import Degree
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 from twinned import twinned
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fillerscope.analysis.runs import Run
-from fillerscope.findings import Finding
+from fillerscope.analysis.findings.attention import Finding
+from fillerscope.analysis.run import Run
 from fillerscope.prompts.prompt import FILLER
 
 

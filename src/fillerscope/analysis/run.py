@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.answertables import AnswerTables, unfinished
-from fillerscope.analysis.profiles import Profile
+from fillerscope.analysis.answer_tables import AnswerTables, unfinished
+from fillerscope.analysis.profile import Profile
 from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.measure.head_summary import METRICS, ODDS, SINK_MASS

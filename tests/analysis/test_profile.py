@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.study.study import QUERIES
 from intervals import interval_of_mean

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fillerscope.power import needed_n_mean
-from fillerscope.verdicts import (
+from fillerscope.analysis.findings.verdict import (
     ALPHA,
     CLAIMS,
     FAR,
@@ -27,6 +26,7 @@ from fillerscope.verdicts import (
     needed_problems,
     weakest,
 )
+from fillerscope.analysis.power import needed_n_mean
 
 HOLDS, LITTLE, UNTESTED, FAILS, UNKNOWN = Degree
 

@@ -11,11 +11,11 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.findings.verdict import Claim, Decision, Twins, decide
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.runs import Run
+from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import over_twins
 from fillerscope.study.interventions import Knockout, Shift
-from fillerscope.verdicts import Claim, Decision, Twins, decide
 
 Floats = NDArray[np.float64]
 NEAR = 0.05  # a ratio that differs by less differs by little

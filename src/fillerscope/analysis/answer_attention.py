@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import Columns, Estimate, mean_over
-from fillerscope.analysis.runs import ANSWER, Run
-from fillerscope.stats import ratio_interval, sample_interval
+from fillerscope.analysis.run import ANSWER, Run
+from fillerscope.analysis.stats import ratio_interval, sample_interval
 
 Floats = NDArray[np.float64]
 

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 from answered import build, drawn_at_random
-from fillerscope.analysis.accounts import faults
 from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.answers import answers
+from fillerscope.analysis.findings.attention import findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.growing import Growing, Progress, open_growing
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.lookback import lookback_table
-from fillerscope.analysis.runs import Run, open_run
+from fillerscope.analysis.integrity import faults
+from fillerscope.analysis.live import Growing, Progress, open_growing
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import StoreError
-from fillerscope.findings import findings
 from fillerscope.measure.run_study import carry_out
-from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import (
     MANIFEST,

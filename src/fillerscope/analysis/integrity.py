@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fillerscope.analysis.runs import ANSWER, Run
+from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.store.run_folder import Columns, merged_name
 
 

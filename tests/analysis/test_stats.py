@@ -16,8 +16,8 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
-from fillerscope import stats
-from fillerscope.stats import (
+from fillerscope.analysis import stats
+from fillerscope.analysis.stats import (
     accuracy_interval,
     holm,
     mcnemar_exact,

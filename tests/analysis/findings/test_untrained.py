@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from fillerscope.analysis.runs import Run, open_run
-from fillerscope.controlfindings import control_findings
-from fillerscope.findings import Finding, findings
+from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.mechanism import mechanism_findings
+from fillerscope.analysis.findings.verdict import Degree
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.library import run as measure
-from fillerscope.mechanismfindings import mechanism_findings
 from fillerscope.report.headline import CLAIMS, headline
-from fillerscope.verdicts import Degree
 from studies_helper import study_of
 from tiny import redraw, tiny_config, tiny_tokenizer
 
