@@ -206,11 +206,11 @@ def test_figures(command: Command, made: Path, tmp_path: Path) -> None:
 
 def test_figures_as_json_say_what_was_not_drawn(command: Command, tmp_path: Path) -> None:
     folder = Synthetic(conditions=(NONE, MLESS), problems=4).build(tmp_path / "run").path
-    from fillerscope.figures import gallery
+    from fillerscope.figures import registry
 
-    chosen = {name: gallery.FIGURES[name] for name in ("fillers", "depth")}
+    chosen = {name: registry.FIGURES[name] for name in ("fillers", "depth")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gallery, "FIGURES", chosen)
+        patch.setattr(registry, "FIGURES", chosen)
         shown = command("figures", folder, "--json")
     found = json.loads(shown.out)
     assert shown.err == ""

@@ -20,7 +20,7 @@ import fillerscope
 from families import small_model
 from fillerscope.analysis.export import export
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import draw
+from fillerscope.figures.registry import draw
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker

@@ -23,7 +23,7 @@ from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import ANSWER, Run, open_run
 from fillerscope.errors import FigureError, PromptError
-from fillerscope.figures.gallery import asked, check, draw_and_save, names_for
+from fillerscope.figures.registry import asked, check, draw_and_save, names_for
 from fillerscope.progress import Reporter
 from fillerscope.store.run_folder import MANIFEST
 from fillerscope.study.study import QUERIES, Study

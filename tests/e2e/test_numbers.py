@@ -26,7 +26,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import names_for
+from fillerscope.figures.registry import names_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 FIGURES = (

@@ -16,7 +16,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import names_for
+from fillerscope.figures.registry import names_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 SECTIONS = ("verdict", "findings", "figures", "comparison", "flips", "methods", "tables")

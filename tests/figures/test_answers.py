@@ -18,7 +18,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import FILLS, PUBLISHED, stars, wrapped
-from fillerscope.figures.gallery import check, draw, names_for
+from fillerscope.figures.registry import check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
 from fillerscope.study.conditions import Condition

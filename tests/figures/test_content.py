@@ -15,7 +15,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.gallery import FIGURES, asked, check, draw, names_for
+from fillerscope.figures.registry import FIGURES, asked, check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
 from fillerscope.study.conditions import Condition

@@ -16,7 +16,7 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.gallery import FIGURES, draw, draw_and_save
+from fillerscope.figures.registry import FIGURES, draw, draw_and_save
 from fillerscope.figures.style import write_csv
 from fillerscope.study.conditions import Condition
 from grid import some_fast
@@ -135,7 +135,7 @@ def test_drawn_again_in_another_process_the_bytes_are_the_same(
     saved: Callable[[str], Path], run_for: Callable[[str], Run], tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     code = (
-        "import sys; from fillerscope.figures.gallery import draw_and_save; "
+        "import sys; from fillerscope.figures.registry import draw_and_save; "
         "from fillerscope.analysis.run import open_run; from pathlib import Path; "
         "[draw_and_save(open_run(sys.argv[1]), name, folder=Path(sys.argv[2])) for name in sys.argv[3:]]"
     )

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import FIGURES, draw
+from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import grid, legend, styled
 from fillerscope.study.conditions import Condition

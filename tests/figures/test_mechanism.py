@@ -15,9 +15,9 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
 from fillerscope.figures.affine import CHANCE
-from fillerscope.figures.gallery import check, draw, names_for
-from fillerscope.figures.layermap import LIMIT, measures
+from fillerscope.figures.layer_map import LIMIT, measures
 from fillerscope.figures.recipes import recipe
+from fillerscope.figures.registry import check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import SERIES
 from fillerscope.study.conditions import PRESETS, Condition

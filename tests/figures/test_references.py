@@ -9,8 +9,8 @@ import pytest
 
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
-from fillerscope.figures.gallery import draw
 from fillerscope.figures.references import LENGTH, TWINS
+from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
 from fillerscope.report.charts import panels
 from synthetic import Effect, Synthetic

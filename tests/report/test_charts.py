@@ -13,7 +13,7 @@ import pytest
 
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import FIGURES, draw
+from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report.charts import CHARTS, Panel, layer_panels, name_of, panels, rows_of

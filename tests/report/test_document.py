@@ -22,7 +22,7 @@ from fillerscope.analysis.flips import flips
 from fillerscope.analysis.live import open_growing
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.figures.gallery import draw
+from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import charts, document, pictures

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.run import Run
-from fillerscope.figures import gallery
-from fillerscope.figures.gallery import draw, draw_and_save
+from fillerscope.figures import registry
+from fillerscope.figures.registry import draw, draw_and_save
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report import charts, pictures
@@ -53,12 +53,12 @@ def test_every_model_has_a_figure_of_its_own_as_the_study_asks(run: Run) -> None
     for one in found:
         assert one.files == {"pdf": b".pdf", "svg": b".svg", "csv": b".csv"}
         name, place = one.name.split("-")
-        request = gallery.asked(run, name).but(models=(run.models[int(place) - 1],))
+        request = registry.asked(run, name).but(models=(run.models[int(place) - 1],))
         drawn = draw(run, name, request)
         assert one.panels == charts.panels(run, drawn)
         assert one.caption == drawn.caption
         assert one.panels
-    assert set(pictures.TITLES) == set(gallery.FIGURES)
+    assert set(pictures.TITLES) == set(registry.FIGURES)
     assert [line["condition"] for line in found[0].panels[0]["series"]] == ["mless"]
     assert all("Layer 2" in panel["title"] for panel in found[2].panels)
 
@@ -80,7 +80,7 @@ def broken(*_: Any) -> Any:
 @pytest.mark.parametrize("where", ["draw", "panels", "save"])
 def test_what_one_figure_cannot_do_costs_no_other(run: Run, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     if where == "draw":
-        monkeypatch.setitem(gallery.FIGURES, "depth", broken)
+        monkeypatch.setitem(registry.FIGURES, "depth", broken)
     elif where == "panels":
         monkeypatch.setitem(charts.CHARTS, "depth", broken)
     else:
@@ -100,7 +100,7 @@ def test_a_figure_of_an_empty_table_or_without_a_chart_is_still_printed(
         drawn = draw(run, "layers", request)
         return Drawn("depth", drawn.figure, {key: column[:0] for key, column in drawn.table.items()}, "Nothing.")
 
-    monkeypatch.setitem(gallery.FIGURES, "depth", empty)
+    monkeypatch.setitem(registry.FIGURES, "depth", empty)
     monkeypatch.delitem(charts.CHARTS, "layers")
     found, missed = pictures.pictures(run, lambda *_: None)
     assert missed == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fillerscope.errors import StudyError
-from fillerscope.figures.gallery import FIGURES, check
+from fillerscope.figures.registry import FIGURES, check
 from fillerscope.study.overrides import Changes, data_path, names, ready_study
 
 READY = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.figures.bars import table_of_rows
-from fillerscope.figures.bylayer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
+from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled

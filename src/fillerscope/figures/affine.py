@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, every, label, look, shown, stacked, words
+from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, every, label, look, shown, stacked, words
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled

@@ -15,7 +15,7 @@ from fillerscope.analysis.mechanism import Columns
 from fillerscope.analysis.run import Region, Run
 from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FillerscopeError
-from fillerscope.figures.bylayer import stacked
+from fillerscope.figures.by_layer import stacked
 from fillerscope.figures.recipes import PLACES
 from fillerscope.figures.references import TWINS
 from fillerscope.figures.request import swept

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fillerscope.analysis.run import Run
-from fillerscope.figures.gallery import asked, draw, names_for
+from fillerscope.figures.registry import asked, draw, names_for
 from fillerscope.figures.style import Drawn, save, styled
 from fillerscope.report.charts import Panel, panels
 

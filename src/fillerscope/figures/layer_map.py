@@ -14,7 +14,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table, mean_
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.figures.bars import table_of_rows
-from fillerscope.figures.bylayer import label, shown, words
+from fillerscope.figures.by_layer import label, shown, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
 from fillerscope.study.study import Study

@@ -11,7 +11,7 @@ from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.figures.activations import lacks as lacks
 from fillerscope.figures.bars import table_of_rows
-from fillerscope.figures.bylayer import GREY, checked_layer, label, look, shown, words
+from fillerscope.figures.by_layer import GREY, checked_layer, label, look, shown, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, grid, legend, styled
 

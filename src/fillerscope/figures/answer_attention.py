@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.bylayer import BANDS, DASHED, by_layer, curve, label, shown, stacked, words
+from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, label, shown, stacked, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
 from fillerscope.study.study import Study

@@ -10,18 +10,18 @@ from fillerscope.errors import FigureError
 from fillerscope.figures import (
     activations,
     affine,
+    answer_attention,
     arm,
     composite,
     depth,
     fillers,
-    headmap,
+    head_map,
     heads,
-    layermap,
+    layer_map,
     layers,
     length,
-    lookback,
     position,
-    tokenclasses,
+    token_classes,
 )
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, save
@@ -31,16 +31,16 @@ FIGURES: dict[str, Callable[[Run, Request], Drawn]] = {
     "layers": layers.draw,
     "heads": heads.draw,
     "fillers": fillers.draw,
-    "headmap": headmap.draw,
+    "headmap": head_map.draw,
     "depth": depth.draw,
     "composite": composite.draw,
     "length": length.draw,
     "position": position.draw,
     "affine": affine.draw,
     "activations": activations.draw,
-    "tokenclasses": tokenclasses.draw,
-    "layermap": layermap.draw,
-    "lookback": lookback.draw,
+    "tokenclasses": token_classes.draw,
+    "layermap": layer_map.draw,
+    "lookback": answer_attention.draw,
     "arm": arm.draw,
 }
 # What a study lacks for a figure, in words, "" where it lacks nothing. All others need attention.
@@ -50,9 +50,9 @@ LACKS: dict[str, Callable[[Study], str]] = {
     "position": position.lacks,
     "affine": affine.lacks,
     "activations": activations.lacks,
-    "tokenclasses": tokenclasses.lacks,
-    "layermap": layermap.lacks,
-    "lookback": lookback.lacks,
+    "tokenclasses": token_classes.lacks,
+    "layermap": layer_map.lacks,
+    "lookback": answer_attention.lacks,
     "arm": arm.lacks,
 }
 
