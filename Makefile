@@ -41,7 +41,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/web/test_bundle.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/report/test_bundle.py
 
 page:
 	cd web && npm ci --no-audit --no-fund && npm run build

@@ -235,9 +235,9 @@ def test_export_as_json(command: Command, made: Path) -> None:
 
 
 def test_report(command: Command, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fillerscope.report import document
+    from fillerscope.report import html
 
-    monkeypatch.setattr(document, "pictures", lambda *_: ([], {}))
+    monkeypatch.setattr(html, "pictures", lambda *_: ([], {}))
     made = Path(shutil.copytree(made, tmp_path / "copy"))
     shown = command("report", made, "--out", "new/told.html")
     written = tmp_path / "new/told.html"

@@ -24,7 +24,7 @@ from fillerscope.figures.registry import draw
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
-from fillerscope.report.document import write_report
+from fillerscope.report.html import write_report
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Shift
 from studies_helper import study_of

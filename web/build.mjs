@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const out = join(here, "..", "src", "fillerscope", "web", "static");
+const out = join(here, "..", "src", "fillerscope", "report", "static");
 
 await build({
   entryPoints: { page: join(here, "src", "page.ts"), style: join(here, "src", "style.css") },

@@ -278,7 +278,7 @@ def _fresh_report(run: Run, quiet: bool) -> Path:
 
 
 def _write_report(run: Run, file: Path, quiet: bool) -> Path:
-    from fillerscope.report.document import write_report as write
+    from fillerscope.report.html import write_report as write
 
     with Reporter(quiet) as reporter:
         return write(run, file, reporter.stage)
@@ -295,7 +295,7 @@ def write_report(path: Path, out: Path | None, json: bool) -> None:
 
 
 def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
-    from fillerscope.web.serving import serve
+    from fillerscope.report.explorer.serve import serve
 
     serve(paths, port, browse, lambda text: show.lines([text]))
 

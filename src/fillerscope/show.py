@@ -15,7 +15,7 @@ from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
-from fillerscope.report.packed import clean
+from fillerscope.report.wire import clean
 from fillerscope.visible import printable
 
 

@@ -20,7 +20,7 @@ from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.report.document import render
+from fillerscope.report.html import render
 from fillerscope.report.payload import comparison
 from fillerscope.session import show_comparison
 from fillerscope.store.run_folder import again_name

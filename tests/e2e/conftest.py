@@ -86,7 +86,7 @@ def explorer(run: Run) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def report(run: Run, shared: Callable[..., Path]) -> Path:
-    from fillerscope.report.document import write_report
+    from fillerscope.report.html import write_report
 
     return shared("e2e-report", lambda folder: write_report(run, folder / "report.html")) / "report.html"
 

@@ -57,7 +57,7 @@ def served(run: Run) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def hostile_report(shared: Callable[..., Path]) -> Path:
     """Of fewer figures: what a text can do to one it does to the others."""
-    from fillerscope.report.document import write_report
+    from fillerscope.report.html import write_report
 
     label = f"{MARKUP} {CONTROLS} {TURNED} {QUOTES}"
     made = Hostile(labels={"tiny": label}, conditions=CONDITIONS[:4], problems=8, right=RIGHT, heads=2)

@@ -47,8 +47,8 @@ from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.report import payload
-from fillerscope.report.document import write_report
-from fillerscope.report.methods import as_text, methods
+from fillerscope.report.html import write_report
+from fillerscope.report.methods.page import as_text, methods
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE

@@ -12,7 +12,7 @@ from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.figures.references import LENGTH, TWINS
 from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
-from fillerscope.report.charts import panels
+from fillerscope.report.panels import panels
 from synthetic import Effect, Synthetic
 
 EFFECTS = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.5, 0.7))

@@ -24,8 +24,8 @@ from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.measure.head_summary import METRICS
 from fillerscope.report import payload
-from fillerscope.report.packed import unpack
 from fillerscope.report.payload import PAGE, Place
+from fillerscope.report.wire import unpack
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import RunStore, answers_name, lookback_name, merged_name, shard_name
 from intervals import interval_of_mean

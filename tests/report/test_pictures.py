@@ -13,7 +13,7 @@ from fillerscope.figures import registry
 from fillerscope.figures.registry import draw, draw_and_save
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
-from fillerscope.report import charts, pictures
+from fillerscope.report import panels, pictures
 from fillerscope.study.study import FigureSpec
 from synthetic import MLESS, NONE, Synthetic
 
@@ -55,7 +55,7 @@ def test_every_model_has_a_figure_of_its_own_as_the_study_asks(run: Run) -> None
         name, place = one.name.split("-")
         request = registry.asked(run, name).but(models=(run.models[int(place) - 1],))
         drawn = draw(run, name, request)
-        assert one.panels == charts.panels(run, drawn)
+        assert one.panels == panels.panels(run, drawn)
         assert one.caption == drawn.caption
         assert one.panels
     assert set(pictures.TITLES) == set(registry.FIGURES)
@@ -82,7 +82,7 @@ def test_what_one_figure_cannot_do_costs_no_other(run: Run, monkeypatch: pytest.
     if where == "draw":
         monkeypatch.setitem(registry.FIGURES, "depth", broken)
     elif where == "panels":
-        monkeypatch.setitem(charts.CHARTS, "depth", broken)
+        monkeypatch.setitem(panels.CHARTS, "depth", broken)
     else:
         whole = pictures.save
         monkeypatch.setattr(
@@ -101,7 +101,7 @@ def test_a_figure_of_an_empty_table_or_without_a_chart_is_still_printed(
         return Drawn("depth", drawn.figure, {key: column[:0] for key, column in drawn.table.items()}, "Nothing.")
 
     monkeypatch.setitem(registry.FIGURES, "depth", empty)
-    monkeypatch.delitem(charts.CHARTS, "layers")
+    monkeypatch.delitem(panels.CHARTS, "layers")
     found, missed = pictures.pictures(run, lambda *_: None)
     assert missed == {}
     assert [(one.name, one.panels) for one in found] == [(f"{n}-{i}", []) for n in ("depth", "layers") for i in (1, 2)]

@@ -27,8 +27,8 @@ from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
-from fillerscope.report.charts import Panel, histogram, layer_panels, name_of, regions
-from fillerscope.report.packed import clean, pack
+from fillerscope.report.panels import Panel, histogram, layer_panels, name_of, regions
+from fillerscope.report.wire import clean, pack
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Part, fitted
 from fillerscope.study.study import QUERIES

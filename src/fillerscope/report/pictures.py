@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from fillerscope.analysis.run import Run
 from fillerscope.figures.registry import asked, draw, names_for
 from fillerscope.figures.style import Drawn, save, styled
-from fillerscope.report.charts import Panel, panels
+from fillerscope.report.panels import Panel, panels
 
 SEVERAL = ("composite", "fillers")  # show all models of a run at once
 TITLES = {

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES, STATIC = ROOT / "web", ROOT / "src" / "fillerscope" / "web" / "static"
+SOURCES, STATIC = ROOT / "web", ROOT / "src" / "fillerscope" / "report" / "static"
 HOW = "build it with `make page`"
 
 

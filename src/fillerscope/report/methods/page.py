@@ -12,10 +12,18 @@ from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.findings.all import answers_there, compared_so_far, records_there, there
 from fillerscope.analysis.run import Run
 from fillerscope.figures.recipes import recipe
-from fillerscope.report.making import again, checks, environment, failed_answers, failed_problems, skipped, study_yaml
-from fillerscope.report.measures import activations, affine, answering, answers, attention
+from fillerscope.report.methods.how_made import (
+    again,
+    checks,
+    environment,
+    failed_answers,
+    failed_problems,
+    skipped,
+    study_yaml,
+)
+from fillerscope.report.methods.measures import activations, affine, answering, answers, attention
+from fillerscope.report.methods.statistics import seeds, statistics
 from fillerscope.report.sections import Facts, Section, as_text, counted, grouped, listed
-from fillerscope.report.statistics import seeds, statistics
 from fillerscope.study.conditions import Condition
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import ModelSpec

@@ -26,12 +26,12 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.request import data_name
 from fillerscope.report import payload
-from fillerscope.report.charts import name_of
 from fillerscope.report.headline import Headline, headline
-from fillerscope.report.methods import as_text, methods
-from fillerscope.report.packed import clean
+from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.panels import name_of
 from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
+from fillerscope.report.wire import clean
 from fillerscope.version import __version__
 from fillerscope.visible import number, shown
 
@@ -292,7 +292,7 @@ def _table_list(run: Run, kept: Iterable[Kept]) -> str:
 
 
 def _page(run: Run, body: str, kept: Iterable[Kept], data: Mapping[str, Any]) -> str:
-    static = files("fillerscope.web").joinpath("static")
+    static = files("fillerscope.report").joinpath("static")
     style, script = (static.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
     packed = "".join(
         f'<script type="application/gzip" id="file-{escape(one.name)}">{_gzipped(one.content)}</script>\n'

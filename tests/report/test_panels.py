@@ -16,8 +16,8 @@ from fillerscope.analysis.run import Run
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
-from fillerscope.report.charts import CHARTS, Panel, layer_panels, name_of, panels, rows_of
-from fillerscope.report.packed import clean
+from fillerscope.report.panels import CHARTS, Panel, layer_panels, name_of, panels, rows_of
+from fillerscope.report.wire import clean
 from fillerscope.study.conditions import Condition
 from grid import some_fast
 from synthetic import MLESS, NONE, RANDOM, Synthetic, swept

@@ -18,7 +18,7 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
     """Until somebody presses Ctrl-C. Without a port the usual one, or any that is free."""
     import uvicorn
 
-    from fillerscope.web.server import application
+    from fillerscope.report.explorer.server import application
 
     app = application(paths)
     listening = _listen(port)

@@ -14,9 +14,9 @@ from answered import Key, Row, answer, build
 from fillerscope.analysis import accuracy
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.report.methods import Section, as_text, methods, study_yaml
+from fillerscope.report.methods.page import Section, as_text, methods, study_yaml
+from fillerscope.report.methods.statistics import RESAMPLED
 from fillerscope.report.sections import grouped
-from fillerscope.report.statistics import RESAMPLED
 from fillerscope.store.run_folder import RunStore, answers_name, merged_name
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import Study

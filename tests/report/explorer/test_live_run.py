@@ -13,8 +13,8 @@ import pytest
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
+from fillerscope.report.explorer.live_run import KEPT, Watched
 from fillerscope.store.run_folder import RunStore, answers_name, merged_name, shard_name
-from fillerscope.web.watching import KEPT, Watched
 from synthetic import Synthetic
 
 MODEL = "tiny-a"

@@ -17,12 +17,12 @@ from fillerscope.analysis.export import export, tables_of
 from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.remeasuring import Remeasured, Remeasurer
 from fillerscope.report import payload
-from fillerscope.report.packed import unpack
+from fillerscope.report.explorer import server
+from fillerscope.report.explorer.remeasure import Remeasured, Remeasurer
+from fillerscope.report.explorer.server import ANSWERS, HEADERS, application
+from fillerscope.report.wire import unpack
 from fillerscope.store.run_folder import RunStore
-from fillerscope.web import server
-from fillerscope.web.server import ANSWERS, HEADERS, application
 from synthetic import NONE, Synthetic
 
 MODEL = "tiny-a"
@@ -108,7 +108,7 @@ def test_the_page(app: Starlette) -> None:
     for name, kind in (("page.js", "text/javascript"), ("style.css", "text/css")):
         found = ask(app, f"/static/{name}")
         assert (found.status, found.headers["content-type"]) == (200, f"{kind}; charset=utf-8")
-        assert found.content == (Path(server.__file__).parent / "static" / name).read_bytes()
+        assert found.content == (Path(server.__file__).parents[1] / "static" / name).read_bytes()
 
 
 def test_every_question_is_asked_here() -> None:

@@ -25,8 +25,8 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
-from fillerscope.report import charts, document, pictures
-from fillerscope.report.document import LARGE, POLICY, render, write_report
+from fillerscope.report import html, panels, pictures
+from fillerscope.report.html import LARGE, POLICY, render, write_report
 from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
@@ -162,7 +162,7 @@ def page(text: str) -> Page:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are not what these tests are about."""
-    monkeypatch.setattr(document, "pictures", lambda *_: ([], {}))
+    monkeypatch.setattr(html, "pictures", lambda *_: ([], {}))
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_the_comparison_and_the_flips_are_those_of_the_run(run: Run, page: Page)
 
 @pytest.mark.usefixtures("undrawn")
 def test_of_many_flips_the_first_are_shown_and_all_are_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MOST_FLIPS", 1)
+    monkeypatch.setattr(html, "MOST_FLIPS", 1)
     page = Page(render(run))
     (one, *_) = page.data["flips"]
     assert (len(one["flips"]), one["total"]) == (1, 2)
@@ -355,7 +355,7 @@ def test_a_figure_that_fails_is_named_with_its_reason(run: Run, monkeypatch: pyt
 
 @pytest.mark.usefixtures("sketched")
 def test_a_figure_without_panels_is_open_in_print(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(charts.CHARTS, "depth")
+    monkeypatch.delitem(panels.CHARTS, "depth")
     page = Page(render(run))
     prints = [found for tag, found in page.tags if tag == "details" and found.get("class") == "print"]
     assert len(prints) == 2
@@ -363,7 +363,7 @@ def test_a_figure_without_panels_is_open_in_print(run: Run, monkeypatch: pytest.
 
 
 def test_the_name_of_a_run_that_is_opened_from_inside(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "pictures", lambda *_: ([], {}))
+    monkeypatch.setattr(html, "pictures", lambda *_: ([], {}))
     monkeypatch.chdir(run.path)
     assert "fillerscope export run --format csv" in Page(render(open_run("."))).text
 

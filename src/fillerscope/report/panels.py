@@ -20,7 +20,7 @@ from fillerscope.figures.recipes import PLACES
 from fillerscope.figures.references import TWINS
 from fillerscope.figures.request import swept
 from fillerscope.figures.style import Y_LABEL, Drawn
-from fillerscope.report.packed import clean
+from fillerscope.report.wire import clean
 
 Row = dict[str, Any]
 Panel = dict[str, Any]

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import fillerscope
-from fillerscope import remeasuring
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
@@ -28,7 +27,8 @@ from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.remeasuring import KEPT, Remeasured, Remeasurer
+from fillerscope.report.explorer import remeasure
+from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
 from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
 from studies_helper import CONDITIONS, merge, save_model, study_of
@@ -84,13 +84,13 @@ def model(run: Run) -> str:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The problems that are measured from now on."""
     seen: list[int] = []
-    measure = remeasuring._measured
+    measure = remeasure._measured
 
     def note(run: Run, model: str, record: dict[str, Any], *rest: Any) -> Part:
         seen.append(record["number"])
         return measure(run, model, record, *rest)
 
-    monkeypatch.setattr(remeasuring, "_measured", note)
+    monkeypatch.setattr(remeasure, "_measured", note)
     return seen
 
 
@@ -210,7 +210,7 @@ def test_the_problem_used_longest_ago_is_forgotten(
     run: Run, model: str, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert KEPT == 16
-    monkeypatch.setattr(remeasuring, "KEPT", 2)
+    monkeypatch.setattr(remeasure, "KEPT", 2)
     again = Remeasurer()
     for number in (0, 1, 0, 2, 0, 1):
         again.measure(run, model, number)
@@ -271,7 +271,7 @@ def test_what_was_measured_is_there_while_another_is_measured(
         go_on.wait(20)
         raise CaptureError("stopped")
 
-    monkeypatch.setattr(remeasuring, "_measured", slow)
+    monkeypatch.setattr(remeasure, "_measured", slow)
 
     def ask() -> None:
         with pytest.raises(CaptureError, match="stopped"):
@@ -403,8 +403,8 @@ def test_a_hub_model_in_the_cache_is_measured(own: tuple[Run, Path], monkeypatch
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_what_is_not_installed(run: Run, model: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = remeasuring.find_spec
-    monkeypatch.setattr(remeasuring, "find_spec", lambda name: None if name == package else find_spec(name))
+    find_spec = remeasure.find_spec
+    monkeypatch.setattr(remeasure, "find_spec", lambda name: None if name == package else find_spec(name))
     reason = f"measuring needs {package}, which is not installed here: pip install {package}"
     refused(run, model, reason, ModelError)
     assert Remeasurer().differs(run) == reason

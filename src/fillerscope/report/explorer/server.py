@@ -28,12 +28,12 @@ from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.findings.all import compared_so_far, findings_of
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
-from fillerscope.remeasuring import Remeasurer
 from fillerscope.report import payload
+from fillerscope.report.explorer.live_run import Watched
+from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.headline import headline
-from fillerscope.report.methods import as_text, methods
-from fillerscope.report.packed import clean
-from fillerscope.web.watching import Watched
+from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.wire import clean
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
@@ -216,5 +216,5 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
         return JSONResponse({"error": f"there is no {name}"}, 404)
-    content = files("fillerscope.web").joinpath("static", name).read_bytes()
+    content = files("fillerscope.report").joinpath("static", name).read_bytes()
     return Response(content, media_type=STATIC[name])
