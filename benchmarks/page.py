@@ -74,7 +74,7 @@ def make_run(folder: Path, layers: int, heads: int, conditions: int, positions: 
 def served(run: Path) -> Iterator[tuple[str, float]]:
     """The address of an explorer, and how long it took to answer."""
     started = time.perf_counter()
-    command = [sys.executable, "-m", "fillerscope.cli", "view", str(run), "--no-browser", "--port", "0"]
+    command = [sys.executable, "-m", "fillerscope.cli.app", "view", str(run), "--no-browser", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

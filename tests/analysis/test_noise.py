@@ -19,10 +19,10 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import open_run
+from fillerscope.cli.commands import show_comparison
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.html import render
 from fillerscope.report.payload import comparison
-from fillerscope.session import show_comparison
 from fillerscope.store.run_folder import again_name
 
 DRAW = drawn_at_random(4)

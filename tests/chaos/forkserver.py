@@ -35,7 +35,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 # What a run would import on its way, and again in every child.
 BEFOREHAND = (
-    "fillerscope.library", "fillerscope.session", "fillerscope.cli", "fillerscope.analysis.export",
+    "fillerscope.library", "fillerscope.cli.commands", "fillerscope.cli.app", "fillerscope.analysis.export",
     "safetensors.numpy", "rich.console",
     "transformers.models.llama.modeling_llama", "transformers.models.llama.tokenization_llama", "pyarrow.parquet",
     "pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg",
@@ -97,7 +97,7 @@ def _run(command: list[str]) -> int:
 
         run(Study.load(command[1]), Path(command[2]))
         return 0
-    from fillerscope.cli import main
+    from fillerscope.cli.app import main
 
     sys.argv = ["fillerscope", *command]
     try:

@@ -71,7 +71,7 @@ def serving(*runs: Path) -> Iterator[Served]:
 @contextmanager
 def viewing(*runs: Path, **changed: str) -> Iterator[Served]:
     """The command as a process of its own. `changed` goes into the environment."""
-    command = [sys.executable, "-m", "fillerscope.cli", "view", *map(str, runs), "--no-browser", "--port", "0"]
+    command = [sys.executable, "-m", "fillerscope.cli.app", "view", *map(str, runs), "--no-browser", "--port", "0"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"} | changed
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     try:

@@ -21,7 +21,7 @@ from studies_helper import CONDITIONS, save_model, write_study
 # A run that stops, as by Ctrl-Z, when its second shard has landed.
 HELD = """
 import os, signal
-from fillerscope.cli import main
+from fillerscope.cli.app import main
 from fillerscope.store.run_folder import RunStore
 
 put, landed = RunStore.put, []

@@ -21,7 +21,7 @@ from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.cli import app
+from fillerscope.cli.app import app
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.interventions import Knockout, Shift
 from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept

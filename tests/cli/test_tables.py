@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fillerscope import show
 from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
+from fillerscope.cli import tables
 from synthetic import Synthetic
 
 
@@ -25,7 +25,7 @@ def test_json_is_strict(capsys: pytest.CaptureFixture[str]) -> None:
         "nan": float("nan"), "inf": np.float32("inf"), "array": np.array([1.5, np.nan]), "count": np.int64(3),
         "nested": [{"x": (1, 2.5)}], "text": "Größe", "none": None, "yes": True, 7: "a number as a key",
     }  # fmt: skip
-    show.print_json(value)
+    tables.print_json(value)
     text = capsys.readouterr().out
     assert json.loads(text, parse_constant=_refuse) == {
         "nan": None, "inf": None, "array": [1.5, None], "count": 3, "nested": [{"x": [1, 2.5]}], "text": "Größe",
@@ -39,7 +39,7 @@ def _refuse(constant: str) -> None:
 
 
 def test_heads_are_listed_strongest_first(table: HeadTable, capsys: pytest.CaptureFixture[str]) -> None:
-    show.heads(table, "drop", 3)
+    tables.heads(table, "drop", 3)
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert lines[0] == "Tiny-A, mless against none: 3 of 12 heads by drop; queries original, n = 12"
@@ -54,7 +54,7 @@ def test_heads_are_listed_strongest_first(table: HeadTable, capsys: pytest.Captu
 def test_no_number_is_minus_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     value = np.array([[-0.0001]])
     column = Estimate(value, value, value, value[None])
-    show.heads(
+    tables.heads(
         HeadTable("m", "M", "mless", "all", 2, dict.fromkeys(("drop", "mass", "peak", "entropy"), column)), "mass", 5
     )
     out = capsys.readouterr().out
@@ -66,16 +66,16 @@ SHOWN = ("drop", "mass", "peak", "entropy")  # nothing else is known of this run
 
 
 def test_records_hold_what_the_table_shows(table: HeadTable) -> None:
-    record = show.head_records(table, "mass", 2)
+    record = tables.head_records(table, "mass", 2)
     assert record["heads"] == [table.row(*place, SHOWN) for place in table.ranked("mass")[:2]]
     assert (record["model"], record["condition"], record["n"]) == ("tiny-a", "mless", 12)
     assert (record["ranked_by"], record["split_half"]) == ("mass", pytest.approx(1.0))
-    assert len(show.head_records(table, "mass", None)["heads"]) == 12
+    assert len(tables.head_records(table, "mass", None)["heads"]) == 12
 
 
 def test_a_sentence_in_a_pipe_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 100 + "[0.1, 0.2]"
-    show.findings([Finding("a", long, {}, "heads"), Finding("b", "short", {}, "heads")])
+    tables.findings([Finding("a", long, {}, "heads"), Finding("b", "short", {}, "heads")])
     assert capsys.readouterr().out.splitlines() == [f"1. {long}", "2. short"]
 
 
@@ -84,9 +84,9 @@ def test_a_path_is_never_broken(
 ) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr(show, "console", lambda: Console(width=40, force_terminal=True, color_system=None))
+    monkeypatch.setattr(tables, "console", lambda: Console(width=40, force_terminal=True, color_system=None))
     path = tmp_path / ("a" * 60)
-    show.lines([f"Wrote some figures of the run to the file {path}"])
+    tables.lines([f"Wrote some figures of the run to the file {path}"])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == "Wrote some figures of the run to the", "broken at a space to fit"
     assert str(path) in lines
@@ -97,9 +97,9 @@ def test_a_narrow_terminal_cuts_nothing(
 ) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr(show, "console", lambda: Console(width=60, force_terminal=True, color_system=None))
-    show.heads(table, "drop", 2)
-    show.table("", ("name", "about"), [["qwen2.5-coder-1.5b-with-a-long-name", "word " * 20]])
+    monkeypatch.setattr(tables, "console", lambda: Console(width=60, force_terminal=True, color_system=None))
+    tables.heads(table, "drop", 2)
+    tables.table("", ("name", "about"), [["qwen2.5-coder-1.5b-with-a-long-name", "word " * 20]])
     out = capsys.readouterr().out
     assert "…" not in out
     assert "qwen2.5-coder-1.5b-with-a-long-name" in out
@@ -108,7 +108,7 @@ def test_a_narrow_terminal_cuts_nothing(
 
 
 def test_a_table_keeps_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    show.table("[bold] is text", ("name", "n"), [["[red]x[/red]", "1"], ["y", "20"]])
+    tables.table("[bold] is text", ("name", "n"), [["[red]x[/red]", "1"], ["y", "20"]])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "[bold] is text"
     assert "[red]x[/red]" in out
@@ -118,7 +118,7 @@ def test_a_table_keeps_its_cells(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_a_model_wrote_cannot_play_with_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "a\x1b[2Jb\x07c\u202ed\x00e\rf\n\tg [bold]h[/bold]"
     side = {"verdict": "wrong", "extracted": hostile, "text": hostile}
-    show.flips([Flip("id\x1b]0;", 1, hostile, "7", side, side)], ("none", "mless"), 5)
+    tables.flips([Flip("id\x1b]0;", 1, hostile, "7", side, side)], ("none", "mless"), 5)
     printed = capsys.readouterr().out
     assert not any(mark in printed for mark in "\x1b\x07\u202e\x00\r")
     assert "g [bold]h[/bold]" in printed

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fillerscope import show
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.findings.answers import answer_findings
@@ -22,6 +21,7 @@ from fillerscope.analysis.mechanism import mechanism_rows
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import ANSWER, Run, open_run
+from fillerscope.cli import tables
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.registry import asked, check, draw_and_save, names_for
 from fillerscope.progress import Reporter
@@ -51,24 +51,24 @@ def measure_and_show(
     if json:
         rows = None if compared is None else [row.record() for row in compared]
         file = None if written is None else str(written)
-        show.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed, "report": file})
+        tables.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed, "report": file})
         return
     for model in run.models:
         if run.fillers and run.has_attention:
-            show.heads(head_table(run, run.main, model=model), "drop", TOP)
+            tables.heads(head_table(run, run.main, model=model), "drop", TOP)
     if compared is not None:
-        show.comparison(compared)
+        tables.comparison(compared)
     for model in run.models:
-        show.lines(["", f"What {run.label(model)} shows:"])
-        show.findings(told[model])
+        tables.lines(["", f"What {run.label(model)} shows:"])
+        tables.findings(told[model])
         _show_failures(run, model)
     if not run.fillers:
-        show.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
+        tables.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
     figures = f"Figures: {run.path / 'figures'} ({', '.join(drawn) or 'none'})"
     me = "fillerscope" if shutil.which("fillerscope") else shlex.quote(sys.argv[0])
     folder = shlex.quote(str(run.path))
     look = [f"Report:  {written or f'{me} report {folder}'}", f"Explore: {me} view {folder}"]
-    show.lines(["", f"Run:     {run.path}", figures, *look])
+    tables.lines(["", f"Run:     {run.path}", figures, *look])
 
 
 def measure_and_draw(
@@ -110,14 +110,14 @@ def show_mechanism(path: Path, condition: str | None, model: str | None, json: b
     rows = mechanism_rows(run, name, model)
     told = mechanism_findings(run, name, model) + control_findings(run, name, model)
     if json:
-        show.print_json({
+        tables.print_json({
             "run": str(path), "model": run.model(model), "condition": name,
             "findings": [finding.record() for finding in told], "layers": rows,
         })  # fmt: skip
         return
     if rows:
-        show.layers(f"{run.label(model)}, {name} against none, by layer", rows)
-    show.findings(told)
+        tables.layers(f"{run.label(model)}, {name} against none, by layer", rows)
+    tables.findings(told)
 
 
 def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -> None:
@@ -127,21 +127,21 @@ def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -
     floors = {model: noise_floor(run, model) for model in models or run.models}
     told = {model: answer_findings(run, model, whole, floor) for model, floor in floors.items()}
     if json:
-        show.print_json({
+        tables.print_json({
             "run": str(path), "rows": [row.record() for row in rows],
             "findings": {model: [finding.record() for finding in found] for model, found in told.items()},
             "noise": {model: [row.record() for row in floor] for model, floor in floors.items()},
             "recheck": _rechecks(run),
         })  # fmt: skip
         return
-    show.comparison(rows)
+    tables.comparison(rows)
     if by is None:
         for floor in floors.values():
-            show.noise(floor)
+            tables.noise(floor)
         for model, found in told.items():
-            show.lines([f"What {run.label(model)} shows:"] if len(told) > 1 else [])
-            show.findings(found)
-        show.lines(_recheck_lines(run))
+            tables.lines([f"What {run.label(model)} shows:"] if len(told) > 1 else [])
+            tables.findings(found)
+        tables.lines(_recheck_lines(run))
 
 
 def _rechecks(run: Run) -> dict[str, Any]:
@@ -170,9 +170,9 @@ def show_flips(
         raise FigureError(f"{name!r} does not differ from itself; name two conditions, by --condition and --against")
     found = flips(run, name, against, model, temperature)
     if json:
-        show.print_json({"condition": name, "against": against, "flips": show.flip_records(found)})
+        tables.print_json({"condition": name, "against": against, "flips": tables.flip_records(found)})
     else:
-        show.flips(found, (against, name), top)
+        tables.flips(found, (against, name), top)
 
 
 def show_heads(
@@ -181,9 +181,9 @@ def show_heads(
     run = open_run(path)
     table = head_table(run, condition or run.main, queries, model)
     if json:
-        show.print_json(show.head_records(table, by, top))
+        tables.print_json(tables.head_records(table, by, top))
     else:
-        show.heads(table, by, top)
+        tables.heads(table, by, top)
 
 
 def profile_text(
@@ -202,13 +202,13 @@ def profile_text(
     if out is not None:
         _write_profile(profile, out)
     if json:
-        show.print_json({"model": loaded.name, "layer": layer, "head": head, "queries": queries, "tokens": rows})
+        tables.print_json({"model": loaded.name, "layer": layer, "head": head, "queries": queries, "tokens": rows})
         return
     where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
     cells = [[str(row["position"]), repr(row["token"]), f"{row['received']:.4f}"] for row in rows]
-    show.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
+    tables.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
     if out is not None:
-        show.lines([f"Wrote {out / 'profile.csv'}, all layers and heads"])
+        tables.lines([f"Wrote {out / 'profile.csv'}, all layers and heads"])
 
 
 def _write_profile(profile: Profile, out: Path) -> None:
@@ -234,15 +234,15 @@ def show_models(json: bool) -> None:
         for entry in CATALOGUE.values()
     ]  # fmt: skip
     if json:
-        show.print_json({"cache": str(cache_folder()), "models": records})
+        tables.print_json({"cache": str(cache_folder()), "models": records})
         return
     rows = [
         [str(r["name"]), str(r["family"]), str(r["shape"]), f"{r['download_bytes'] / 2**20:.0f} MiB",
          "yes" if r["cached"] else "no", str(r["licence"])]
         for r in records
     ]  # fmt: skip
-    show.table("Models that need no hub account", ("name", "family", "shape", "download", "cached", "licence"), rows)
-    show.lines(["Hub ids (owner/name), folders and .gguf files work as well.", f"Cache: {cache_folder()}"])
+    tables.table("Models that need no hub account", ("name", "family", "shape", "download", "cached", "licence"), rows)
+    tables.lines(["Hub ids (owner/name), folders and .gguf files work as well.", f"Cache: {cache_folder()}"])
 
 
 def get_model(name: str, accept_licence: bool, json: bool) -> None:
@@ -251,9 +251,9 @@ def get_model(name: str, accept_licence: bool, json: bool) -> None:
     with Reporter(json) as reporter:
         folder = resolve(name, reporter.stage, accept_licence)
     if json:
-        show.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
+        tables.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
     else:
-        show.lines([f"{folder.label} is ready in {folder.path}"])
+        tables.lines([f"{folder.label} is ready in {folder.path}"])
 
 
 def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
@@ -264,9 +264,9 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
         reporter.stage("writing tables", 0, None)
         files = export(run, out or run.path / "tables", kind)
     if json:
-        show.print_json({"files": [str(file) for file in files]})
+        tables.print_json({"files": [str(file) for file in files]})
     else:
-        show.lines([f"Wrote {file}" for file in files])
+        tables.lines([f"Wrote {file}" for file in files])
 
 
 def _fresh_report(run: Run, quiet: bool) -> Path:
@@ -289,15 +289,15 @@ def write_report(path: Path, out: Path | None, json: bool) -> None:
     file = _write_report(run, out or run.path / "report.html", json)
     size = file.stat().st_size
     if json:
-        show.print_json({"run": str(path), "report": str(file), "bytes": size})
+        tables.print_json({"run": str(path), "report": str(file), "bytes": size})
     else:
-        show.lines([f"Wrote {file} ({size / 1e6:.1f} MB): open it in any browser, or send it to somebody"])
+        tables.lines([f"Wrote {file} ({size / 1e6:.1f} MB): open it in any browser, or send it to somebody"])
 
 
 def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
     from fillerscope.report.explorer.serve import serve
 
-    serve(paths, port, browse, lambda text: show.lines([text]))
+    serve(paths, port, browse, lambda text: tables.lines([text]))
 
 
 def verify_run(path: Path, json: bool) -> bool:
@@ -305,11 +305,11 @@ def verify_run(path: Path, json: bool) -> bool:
     run = open_run(path)
     faults = run.store.verify() or faults_of(run)
     if json:
-        show.print_json({"run": str(path), "files": len(run.store.manifest["files"]), "faults": faults})
+        tables.print_json({"run": str(path), "files": len(run.store.manifest["files"]), "faults": faults})
     elif faults:
-        show.lines([*faults, f"{path}: {len(faults)} faults; run the study again to mend missing or damaged files"])
+        tables.lines([*faults, f"{path}: {len(faults)} faults; run the study again to mend missing or damaged files"])
     else:
-        show.lines(
+        tables.lines(
             [f"{path}: {len(run.store.manifest['files'])} files as they were written, all problems accounted for"]
         )
     return not faults
@@ -337,9 +337,9 @@ def _draw(
 def _report_figures(run: Run, drawn: dict[str, list[Path]], missed: dict[str, str], json: bool) -> None:
     if json:
         figures = {name: [str(file) for file in files] for name, files in drawn.items()}
-        show.print_json({"run": str(run.path), "figures": figures, "not_drawn": missed})
+        tables.print_json({"run": str(run.path), "figures": figures, "not_drawn": missed})
     else:
-        show.lines([f"Wrote {file}" for files in drawn.values() for file in files])
+        tables.lines([f"Wrote {file}" for files in drawn.values() for file in files])
 
 
 def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> dict[str, Any]:
@@ -353,7 +353,7 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
                 "answercheck": run.facts(model).get("answercheck"),
                 "recheck": run.facts(model).get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
-                "heads": show.head_records(head_table(run, run.main, model=model), "drop", TOP)
+                "heads": tables.head_records(head_table(run, run.main, model=model), "drop", TOP)
                 if run.fillers and run.has_attention
                 else None,
             }
@@ -374,13 +374,13 @@ def _show_failures(run: Run, model: str) -> None:
         failed = [record for record in run.records(model) if record["status"] == "failed"]
         if failed:
             first = f"{failed[0]['id']}: {failed[0]['error']}"
-            show.lines([f"{len(failed)} problems could not be measured; the first, {first}"])
+            tables.lines([f"{len(failed)} problems could not be measured; the first, {first}"])
     if run.has_answers:
         columns = run.answer_columns(model)
         failed_at = [place for place, verdict in enumerate(columns["verdict"]) if verdict == "failed"]
         if failed_at:
             first = f"{columns['id'][failed_at[0]]}: {columns['note'][failed_at[0]]}"
-            show.lines([f"{len(failed_at)} answers failed and are not counted; the first, {first}"])
+            tables.lines([f"{len(failed_at)} answers failed and are not counted; the first, {first}"])
 
 
 def _text_of(text: str) -> str:

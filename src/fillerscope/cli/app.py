@@ -71,7 +71,7 @@ def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
 
     Example: `fillerscope demo`
     """
-    from fillerscope.session import measure_and_show
+    from fillerscope.cli.commands import measure_and_show
     from fillerscope.study.overrides import Changes, ready_study
 
     measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
@@ -88,7 +88,7 @@ def run(
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.session import measure_and_show
+    from fillerscope.cli.commands import measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
@@ -109,7 +109,7 @@ def reproduce(
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.session import measure_and_draw
+    from fillerscope.cli.commands import measure_and_draw
     from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
@@ -133,7 +133,7 @@ def profile(
 
     Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
     """
-    from fillerscope.session import profile_text
+    from fillerscope.cli.commands import profile_text
 
     profile_text(text, model, layer, head, queries, top, out, device or "auto", accept_licence, json)
 
@@ -154,7 +154,7 @@ def figures(
 
     Example: `fillerscope figures runs/demo-0123456789 heads --head 2 --head 7`
     """
-    from fillerscope.session import draw_figures
+    from fillerscope.cli.commands import draw_figures
 
     changes = {
         "models": tuple(model or ()), "conditions": tuple(condition or ()), "layers": tuple(layer or ()),
@@ -177,7 +177,7 @@ def heads(
 
     Example: `fillerscope heads runs/demo-0123456789 --by mass --top 10`
     """
-    from fillerscope.session import show_heads
+    from fillerscope.cli.commands import show_heads
 
     show_heads(run, condition, by, top, queries, model, json)
 
@@ -192,7 +192,7 @@ def mechanism(
 
     Example: `fillerscope mechanism runs/demo-0123456789 --condition mless`
     """
-    from fillerscope.session import show_mechanism
+    from fillerscope.cli.commands import show_mechanism
 
     show_mechanism(run, condition, model, json)
 
@@ -209,7 +209,7 @@ def compare(
 
     Example: `fillerscope compare runs/demo-0123456789 --by difficulty`
     """
-    from fillerscope.session import show_comparison
+    from fillerscope.cli.commands import show_comparison
 
     show_comparison(run, model or [], by, json)
 
@@ -227,7 +227,7 @@ def flips(
 
     Example: `fillerscope flips runs/demo-0123456789 --condition mless --top 3`
     """
-    from fillerscope.session import show_flips
+    from fillerscope.cli.commands import show_flips
 
     show_flips(run, condition, against, model, temperature, top, json)
 
@@ -239,7 +239,7 @@ def models(context: typer.Context, json: Json = False) -> None:
     Example: `fillerscope models get gemma-3-270m --accept-licence`
     """
     if context.invoked_subcommand is None:
-        from fillerscope.session import show_models
+        from fillerscope.cli.commands import show_models
 
         show_models(json)
 
@@ -253,7 +253,7 @@ def models_get(
 
     Example: `fillerscope models get smollm2-135m`
     """
-    from fillerscope.session import get_model
+    from fillerscope.cli.commands import get_model
 
     get_model(name, accept_licence, json)
 
@@ -267,7 +267,7 @@ def export(
 
     Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
     """
-    from fillerscope.session import export_tables
+    from fillerscope.cli.commands import export_tables
 
     export_tables(run, out, format, json)
 
@@ -278,7 +278,7 @@ def report(run: RunPath, out: File = None, json: Json = False) -> None:
 
     Example: `fillerscope report runs/demo-0123456789 --out report.html`
     """
-    from fillerscope.session import write_report
+    from fillerscope.cli.commands import write_report
 
     write_report(run, out, json)
 
@@ -293,7 +293,7 @@ def view(
 
     Example: `fillerscope view runs/demo-0123456789`
     """
-    from fillerscope.session import view_runs
+    from fillerscope.cli.commands import view_runs
 
     view_runs(runs, port, browser)
 
@@ -304,7 +304,7 @@ def verify(run: RunPath, json: Json = False) -> None:
 
     Example: `fillerscope verify runs/demo-0123456789`
     """
-    from fillerscope.session import verify_run
+    from fillerscope.cli.commands import verify_run
 
     if not verify_run(run, json):
         raise typer.Exit(1)
@@ -316,7 +316,7 @@ def doctor(json: Json = False) -> None:
 
     Example: `fillerscope doctor`
     """
-    from fillerscope.doctor import examine
+    from fillerscope.cli.doctor import examine
 
     if not examine(json):
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 
-from fillerscope import show
+from fillerscope.cli import tables
 from fillerscope.errors import FillerscopeError
 from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
 from fillerscope.models.gguf import converted_folder
@@ -25,9 +25,9 @@ def examine(json: bool) -> bool:
         except (FillerscopeError, ImportError, OSError) as error:
             found.append({"check": name, "ok": False, "found": str(error)})
     if json:
-        show.print_json(found)
+        tables.print_json(found)
     else:
-        show.table("", ("check", "", "found"), [
+        tables.table("", ("check", "", "found"), [
             [str(row["check"]), "ok" if row["ok"] else "FAILED", str(row["found"])] for row in found
         ])  # fmt: skip
     return all(row["ok"] for row in found)

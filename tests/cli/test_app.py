@@ -20,7 +20,7 @@ import yaml
 
 from answered import CONDITIONS, Key, Row, build, drawn_at_random
 from answered import answer as graded
-from fillerscope import cli, session
+from fillerscope.cli import app, commands
 from fillerscope.store.run_folder import answers_name, merged_name
 from synthetic import MLESS, NONE, Synthetic
 
@@ -67,7 +67,7 @@ def command(
         monkeypatch.setattr(sys, "argv", ["fillerscope", *map(str, arguments)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stopped:
-            cli.main()
+            app.main()
         found = capsys.readouterr()
         assert isinstance(stopped.value.code, int)
         return Result(stopped.value.code, found.out, found.err)
@@ -554,7 +554,7 @@ def test_doctor(command: Command) -> None:
 
 
 def test_doctor_reports_what_failed(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fillerscope import doctor
+    from fillerscope.cli import doctor
     from fillerscope.errors import CaptureError
 
     def broken() -> str:
@@ -713,7 +713,7 @@ def test_slashes_that_melt_together_are_refused(
 
 
 def shell(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fillerscope.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "fillerscope.cli.app", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
 
 
@@ -727,7 +727,7 @@ def test_exit_codes_of_the_process(tmp_path: Path) -> None:
 
 
 def test_a_reader_who_leaves_early_is_no_error(made: Path) -> None:
-    line = f"{shlex.quote(sys.executable)} -m fillerscope.cli heads {shlex.quote(str(made))} --top 12 --json | true"
+    line = f"{shlex.quote(sys.executable)} -m fillerscope.cli.app heads {shlex.quote(str(made))} --top 12 --json | true"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
 
@@ -736,7 +736,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPa
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "measure_and_show", interrupted)
+    monkeypatch.setattr(commands, "measure_and_show", interrupted)
     shown = command("demo", "--out", "my run")
     assert shown.code == 130
     assert shown.complaint == "stopped. What is finished is kept; go on with: fillerscope demo --out 'my run'"
@@ -746,7 +746,7 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(command: Command, monkeypa
     def broken(*_: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr(session, "show_heads", broken)
+    monkeypatch.setattr(commands, "show_heads", broken)
     monkeypatch.delenv("FILLERSCOPE_DEBUG", raising=False)
     shown = command("heads", "run")
     assert shown.code == 1
