@@ -13,20 +13,19 @@ from fillerscope.version import __version__
 
 if TYPE_CHECKING:
     from fillerscope.analysis.run import Run, open_run
+    from fillerscope.api import attention_profile, run
     from fillerscope.arm.hooks import arm
     from fillerscope.errors import FillerscopeError
-    from fillerscope.library import run
     from fillerscope.models.loading import load_model
-    from fillerscope.profiling import attention_profile
     from fillerscope.study.study import Study
 
 _HOMES = {
     "Study": "fillerscope.study.study",
-    "run": "fillerscope.library",
+    "run": "fillerscope.api",
     "open_run": "fillerscope.analysis.run",
     "Run": "fillerscope.analysis.run",
     "load_model": "fillerscope.models.loading",
-    "attention_profile": "fillerscope.profiling",
+    "attention_profile": "fillerscope.api",
     "arm": "fillerscope.arm.hooks",
     "FillerscopeError": "fillerscope.errors",
 }

@@ -26,8 +26,8 @@ from fillerscope.analysis.inline_svg import (
     round_ticks,
     strongest,
 )
+from fillerscope.display import block, bounded, note, printable, shown, table, token
 from fillerscope.figures import style
-from fillerscope.visible import block, bounded, note, printable, shown, table, token
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert(1)</script>\"'&\u202egnp\x00\x1b[2J\ud800\ufffe]]>"

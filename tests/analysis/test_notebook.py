@@ -202,7 +202,7 @@ def test_a_run_shows_the_heads_of_its_main_condition(answered: Run) -> None:
 def test_both_ways_to_open_a_run_show_it(answered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     html = shown(answered)
     assert shown(fillerscope.open_run(answered.path)) == shown(open_run(answered.path)) == html
-    monkeypatch.setattr("fillerscope.library.carry_out", lambda *_: RunStore.open(answered.path))
+    monkeypatch.setattr("fillerscope.api.carry_out", lambda *_: RunStore.open(answered.path))
     assert shown(fillerscope.run(answered.study)) == html
 
 

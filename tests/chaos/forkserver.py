@@ -35,7 +35,7 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 # What a run would import on its way, and again in every child.
 BEFOREHAND = (
-    "fillerscope.library", "fillerscope.cli.commands", "fillerscope.cli.app", "fillerscope.analysis.export",
+    "fillerscope.api", "fillerscope.cli.commands", "fillerscope.cli.app", "fillerscope.analysis.export",
     "safetensors.numpy", "rich.console",
     "transformers.models.llama.modeling_llama", "transformers.models.llama.tokenization_llama", "pyarrow.parquet",
     "pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg",
@@ -92,7 +92,7 @@ def _live(request: dict[str, Any]) -> None:
 
 def _run(command: list[str]) -> int:
     if command[0] == "measure":
-        from fillerscope.library import run
+        from fillerscope.api import run
         from fillerscope.study.study import Study
 
         run(Study.load(command[1]), Path(command[2]))

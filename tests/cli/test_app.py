@@ -101,7 +101,7 @@ def write_study(path: Path, model: Path | str, **changes: Any) -> Path:
 @pytest.fixture(scope="module")
 def measured(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real run of the tiny model, with one figure."""
-    from fillerscope.library import run
+    from fillerscope.api import run
     from fillerscope.study.study import Study
 
     folder = tmp_path_factory.mktemp("measured")

@@ -14,10 +14,10 @@ from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import ratio_interval, sample_interval, split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
+from fillerscope.display import block, bounded, note
+from fillerscope.display import table as columned
 from fillerscope.errors import FigureError
 from fillerscope.measure.head_summary import SINK_MASS
-from fillerscope.visible import block, bounded, note
-from fillerscope.visible import table as columned
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.visible import shown
+from fillerscope.display import shown
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.heads import MAP_NOTE, head_map, head_table
 from fillerscope.analysis.run import Run
+from fillerscope.display import block, bounded, note, number, shown, table
 from fillerscope.errors import FillerscopeError
 from fillerscope.store.run_folder import answers_name, lookback_name, merged_name
-from fillerscope.visible import block, bounded, note, number, shown, table
 
 MOST_NAMES = 12  # of models or conditions in one line
 MOST_COMPARED = 24  # rows of a small table: longer ones take their time, too

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.inline_svg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
 from fillerscope.analysis.stats import mean_interval
+from fillerscope.display import block, bounded, note, number, token
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.store.moments import Moments
-from fillerscope.visible import block, bounded, note, number, token
 
 if TYPE_CHECKING:
     import pandas

@@ -30,6 +30,7 @@ from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge, Layout, Measured
 from fillerscope.capture.precision import in_float32
 from fillerscope.capture.self_check import refusing
+from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
@@ -43,7 +44,6 @@ from fillerscope.models.structure import (
     layer_count,
     text_config,
 )
-from fillerscope.models.wording import first_line
 
 ROWS, STOCK = "fillerscope_rows", "fillerscope_stock"
 PREFIX = 6  # tokens that all texts begin with

@@ -24,10 +24,10 @@ from fillerscope.capture.attention import captured_attention, capturing, recorde
 from fillerscope.capture.masks import MaskRule, mask_rule
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge, TextAttention
+from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config
-from fillerscope.models.wording import first_line
 
 NAME = "fillerscope_check"
 TOLERANCE = 1e-5

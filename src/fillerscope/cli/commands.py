@@ -34,7 +34,7 @@ TOP = 10
 def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -> Run:
     check(study)
     with Reporter(quiet) as reporter:
-        from fillerscope.library import run
+        from fillerscope.api import run
 
         return run(study, out, reporter, accept_licence)
 
@@ -190,8 +190,8 @@ def profile_text(
     text: str, model: str, layer: int, head: int | None, queries: str, top: int, out: Path | None, device: str,
     accept_licence: bool, json: bool,
 ) -> None:  # fmt: skip
+    from fillerscope.api import attention_profile, top_tokens
     from fillerscope.models.loading import load_model
-    from fillerscope.profiling import attention_profile, top_tokens
 
     text = _text_of(text)
     with Reporter(json) as reporter:

@@ -15,8 +15,8 @@ from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
+from fillerscope.display import printable
 from fillerscope.report.wire import clean
-from fillerscope.visible import printable
 
 
 def print_json(value: Any) -> None:

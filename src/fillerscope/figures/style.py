@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.display import printable
 from fillerscope.errors import FigureError
-from fillerscope.visible import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

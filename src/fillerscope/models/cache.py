@@ -11,9 +11,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import cache_folder
-from fillerscope.models.wording import first_line, readable
 
 # What is going on, how far it is, and how far it goes (None: not known). Bytes, where there are any.
 Progress = Callable[[str, int, int | None], None]

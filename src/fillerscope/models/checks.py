@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.digests import TOKENIZER_FILES
-from fillerscope.models.wording import first_line
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
 _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"

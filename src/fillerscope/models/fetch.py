@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 
+from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import (
     Progress,
@@ -35,7 +36,6 @@ from fillerscope.models.cache import (
 )
 from fillerscope.models.catalogue import Entry, cache_folder
 from fillerscope.models.digests import CHUNK
-from fillerscope.models.wording import first_line
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachable|proxy|ssl|no route")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.checks import refuse_pickles
-from fillerscope.models.wording import first_line
 
 ALLOWED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 # Folders in a repository hold other formats, and `consolidated` holds the same weights a second time.

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import Progress, silent
 from fillerscope.models.checks import refuse_gaps
@@ -20,7 +21,6 @@ from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.untrained import Sizes, untrained
-from fillerscope.models.wording import first_line, readable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import Progress
 from fillerscope.models.checks import refuse_gaps
-from fillerscope.models.wording import first_line
 
 
 def require_packages(gguf: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.wording import first_line
 
 
 def untrained(loader: Any, config: Any, dtype: torch.dtype, device: str, seed: int) -> Any:

@@ -23,6 +23,7 @@ from fillerscope.analysis.findings.all import answers_there, compared_so_far, fi
 from fillerscope.analysis.findings.answers import drawing
 from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.run import Run
+from fillerscope.display import number, shown
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.request import data_name
 from fillerscope.report import payload
@@ -33,7 +34,6 @@ from fillerscope.report.pictures import Picture, pictures
 from fillerscope.report.sections import Section
 from fillerscope.report.wire import clean
 from fillerscope.version import __version__
-from fillerscope.visible import number, shown
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "

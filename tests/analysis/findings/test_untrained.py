@@ -15,7 +15,7 @@ from fillerscope.analysis.findings.controls import control_findings
 from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.library import run as measure
+from fillerscope.api import run as measure
 from fillerscope.report.headline import CLAIMS, headline
 from studies_helper import study_of
 from tiny import redraw, tiny_config, tiny_tokenizer

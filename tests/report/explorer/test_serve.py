@@ -20,7 +20,10 @@ from fillerscope.report.explorer import serve
 from synthetic import Synthetic
 
 # As a shell starts it: a process in the background may have been told to ignore Ctrl-C.
-COMMAND = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fillerscope.cli.app import main; main()"
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from fillerscope.cli.app import main; main()"
+)
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.precision import in_float32
+from fillerscope.display import first_line
 from fillerscope.errors import FillerscopeError, GenerationError
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.wording import first_line
 from fillerscope.study.generation import Decoding
 
 TOKENS = 3  # of every answer

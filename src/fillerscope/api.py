@@ -1,23 +1,30 @@
-"""Attention received on any texts, for a model somebody has in memory: no study, no run folder."""
+"""What the library offers beside its classes: run a study, or profile the attention of a model in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fillerscope.analysis.profile import Profile
-from fillerscope.capture.attention import capturing
-from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.row_check import rowcheck
-from fillerscope.capture.self_check import selfcheck
+from fillerscope.analysis.run import Run
 from fillerscope.errors import PromptError
-from fillerscope.models.loading import wrap
-from fillerscope.models.structure import context_length, head_count, layer_count
+from fillerscope.measure.run_study import Progress, carry_out
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.store.moments import Moments
+from fillerscope.study.study import Study
+
+
+def run(
+    study: Study | str | Path, out: str | Path | None = None, progress: Progress | None = None,
+    accept_licence: bool = False,
+) -> Run:  # fmt: skip
+    """Measure a study (or the rest of it, if it was begun) and open the result."""
+    if not isinstance(study, Study):
+        study = Study.load(study)
+    return Run(carry_out(study, Path(out) if out else None, progress, accept_licence))
 
 
 def attention_profile(
@@ -35,6 +42,14 @@ def attention_profile(
     with the model's eager attention first, and texts together with each alone, which costs some short passes. The
     model is left in the mode, training or eval, in which it came.
     """
+    from fillerscope.capture.attention import capturing
+    from fillerscope.capture.packing import GROUPS, Text
+    from fillerscope.capture.passes import Gauge
+    from fillerscope.capture.row_check import rowcheck
+    from fillerscope.capture.self_check import selfcheck
+    from fillerscope.models.loading import wrap
+    from fillerscope.models.structure import head_count, layer_count
+
     if queries not in GROUPS:
         raise PromptError(f"queries are {', '.join(GROUPS)}, not {queries!r}")
     ids = _encoded(texts, tokenizer, model)
@@ -59,6 +74,8 @@ def attention_profile(
 
 
 def _encoded(texts: Sequence[str], tokenizer: Any, model: Any) -> list[list[int]]:
+    from fillerscope.models.structure import context_length
+
     texts = [texts] if isinstance(texts, str) else list(texts)
     for text in texts:
         if not isinstance(text, str):

@@ -12,12 +12,12 @@ import torch
 
 import fillerscope
 from fillerscope.analysis.profile import Profile
+from fillerscope.api import attention_profile, top_tokens
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, PromptError
 from fillerscope.models.structure import decoder_of
-from fillerscope.profiling import attention_profile, top_tokens
 from tiny import tiny_model, tiny_tokenizer
 
 TEXTS = (
