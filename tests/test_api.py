@@ -18,7 +18,7 @@ from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, PromptError
 from fillerscope.models.structure import decoder_of
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 TEXTS = (
     "Anna has 3 apples and buys 4 more. How many apples does she have now?",

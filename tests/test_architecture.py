@@ -13,38 +13,11 @@ from pathlib import Path
 import pytest
 
 # Opening a finished run needs none of these.
-UNDERSTAND = (
-    "visible",
-    "store",
-    "inlinesvg",
-    "analysis",
-    "findings",
-    "mechanismfindings",
-    "controlfindings",
-    "placefindings",
-    "remeasuring",
-    "figures",
-    "report",
-    "web",
-    "cli",
-)
+UNDERSTAND = ("errors", "display", "progress", "study", "store", "analysis", "figures", "report", "cli")
 NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
 
-# These belong to the measuring half, but what they compute needs no tensors.
-WITHOUT_TORCH = (
-    "tokenclasses",
-    "armpresets",
-    "interventions",
-    "conditions",
-    "study",
-    "problems",
-    "fillers",
-    "prompts",
-    "reducers",
-    "stats",
-    "store",
-    "remeasuring",
-)
+# Not part of opening a run, but what they compute needs no tensors.
+WITHOUT_TORCH = (*UNDERSTAND, "problems", "prompts", "api")
 
 LONGEST_MODULE = 400  # lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import families
+from support import families
 
 # One of each kind: plain, hybrids of every sort, sinks, latent attention, experts, and what is refused.
 SAMPLE = (

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 import fillerscope
-from families import small_model
 from fillerscope.analysis.export import export
 from fillerscope.analysis.run import Run
 from fillerscope.figures.registry import draw
@@ -27,8 +26,9 @@ from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.report.html import write_report
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Shift
-from studies_helper import study_of
-from tiny import tiny_tokenizer
+from support.families import small_model
+from support.studies import study_of
+from support.tiny import tiny_tokenizer
 
 LIMIT = 112  # tokens: prompts lie on both sides of it
 LONGROPE = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fillerscope.analysis.run import Run
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 
 @pytest.fixture(scope="session")

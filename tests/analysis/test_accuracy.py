@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from answered import CONDITIONS, VERDICTS, Key, Row, answer, build, drawn_at_random
 from fillerscope.analysis.accuracy import Accuracy, compare, groups_of
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from synthetic import Synthetic
+from support.answered import CONDITIONS, VERDICTS, Key, Row, answer, build, drawn_at_random
+from support.synthetic import Synthetic
 
 DRAW = drawn_at_random(5)
 MODELS = ("a", "b")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from answered import CONDITIONS, VERDICTS, build, drawn_at_random
 from fillerscope.analysis.answers import FIELDS, answers
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.run_folder import answers_name
-from synthetic import Synthetic
+from support.answered import CONDITIONS, VERDICTS, build, drawn_at_random
+from support.synthetic import Synthetic
 
 DRAW = drawn_at_random(3)
 

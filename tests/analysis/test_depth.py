@@ -10,8 +10,8 @@ import pytest
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.run import Run
 from fillerscope.study.study import QUERIES
-from intervals import interval_of_mean
-from synthetic import QUERY_SCALE, Effect, Synthetic
+from support.intervals import interval_of_mean
+from support.synthetic import QUERY_SCALE, Effect, Synthetic
 
 MEASURES = ("mass", "lambda", "drop")
 REFERENCES = ("uniform", "odds", "beyond_uniform", "beyond", "mass_share", "beyond_mass")

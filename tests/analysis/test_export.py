@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import compute, csv, parquet
 
-from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
@@ -17,7 +16,8 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.measure.head_summary import METRICS
-from synthetic import NONE, Synthetic
+from support.answered import build, drawn_at_random
+from support.synthetic import NONE, Synthetic
 
 NAMES = ["profiles", "summaries", "heads", "depth", "problems"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
+from support.answered import build, drawn_at_random
 
 DRAW = drawn_at_random(9, (0.4, 0.2, 0.1, 0.1, 0.2))
 

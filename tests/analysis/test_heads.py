@@ -12,8 +12,8 @@ from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.study.study import QUERIES
-from intervals import interval_of_mean
-from synthetic import ENTROPY_GAIN, PEAK_RATIO, QUERY_SCALE, Effect, Synthetic
+from support.intervals import interval_of_mean
+from support.synthetic import ENTROPY_GAIN, PEAK_RATIO, QUERY_SCALE, Effect, Synthetic
 
 
 @pytest.mark.parametrize("condition", ["mless", "random"])

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.answers import answers
@@ -40,9 +39,10 @@ from fillerscope.store.run_folder import (
     merged_name,
     shard_name,
 )
-from grid import some_fast
-from studies_helper import CONDITIONS, save_model, study_of
-from synthetic import Synthetic
+from support.answered import build, drawn_at_random
+from support.grid import some_fast
+from support.studies import CONDITIONS, save_model, study_of
+from support.synthetic import Synthetic
 
 MODEL = "tiny-a"
 MERGED = merged_name(MODEL)

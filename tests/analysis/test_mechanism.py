@@ -20,8 +20,8 @@ from fillerscope.errors import FigureError
 from fillerscope.store.run_folder import Part, lookback_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.study import Study
-from intervals import interval_of_mean
-from synthetic import CLASSES, EDGES, HEAD_STEP, MLESS, NONE, RANDOM, Mechanism, Synthetic
+from support.intervals import interval_of_mean
+from support.synthetic import CLASSES, EDGES, HEAD_STEP, MLESS, NONE, RANDOM, Mechanism, Synthetic
 
 SMALLEST = 2 / 2**12  # the p of twelve problems that all move the same way
 

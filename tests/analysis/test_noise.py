@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from answered import AGAIN, Key, Row, answer, build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.analysis.findings.all import findings_of, missing_from
@@ -24,6 +23,7 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.html import render
 from fillerscope.report.payload import comparison
 from fillerscope.store.run_folder import again_name
+from support.answered import AGAIN, Key, Row, answer, build, drawn_at_random
 
 DRAW = drawn_at_random(4)
 

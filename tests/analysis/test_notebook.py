@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import fillerscope
-from answered import build, drawn_at_random
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.heads import SHOWN, Estimate, HeadTable, head_table
 from fillerscope.analysis.inline_svg import BLUE, ORANGE
@@ -25,7 +24,8 @@ from fillerscope.analysis.run import Run, open_run
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name
 from fillerscope.study.conditions import Condition
-from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
+from support.answered import build, drawn_at_random
+from support.synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
 
 HOSTILE = "<script>alert('x')</script>\"\u202e\x07"
 SAFE = "<script>alert('x')</script>\"\ufffd\ufffd"

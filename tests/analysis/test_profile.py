@@ -10,8 +10,8 @@ import pytest
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.study.study import QUERIES
-from intervals import interval_of_mean
-from synthetic import QUERY_SCALE, Floats, Synthetic
+from support.intervals import interval_of_mean
+from support.synthetic import QUERY_SCALE, Floats, Synthetic
 
 PAIRED = [("mless", "difference"), ("mless", "logratio"), ("random", "difference"), ("random", "logratio")]
 PLAIN = [(condition, view) for condition in ("none", "mless", "random") for view in ("whole", "aligned")]

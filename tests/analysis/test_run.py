@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from answered import build, drawn_at_random
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Region, Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.run_folder import PROBLEMS, Part, merged_name
 from fillerscope.study.conditions import Condition
-from synthetic import MLESS, NONE, RANDOM, Synthetic
+from support.answered import build, drawn_at_random
+from support.synthetic import MLESS, NONE, RANDOM, Synthetic
 
 END = Condition(name="end", kind="repeat", text=" /", count=8, position="end")
 START = Condition(name="start", kind="repeat", text=" /", count=8, position="start")

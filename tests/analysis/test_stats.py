@@ -33,8 +33,8 @@ from fillerscope.analysis.stats import (
     wilson_interval,
 )
 from fillerscope.store.moments import Moments
-from grid import some_fast
-from intervals import interval_of_mean
+from support.grid import some_fast
+from support.intervals import interval_of_mean
 
 Floats = NDArray[np.float64]
 

@@ -25,8 +25,8 @@ from fillerscope.models.resolve import resolve
 from fillerscope.models.untrained import untrained
 from fillerscope.store.run_folder import merged_name
 from fillerscope.study.study import Study
-from studies_helper import save_model, settings, study_of
-from tiny import tiny_model
+from support.studies import save_model, settings, study_of
+from support.tiny import tiny_model
 
 
 @pytest.fixture(scope="module")

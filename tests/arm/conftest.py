@@ -2,7 +2,7 @@
 
 import pytest
 
-import interpreter
+from support import interpreter
 
 
 @pytest.fixture(autouse=True)

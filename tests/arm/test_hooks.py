@@ -14,8 +14,8 @@ from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of
 from fillerscope.study.interventions import Redistribution
-from grid import some_fast
-from tiny import tiny_model, tiny_tokenizer
+from support.grid import some_fast
+from support.tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "gemma3_text", "mistral", "phi3", "gpt2", "gemma2", "gpt_neox")
 STRONG = {"fraction": 0.25, "layers": [1, 3]}

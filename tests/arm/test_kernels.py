@@ -7,7 +7,7 @@ import torch
 
 from fillerscope.arm import rng, rule
 from fillerscope.study.interventions import Redistribution
-from grid import grid
+from support.grid import grid
 
 CUDA = torch.cuda.is_available()
 HERE = "fillerscope.arm.kernels"

@@ -16,7 +16,7 @@ from fillerscope.arm import rng, rule
 from fillerscope.arm.rule import redistribute
 from fillerscope.study.arm_presets import ARM_PRESETS
 from fillerscope.study.interventions import Redistribution
-from grid import case, grid
+from support.grid import case, grid
 
 SEED = 12345
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -19,8 +19,8 @@ from fillerscope.measure.shard import Shard
 from fillerscope.problems.problem import Problem
 from fillerscope.store.run_folder import Part
 from fillerscope.study.token_classes import class_names
-from grid import grid
-from stock import (
+from support.grid import grid
+from support.stock import (
     ALL_PROBES,
     FAMILIES,
     activation_of,
@@ -34,7 +34,7 @@ from stock import (
     scale_for,
     stored,
 )
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 CLOSE = 1e-5
 SHARES = ("near_zero", "below_median")

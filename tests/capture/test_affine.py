@@ -17,9 +17,9 @@ from fillerscope.measure.shard import Shard
 from fillerscope.problems.problem import Problem
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
-from grid import grid
-from stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored
-from studies_helper import CONDITIONS
+from support.grid import grid
+from support.stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored
+from support.studies import CONDITIONS
 
 FILLED = tuple(condition["name"] for condition in CONDITIONS[1:])
 ONLY_AFFINE: dict[str, Any] = {"attention": {"positions": 200}, "affine": True}

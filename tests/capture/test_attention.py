@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from families import small_model
 from fillerscope.capture import blocks
 from fillerscope.capture.attention import Recorder, captured_attention, capturing, observe
 from fillerscope.capture.packing import GROUPS, Packing, Text
@@ -16,8 +15,9 @@ from fillerscope.capture.passes import record
 from fillerscope.errors import CaptureError
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.study.study import QUERIES
-from grid import grid
-from tiny import tiny_model
+from support.families import small_model
+from support.grid import grid
+from support.tiny import tiny_model
 
 FAMILIES = (
     "llama",

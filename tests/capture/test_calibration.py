@@ -18,8 +18,8 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import Study
-from grid import some_fast
-from stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prompts_of, stored
+from support.grid import some_fast
+from support.stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prompts_of, stored
 
 ROUNDING = 2**-8  # to a step
 

@@ -15,7 +15,7 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)
 CUDA = torch.cuda.is_available()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fillerscope.errors import CaptureError
-from grid import grid, some_fast
+from support.grid import grid, some_fast
 
 CUDA = torch.cuda.is_available()
 kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import record
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 TOKENS, LAYERS = 4096, 3
 SCRIPT = """

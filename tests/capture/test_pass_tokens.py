@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from families import small_model
 from fillerscope.capture import memory
 from fillerscope.capture.memory import FEWEST, MOST, SHARE, bytes_a_token, free_memory, pass_tokens
-from tiny import tiny_model
+from support.families import small_model
+from support.tiny import tiny_model
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:          100000 kB\nMemAvailable:    2000000 kB\nBuffers: 5 kB\n"
 

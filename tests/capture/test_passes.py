@@ -21,9 +21,9 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
-from grid import some_fast
-from studies_helper import study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.grid import some_fast
+from support.studies import study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 Windowed = tuple[str, int | None]  # a family, and its window where it is not the usual one
 

@@ -30,8 +30,8 @@ from fillerscope.prompts.prompt import Prompt
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
-from grid import grid, some_fast
-from stock import (
+from support.grid import grid, some_fast
+from support.stock import (
     FAMILIES,
     Stored,
     activation_of,
@@ -48,7 +48,7 @@ from stock import (
     shard_of,
     stored,
 )
-from tiny import tiny_model
+from support.tiny import tiny_model
 
 SLASHES = {"kind": "repeat", "text": " /", "count": 6}
 STRONG = {"fraction": 0.2, "p1": 99.0}

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from families import small_model
 from fillerscope.capture import precision
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.layer_inputs import depth_of_kinds
@@ -23,7 +22,8 @@ from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.positions import length_limit
 from fillerscope.models.structure import decoder_of, layers_of
-from tiny import redraw, tiny_model, tiny_tokenizer
+from support.families import small_model
+from support.tiny import redraw, tiny_model, tiny_tokenizer
 
 LONGROPE = {
     "original_max_position_embeddings": 64,

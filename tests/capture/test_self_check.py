@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from families import small_model
 from fillerscope.capture import blocks, passes, self_check
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.masks import PLAIN_CAUSAL
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules
-from grid import grid
-from tiny import tiny_model, tiny_tokenizer
+from support.families import small_model
+from support.grid import grid
+from support.tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma3", "mistral", "phi3", "gpt2", "gpt_neox")
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fillerscope.store.run_folder import RunStore
-from studies_helper import CONDITIONS, save_model, write_study
+from support.studies import CONDITIONS, save_model, write_study
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 KILLED = -signal.SIGKILL

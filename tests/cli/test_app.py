@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import yaml
 
-from answered import CONDITIONS, Key, Row, build, drawn_at_random
-from answered import answer as graded
 from fillerscope.cli import app, commands
 from fillerscope.store.run_folder import answers_name, merged_name
-from synthetic import MLESS, NONE, Synthetic
+from support.answered import CONDITIONS, Key, Row, build, drawn_at_random
+from support.answered import answer as graded
+from support.synthetic import MLESS, NONE, Synthetic
 
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights
 DRAW = drawn_at_random(3)
@@ -83,7 +83,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a tiny random Llama: three layers, four heads."""
-    from tiny import tiny_model, tiny_tokenizer
+    from support.tiny import tiny_model, tiny_tokenizer
 
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     tiny_model("llama").save_pretrained(folder)

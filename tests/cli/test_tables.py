@@ -12,7 +12,7 @@ from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import Estimate, HeadTable, head_table
 from fillerscope.cli import tables
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 MARKUP = '<img src=x onerror="window.pwned=1">'
 SCRIPT = "</script><script>window.pwned=2</script>"

@@ -16,7 +16,7 @@ from driving import TABS, Growth, Served, after, look_at, saved_table, serving, 
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.run import Run, open_run
-from studies_helper import CONDITIONS, save_model, write_study
+from support.studies import CONDITIONS, save_model, write_study
 
 # A run that stops, as by Ctrl-Z, when its second shard has landed.
 HELD = """

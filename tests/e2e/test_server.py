@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from driving import Served, serving
 
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 
 @pytest.fixture(scope="module")

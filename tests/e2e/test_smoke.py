@@ -51,7 +51,7 @@ from fillerscope.report.html import write_report
 from fillerscope.report.methods.page import as_text, methods
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
-from synthetic import MLESS, NONE
+from support.synthetic import MLESS, NONE
 
 SVG = "{http://www.w3.org/2000/svg}"
 ODD = Condition(name="odd", kind="sentence", count=12, label=f"{MARKUP} {TURNED} {CONTROLS}")

@@ -7,7 +7,7 @@ import pytest
 
 from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import PRESETS
-from synthetic import MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
+from support.synthetic import MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")
 MECHANISM = ("affine", "activations", "tokenclasses", "layermap", "lookback", "arm")

@@ -24,7 +24,7 @@ from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
 from fillerscope.study.conditions import Condition
 from fillerscope.study.published import accuracy, accuracy_at
 from fillerscope.study.study import FigureSpec
-from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
+from support.synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
 
 SLASHES = MLESS.model_copy(update={"count": 55})
 MFUL = Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens")

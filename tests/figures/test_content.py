@@ -20,7 +20,7 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
-from synthetic import MLESS, NONE, Effect, Synthetic
+from support.synthetic import MLESS, NONE, Effect, Synthetic
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")
 SHORT = Condition(name="short", kind="repeat", text=" ?", count=10, label="Ten questions")

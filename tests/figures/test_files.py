@@ -19,8 +19,8 @@ from fillerscope.errors import FigureError
 from fillerscope.figures.registry import FIGURES, draw, draw_and_save
 from fillerscope.figures.style import write_csv
 from fillerscope.study.conditions import Condition
-from grid import some_fast
-from synthetic import NONE, Synthetic
+from support.grid import some_fast
+from support.synthetic import NONE, Synthetic
 
 KINDS = ("pdf", "svg", "png", "csv", "txt")
 STARTS = {"pdf": b"%PDF-1", "svg": b"<?xml", "png": b"\x89PNG"}

@@ -14,9 +14,9 @@ from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import grid, legend, styled
 from fillerscope.study.conditions import Condition
-from grid import some_fast
-from pages import SIX, complaints
-from synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
+from support.grid import some_fast
+from support.pages import SIX, complaints
+from support.synthetic import MLESS, NONE, RANDOM, Effect, Synthetic, swept
 
 Built = Callable[[Synthetic], Run]
 

@@ -22,9 +22,9 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import SERIES
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import FigureSpec
-from grid import grid, some_fast
-from pages import SIX, complaints
-from synthetic import EDGES, MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
+from support.grid import grid, some_fast
+from support.pages import SIX, complaints
+from support.synthetic import EDGES, MLESS, NONE, RANDOM, Mechanism, Synthetic, swept
 
 Built = Callable[[Synthetic], Run]
 BY_LAYER = ("affine", "activations", "layermap", "lookback")

@@ -13,7 +13,7 @@ from fillerscope.figures.references import LENGTH, TWINS
 from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
 from fillerscope.report.panels import panels
-from synthetic import Effect, Synthetic
+from support.synthetic import Effect, Synthetic
 
 EFFECTS = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.5, 0.7))
 ALL = ("heads", "layers", "fillers", "depth", "affine", "activations")

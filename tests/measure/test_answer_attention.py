@@ -27,8 +27,8 @@ from fillerscope.store.run_folder import Columns, Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
-from grid import grid, some_fast
-from stock import loaded, maker_for, probed, prompts_of, shard_of, stored
+from support.grid import grid, some_fast
+from support.stock import loaded, maker_for, probed, prompts_of, shard_of, stored
 
 FAMILIES = ("llama", "gemma3_text", "mistral", "qwen2", "phi3")  # the last two differ from the first in nothing here
 SLASHES = {"kind": "repeat", "text": " /", "count": 6}

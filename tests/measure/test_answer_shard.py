@@ -18,8 +18,8 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import Study
-from studies_helper import study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.studies import study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 GENERATION = {"max_tokens": 5, "temperature": [0.8, 0, 1.5], "samples": 3}
 FIRST = 7  # the number of the shard's first problem in the study

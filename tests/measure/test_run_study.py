@@ -25,7 +25,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import RunStore, merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
-from studies_helper import CONDITIONS, save_model, settings, study_of, write_study
+from support.studies import CONDITIONS, save_model, settings, study_of, write_study
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -24,7 +24,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
-from studies_helper import CONDITIONS, save_model, study_of
+from support.studies import CONDITIONS, save_model, study_of
 
 GENERATION: dict[str, Any] = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck": 3}
 OFF = {"attention": False}

@@ -24,9 +24,9 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
-from grid import some_fast
-from studies_helper import merge, study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.grid import some_fast
+from support.studies import merge, study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 VIEWS = ("whole", "aligned", "difference", "logratio")
 

@@ -26,9 +26,9 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Part, RunStore, lookback_name, merged_name, shard_name
 from fillerscope.study.study import Study
-from grid import grid, some_fast
-from stock import ALL_PROBES, loaded, measure, probed, scale_for
-from studies_helper import CONDITIONS, merge, save_model, study_of
+from support.grid import grid, some_fast
+from support.stock import ALL_PROBES, loaded, measure, probed, scale_for
+from support.studies import CONDITIONS, merge, save_model, study_of
 
 COUNT = 5  # problems
 CONTINUOUS = ("tokens", "mean", "variance", "l1", "l2")

@@ -10,7 +10,7 @@ import gguf
 import pytest
 import torch
 
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 _NAMES = {
     "model.embed_tokens.weight": "token_embd.weight",

@@ -11,7 +11,7 @@ import torch
 
 from fillerscope.models import digests
 from fillerscope.models.digests import file_sha256, folder_digest, model_digest
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 MATTERS = (
     "model.safetensors",

@@ -19,7 +19,7 @@ from fillerscope.models import gguf as conversion
 from fillerscope.models.gguf import read_record
 from fillerscope.models.loading import load_folder, load_model
 from fillerscope.models.resolve import resolve
-from tiny import tiny_tokenizer
+from support.tiny import tiny_tokenizer
 
 WriteGguf = Callable[..., Path]
 

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, T5Config,
 
 from fillerscope.errors import ModelError
 from fillerscope.models.loading import choose_device, choose_dtype, load_model, wrap
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 SMALL_BERT = BertConfig(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, vocab_size=512

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertLMHeadModel, MambaConfig, MambaForCausalLM
 
-from families import small_model
 from fillerscope.errors import ModelError
 from fillerscope.models.structure import (
     activation_modules,
@@ -19,8 +18,9 @@ from fillerscope.models.structure import (
     layer_count,
     layers_of,
 )
-from grid import some_fast
-from tiny import FAMILIES, VOCABULARY, tiny_model, tiny_tokenizer
+from support.families import small_model
+from support.grid import some_fast
+from support.tiny import FAMILIES, VOCABULARY, tiny_model, tiny_tokenizer
 
 IDS = torch.arange(3, 33).reshape(2, 15)
 

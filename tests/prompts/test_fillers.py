@@ -17,7 +17,7 @@ from fillerscope.errors import PromptError
 from fillerscope.models.resolve import resolve
 from fillerscope.prompts.fillers import RECIPES, filler_ids, generator, sentences
 from fillerscope.study.conditions import PRESETS, Condition
-from tiny import tiny_tokenizer
+from support.tiny import tiny_tokenizer
 
 COUNTS = (1, 2, 7, 55, 200)
 

@@ -23,8 +23,8 @@ from fillerscope.prompts.fillers import filler_ids
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec
-from grid import case
-from tiny import tiny_tokenizer
+from support.grid import case
+from support.tiny import tiny_tokenizer
 
 POSITIONS = ("start", "before_question", "end", "random")
 QUESTIONS = (

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from answered import Key, Row, answer, build
 from fillerscope.analysis import export
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import compared_so_far, findings_of, missing_from
@@ -24,7 +23,8 @@ from fillerscope.analysis.run import Run, open_run
 from fillerscope.report.headline import SMALL, Headline, headline
 from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS
-from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
+from support.answered import Key, Row, answer, build
+from support.synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
 
 HOSTILE = "<script>alert('&')</script>\x1b[31m"
 

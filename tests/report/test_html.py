@@ -30,7 +30,7 @@ from fillerscope.report.html import LARGE, POLICY, render, write_report
 from fillerscope.store.run_folder import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
-from synthetic import MLESS, NONE, Synthetic
+from support.synthetic import MLESS, NONE, Synthetic
 
 EVIL = "</script></pre></bdi><img src=//evil.example/x onerror=alert(1)>&amp;\"'\u202e\x1b[31m"
 DEPTH = (FigureSpec(name="depth"),)

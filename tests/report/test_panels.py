@@ -19,8 +19,8 @@ from fillerscope.figures.style import Drawn
 from fillerscope.report.panels import CHARTS, Panel, layer_panels, name_of, panels, rows_of
 from fillerscope.report.wire import clean
 from fillerscope.study.conditions import Condition
-from grid import some_fast
-from synthetic import MLESS, NONE, RANDOM, Synthetic, swept
+from support.grid import some_fast
+from support.synthetic import MLESS, NONE, RANDOM, Synthetic, swept
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'\u202e"
 TWIN = Condition(name="twin", kind="repeat", text=" .", count=4, label="Meaningless tokens")  # as that of mless

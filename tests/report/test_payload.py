@@ -12,7 +12,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
 
-from answered import Key, Row, answer, build
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.flips import flips
@@ -28,8 +27,9 @@ from fillerscope.report.payload import PAGE, Place
 from fillerscope.report.wire import unpack
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import RunStore, answers_name, lookback_name, merged_name, shard_name
-from intervals import interval_of_mean
-from synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
+from support.answered import Key, Row, answer, build
+from support.intervals import interval_of_mean
+from support.synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
 
 MODEL = "tiny-a"
 RECIPE = Synthetic(

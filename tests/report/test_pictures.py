@@ -15,7 +15,7 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
 from fillerscope.report import panels, pictures
 from fillerscope.study.study import FigureSpec
-from synthetic import MLESS, NONE, Synthetic
+from support.synthetic import MLESS, NONE, Synthetic
 
 Told = list[tuple[int, int]]
 

@@ -14,7 +14,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.store.merge import Merger
 from fillerscope.store.moments import PARTS, Moments
 from fillerscope.store.run_folder import Part
-from studies_helper import merge
+from support.studies import merge
 
 SIZES = ((3, 9), (1, 4), (2, 12))  # problems and positions of each shard
 

@@ -11,7 +11,7 @@ import pytest
 
 from fillerscope.models.resolve import resolve
 from fillerscope.study.token_classes import CLASSES, MOST, class_names, classify, refuse_bad
-from tiny import tiny_tokenizer
+from support.tiny import tiny_tokenizer
 
 MEMBERS = {
     "digits": ["0", "7", "42", "1234567890", "3.5", "3,141"],

@@ -1,0 +1,1 @@
+"""What a run shows: profiles, heads, accuracy, mechanism, statistics, findings. Needs no torch."""

@@ -1,0 +1,1 @@
+"""Answers from a model here or behind an endpoint, and their grading."""

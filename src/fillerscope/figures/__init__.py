@@ -1,0 +1,1 @@
+"""The published figures, drawn from a run, one file each."""

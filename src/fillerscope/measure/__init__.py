@@ -1,0 +1,1 @@
+"""A study from start to finish: shards measured, answered and stored."""

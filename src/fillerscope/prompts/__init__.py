@@ -1,0 +1,1 @@
+"""Fillers and prompts: token ids, their spans, and where original tokens went."""

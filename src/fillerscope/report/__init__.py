@@ -1,0 +1,1 @@
+"""The page: report and explorer over a run, from one payload."""

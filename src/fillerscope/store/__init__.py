@@ -1,0 +1,1 @@
+"""The run folder: files, names, checksums, moments and how shards are merged."""

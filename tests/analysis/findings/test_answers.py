@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from answered import VERDICTS, Key, Row, answer, build, drawn_at_random
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.findings.answers import ALPHA, answer_findings, points, verdict
 from fillerscope.analysis.run import Run
+from support.answered import VERDICTS, Key, Row, answer, build, drawn_at_random
 
 SAID = {
     "a gain beyond noise",

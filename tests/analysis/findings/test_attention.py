@@ -14,7 +14,7 @@ from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import Condition
-from synthetic import NONE, PEAK_RATIO, SPREAD_RATIO, Effect, Synthetic
+from support.synthetic import NONE, PEAK_RATIO, SPREAD_RATIO, Effect, Synthetic
 
 
 def told(run: Run, **options: str) -> dict[str, Finding]:

@@ -24,8 +24,8 @@ from fillerscope.analysis.run import Run
 from fillerscope.cli.app import app
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.interventions import Knockout, Shift
-from synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
-from twinned import twinned
+from support.synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept
+from support.twinned import twinned
 
 HOLDS, LITTLE, UNTESTED, FAILS, UNKNOWN = Degree
 ALONE = {"conditions": (NONE, MLESS)}  # nothing that a claim could be held against but twins

@@ -10,7 +10,7 @@ import pytest
 from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.findings.placement import place_findings
 from fillerscope.study.conditions import PRESETS, Condition
-from synthetic import NONE, Synthetic
+from support.synthetic import NONE, Synthetic
 
 END = Condition(name="late", kind="characters", count=9, position="end")
 CELL = Condition(name="swept-end", kind="characters", count=3, position="end", sweep="swept")

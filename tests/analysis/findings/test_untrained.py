@@ -17,8 +17,8 @@ from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.api import run as measure
 from fillerscope.report.headline import CLAIMS, headline
-from studies_helper import study_of
-from tiny import redraw, tiny_config, tiny_tokenizer
+from support.studies import study_of
+from support.tiny import redraw, tiny_config, tiny_tokenizer
 
 pytestmark = pytest.mark.slow
 MODELS = 3

@@ -41,7 +41,7 @@ from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_co
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 pytest.importorskip("openai")
 

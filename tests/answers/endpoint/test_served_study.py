@@ -17,8 +17,8 @@ from fillerscope.measure.run_study import carry_out
 from fillerscope.store.run_folder import RunStore, answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study
-from studies_helper import save_model, settings
-from tiny import tiny_model, tiny_tokenizer
+from support.studies import save_model, settings
+from support.tiny import tiny_model, tiny_tokenizer
 
 pytest.importorskip("openai")
 pytest.importorskip("xllamacpp")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from families import small_model
 from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
-from tiny import tiny_model, tiny_tokenizer
+from support.families import small_model
+from support.tiny import tiny_model, tiny_tokenizer
 
 DECODINGS = {"greedy": Decoding(max_tokens=8), "drawn": Decoding(max_tokens=8, temperature=1.3)}
 CHANGES: dict[str, dict[str, Any]] = {

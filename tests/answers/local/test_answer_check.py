@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from families import small_model
 from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.answer_check import answercheck
 from fillerscope.answers.local.engine import LocalGenerator
@@ -24,7 +23,8 @@ from fillerscope.errors import GenerationError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import decoder_of, layers_of
 from fillerscope.study.generation import Decoding
-from tiny import tiny_model, tiny_tokenizer
+from support.families import small_model
+from support.tiny import tiny_model, tiny_tokenizer
 
 
 def requests(shared: int = 10) -> list[Request]:

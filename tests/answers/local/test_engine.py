@@ -15,7 +15,7 @@ from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 # First those that differ most in what an answer depends on: rotations, windows, softcaps, learned positions, images.
 FAMILIES = ("llama", "gemma2", "gemma3", "gpt2")

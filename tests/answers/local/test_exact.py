@@ -16,7 +16,7 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 ROWS = 4
 START = tuple(range(40, 51))

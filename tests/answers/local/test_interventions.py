@@ -41,8 +41,8 @@ from fillerscope.store.run_folder import answers_name
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
-from studies_helper import save_model, study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.studies import save_model, study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "gemma3_text", "gpt2", "phi3", "mistral")
 WIDE: dict[str, dict[str, Any]] = {"gemma3_text": {"sliding_window": 512}, "mistral": {"sliding_window": 512}}

@@ -22,8 +22,8 @@ from fillerscope.measure.run_study import carry_out
 from fillerscope.models.loading import wrap
 from fillerscope.store.run_folder import again_name, answers_name
 from fillerscope.study.study import Study
-from studies_helper import CONDITIONS, save_model, study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.studies import CONDITIONS, save_model, study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 GENERATION: dict[str, Any] = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck": 1, "rows": 4}
 

@@ -18,7 +18,7 @@ from fillerscope.measure.shard import Reduced, shards_of
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import Part, RunStore, shard_name
-from studies_helper import save_model, study_of
+from support.studies import save_model, study_of
 
 # Shards on their way to the disk
 

@@ -15,7 +15,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.report.explorer.live_run import KEPT, Watched
 from fillerscope.store.run_folder import RunStore, answers_name, merged_name, shard_name
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 MODEL = "tiny-a"
 PATIENCE = 60  # seconds, for a machine that has much else to do

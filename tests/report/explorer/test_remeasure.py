@@ -31,7 +31,7 @@ from fillerscope.report.explorer import remeasure
 from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
 from fillerscope.store.run_folder import Part, RunStore, merged_name
 from fillerscope.study.study import Study
-from studies_helper import CONDITIONS, merge, save_model, study_of
+from support.studies import CONDITIONS, merge, save_model, study_of
 
 MLESS = CONDITIONS[1]
 CHANGED: tuple[Any, ...] = (

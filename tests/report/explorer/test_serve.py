@@ -17,7 +17,7 @@ import pytest
 
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.explorer import serve
-from synthetic import Synthetic
+from support.synthetic import Synthetic
 
 # As a shell starts it: a process in the background may have been told to ignore Ctrl-C.
 COMMAND = (

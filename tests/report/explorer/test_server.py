@@ -23,7 +23,7 @@ from fillerscope.report.explorer.remeasure import Remeasured, Remeasurer
 from fillerscope.report.explorer.server import ANSWERS, HEADERS, application
 from fillerscope.report.wire import unpack
 from fillerscope.store.run_folder import RunStore
-from synthetic import NONE, Synthetic
+from support.synthetic import NONE, Synthetic
 
 MODEL = "tiny-a"
 RECIPE = Synthetic(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import yaml
 
-from answered import Key, Row, answer, build
 from fillerscope.analysis import accuracy
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.run import Run, open_run
@@ -20,7 +19,8 @@ from fillerscope.report.sections import grouped
 from fillerscope.store.run_folder import RunStore, answers_name, merged_name
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import Study
-from synthetic import MLESS, NONE, RANDOM, Synthetic
+from support.answered import Key, Row, answer, build
+from support.synthetic import MLESS, NONE, RANDOM, Synthetic
 
 HOSTILE = "<b>&amp;</b>\x1b[31m"
 ALL = (

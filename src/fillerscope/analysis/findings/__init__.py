@@ -1,0 +1,1 @@
+"""Sentences with a verdict and the estimates that they rest on."""

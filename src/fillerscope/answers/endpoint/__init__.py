@@ -1,0 +1,1 @@
+"""Answers from an OpenAI-compatible server."""

@@ -1,0 +1,1 @@
+"""Where shards are computed: in this process."""

@@ -1,0 +1,1 @@
+"""The explorer: a local server over runs, finished or still being measured."""

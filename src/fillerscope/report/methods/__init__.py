@@ -1,0 +1,1 @@
+"""The methods section of a report, in prose, from the run itself."""

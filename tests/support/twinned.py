@@ -10,7 +10,7 @@ import numpy as np
 
 from fillerscope.analysis.run import Run
 from fillerscope.store.moments import Moments
-from synthetic import Mechanism, Synthetic
+from support.synthetic import Mechanism, Synthetic
 
 APART = (-0.002, 0.0, 0.002)  # of the twins' numbers
 

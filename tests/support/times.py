@@ -1,7 +1,7 @@
 """Prints where the time of a test run went, by folder and by file, from pytest's JUnit file.
 
     make test ARGS=--junitxml=times.xml
-    python tests/times.py times.xml
+    python tests/support/times.py times.xml
 
 Seconds are added up over all workers: on two cores a run takes about half of the total.
 """

@@ -12,7 +12,7 @@ from matplotlib.transforms import Bbox
 
 from fillerscope.figures.style import styled
 from fillerscope.study.conditions import Condition
-from synthetic import MLESS, NONE, RANDOM
+from support.synthetic import MLESS, NONE, RANDOM
 
 SIX = (
     NONE,

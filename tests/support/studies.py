@@ -12,7 +12,7 @@ import yaml
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
-from tiny import tiny_model, tiny_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 
 # Every kind of place for the filler, and every way to draw it, in units of the tiny tokenizer.
 CONDITIONS: tuple[Any, ...] = (

@@ -1,8 +1,8 @@
 """Every decoder family that transformers can build, small and with random weights: exact, or refused by name.
 
-    python tests/families.py [NAME ...]          a line a family
-    python tests/families.py --write             all of them, as the table of docs/models.md
-    python tests/families.py --device cuda --dtype bfloat16 [NAME ...]
+    python tests/support/families.py [NAME ...]          a line a family
+    python tests/support/families.py --write             all of them, as the table of docs/models.md
+    python tests/support/families.py --device cuda --dtype bfloat16 [NAME ...]
 
 Weights are drawn with a standard deviation of 0.15: at the usual 0.02 a state that leaks from text to text is lost in
 rounding. What fillerscope gives is compared with the stock model's own attention weights, each text alone, which
@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fillerscope.answers.local.answer_check import ENGINES, MOST, answercheck
 from fillerscope.answers.request import Request
@@ -40,7 +40,7 @@ from fillerscope.errors import FillerscopeError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, decoder_of, layer_count
 from fillerscope.study.generation import Decoding
-from tiny import redraw, tiny_tokenizer
+from support.tiny import redraw, tiny_tokenizer
 
 FAMILIES = tuple(sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 EXACT = {torch.float32: 1e-5, torch.bfloat16: 1.0}  # weights this large make chaos of half precision in every model
@@ -231,14 +231,14 @@ def _row(model: Any, ids: Sequence[int]) -> Tensor:
 
 ATTENTION = {"shared": "exact", "packed": "exact, without shared prefixes", "apart": "exact, a row for each text"}
 ANSWERS = {"rows": "many at once", "alone": "one at a time"}
-PAGE = Path(__file__).parents[1] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 INTRODUCTION = """# Which models can be measured
 
 Every family that transformers {version} can build as a causal language model, from a small configuration with random
 weights of standard deviation 0.15, and what becomes of it. Texts of unequal length, with a shared prefix and without,
 up to 308 tokens, are measured as a study would measure them and compared with the stock model's own attention weights,
 each text alone (float32, CPU); greedy answers are compared with plain forward passes. Made by
-`python tests/families.py --write`; a test repeats it.
+`python tests/support/families.py --write`; a test repeats it.
 
 {exact} families are exact (largest difference {largest:.0e} of attention received), {refused} are refused by name, and
 {missing} could not be built small.

@@ -28,8 +28,8 @@ from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study
-from studies_helper import CONDITIONS, study_of
-from tiny import tiny_model, tiny_tokenizer
+from support.studies import CONDITIONS, study_of
+from support.tiny import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama", "qwen2", "gemma3_text", "mistral", "phi3", "gpt2")
 ALL_PROBES: dict[str, Any] = {"attention": {"positions": 200}, "affine": True, "activations": {}}
