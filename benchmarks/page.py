@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from timing import environment
 
-from fillerscope.measure.head_summary import METRICS
-from fillerscope.store.run_folder import Part, RunStore, merged_name
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import METRICS, merged_name
 from fillerscope.study.study import Study
 
 FLAGS = [

@@ -34,19 +34,21 @@ from fillerscope.capture.passes import Gauge
 from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
-from fillerscope.measure.shard import Launched, Shard, prepare_shard, shards_of
+from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
+from fillerscope.measure.shard import Launched
 from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import RunStore, merged_name, shard_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import merged_name, shard_name
 from fillerscope.study.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
-STAGES = ((local, "prepare_shard"), (local, "launch"), (Launched, "reduced"), (Merger, "take"), (RunStore, "put"))
+STAGES = ((ShardPrompts, "of"), (local, "launch"), (Launched, "reduced"), (Merger, "take"), (RunStore, "put"))
 
 
 def main() -> None:
@@ -93,7 +95,7 @@ def probes(study: Study, model: Any, maker: PromptMaker, problems: list[Problem]
     """The affine picture and activations beside attention, slice by slice in turns."""
     wanted = Probes.model_validate({"affine": True, "activations": True})
     both = study, study.model_copy(update={"probes": wanted})
-    scale = Scale.read(calibration(both[1], model, maker, shards_of(problems, study.batch.shard)))
+    scale = Scale.read(calibration(ShardPrompts(both[1], maker, None), model, shards_of(problems, study.batch.shard)))
     assert wanted.activations is not None
     probing = Probing(), Probing(True, scale, len(wanted.activations.classes) + 1)
     rounds = []
@@ -158,7 +160,8 @@ def ours(
         with store.writing():
             writer = Writer(store, merger.take)
             gauge = Gauge(model, study.batch.tokens or pass_tokens(model), probing=probing)
-            measure_shards(study, gauge, maker, list(zip(shards, names, strict=True)), writer, lambda _: None)
+            missing = list(zip(shards, names, strict=True))
+            measure_shards(ShardPrompts(study, maker, None), gauge, missing, writer, lambda _: None)
             store.put(merged_name(NAME), merger.merged())
         return time.perf_counter() - start
 
@@ -195,7 +198,7 @@ def best_budget(model: Any, prompts: Sequence[tuple[int, ...]]) -> int:
 
 
 def prompts_of(study: Study, maker: PromptMaker, problems: Sequence[Problem]) -> list[tuple[int, ...]]:
-    prepared = prepare_shard(study, Shard(0, 0, tuple(problems)), maker, None)
+    prepared = ShardPrompts(study, maker, None).of(Shard(0, 0, tuple(problems)))
     return [prompt.ids for item in prepared for prompt in item.prompts.values()]
 
 

@@ -11,12 +11,12 @@ import time
 import pytest
 
 from fillerscope import progress
-from fillerscope.progress import Reporter
+from fillerscope.progress import TerminalProgress
 
 STAGES = """
 import time
-from fillerscope.progress import Reporter
-with Reporter({quiet}) as reporter:
+from fillerscope.progress import TerminalProgress
+with TerminalProgress({quiet}) as reporter:
     for done in range(4):
         reporter.stage("measuring Tiny [x]", done, 4)
         time.sleep(0.15)
@@ -28,7 +28,7 @@ print("result")
 
 
 def test_without_a_terminal_a_stage_is_a_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter() as reporter:
+    with TerminalProgress() as reporter:
         for done in range(4):
             reporter.stage("measuring", done, 4)
         reporter.stage("drawing", 0, None)
@@ -43,7 +43,7 @@ def test_a_long_stage_says_how_long_it_will_take(
 ) -> None:
     now = iter([100.0, 110.0, 120.0, 126.0, 140.0, 160.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    reporter = Reporter()
+    reporter = TerminalProgress()
     for done in (0, 5, 10, 13, 20, 40):
         reporter.stage("measuring", done, 40)
     assert capsys.readouterr().err.splitlines() == [
@@ -59,14 +59,14 @@ def test_nothing_is_foretold_from_the_first_moments(
     """The first answers of a model wait for all prompts to be read."""
     now = iter([0.0, 60.0, 80.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    reporter = Reporter()
+    reporter = TerminalProgress()
     for done in (0, 1, 50):
         reporter.stage("answering", done, 100)
     assert capsys.readouterr().err.splitlines()[1:] == ["answering: 1%", "answering: 50%, about 80 s left"]
 
 
 def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with Reporter(quiet=True) as reporter:
+    with TerminalProgress(quiet=True) as reporter:
         reporter.stage("measuring", 1, 4)
         reporter.say("a word")
     found = capsys.readouterr()

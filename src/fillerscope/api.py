@@ -11,7 +11,8 @@ import numpy as np
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
 from fillerscope.errors import PromptError
-from fillerscope.measure.run_study import Progress, carry_out
+from fillerscope.measure.run_study import run_study
+from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.store.moments import Moments
 from fillerscope.study.study import Study
@@ -24,7 +25,7 @@ def run(
     """Measure a study (or the rest of it, if it was begun) and open the result."""
     if not isinstance(study, Study):
         study = Study.load(study)
-    return Run(carry_out(study, Path(out) if out else None, progress, accept_licence))
+    return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence))
 
 
 def attention_profile(

@@ -1,17 +1,42 @@
-"""Progress for people: a bar with the time left on a terminal, a line now and then elsewhere."""
+"""Progress: what long work reports, and who listens: nobody, or a person at a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 EARLY = 0.05  # of the work: before that the time left cannot be told
 
 
-class Reporter:
-    """Draws on stderr, so that tables and JSON on stdout stay clean. Use it as a context manager."""
+class Progress(Protocol):
+    """Told by long work how far it is. Every method may be called any number of times."""
+
+    def stage(self, text: str, done: float, total: int | None) -> None:
+        """How far a stage is: done of total, which is None where it is not known; bytes, where there are any."""
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+
+
+class Silent:
+    """The progress of somebody who does not want to know."""
+
+    def stage(self, text: str, done: float, total: int | None) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+SILENT = Silent()
+
+
+class TerminalProgress:
+    """A bar with the time left on a terminal, a line now and then elsewhere. Use it as a context manager.
+
+    Writes to stderr, so that tables and JSON on stdout stay clean."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet, self._stage = quiet, ""

@@ -12,7 +12,7 @@ from fillerscope.analysis.answers import FIELDS, answers
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store.run_folder import answers_name
+from fillerscope.store.schema import answers_name
 from support.answered import CONDITIONS, VERDICTS, build, drawn_at_random
 from support.synthetic import Synthetic
 

@@ -15,7 +15,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.measure.head_summary import METRICS
+from fillerscope.store.schema import METRICS
 from support.answered import build, drawn_at_random
 from support.synthetic import NONE, Synthetic
 

@@ -23,19 +23,18 @@ from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.integrity import faults
-from fillerscope.analysis.live import Growing, Progress, open_growing
+from fillerscope.analysis.live import Growing, StageProgress, open_growing
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import StoreError
-from fillerscope.measure.run_study import carry_out
+from fillerscope.measure.run_study import run_study
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import (
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import (
     MANIFEST,
     PROBLEMS,
     STUDY,
-    Part,
-    RunStore,
+    answer_attention_name,
     answers_name,
-    lookback_name,
     merged_name,
     shard_name,
 )
@@ -215,14 +214,14 @@ def test_problems_that_failed_are_kept_and_a_shard_of_them_shows_nothing(tmp_pat
 def test_where_answers_attend_grows_too(tmp_path: Path) -> None:
     """The shards of a synthetic run's look back are cut from its merged file."""
     source = RECIPE.build(tmp_path / "whole").store
-    (tmp_path / "whole" / lookback_name(MODEL)).unlink()
+    (tmp_path / "whole" / answer_attention_name(MODEL)).unlink()
     for index, name in enumerate(SHARDS):
         part = source.get(name)
         arrays = {key: array for key, array in part.arrays.items() if key.rpartition("/")[2] in ("heads", "peak_at")}
         arrays |= {key: array for key, array in part.arrays.items() if "/whole/" in key or "/aligned/" in key}
         arrays = {key: array[:, :, 2:] if key.endswith("/heads") else array for key, array in arrays.items()}
-        source.put(lookback_name(MODEL, index), Part(arrays, part.records))
-    shards = [lookback_name(MODEL, index) for index in range(3)]
+        source.put(answer_attention_name(MODEL, index), Part(arrays, part.records))
+    shards = [answer_attention_name(MODEL, index) for index in range(3)]
     landing = Landing(tmp_path / "whole", tmp_path / "run", *SHARDS, MERGED, shards[0])
     store = Growing.open(tmp_path / "run")
     assert lookback_table(store.run(), "mless").problems == 5
@@ -455,19 +454,19 @@ def test_progress_counts_what_is_there(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", PROBLEMS, *SHARDS)
     store = Growing.open(tmp_path / "run")
     assert store.progress() == [
-        Progress(MODEL, "measuring", 3, 3, 12, 12, finished=False),  # not merged yet
-        Progress(MODEL, "answering", 0, 3, 0, 12, finished=False),
-        Progress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
+        StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=False),  # not merged yet
+        StageProgress(MODEL, "answering", 0, 3, 0, 12, finished=False),
+        StageProgress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
     ]
     landing.land(MERGED, *(answers_name(MODEL, index) for index in range(2)))
     store.refresh()
     assert store.progress() == [
-        Progress(MODEL, "measuring", 3, 3, 12, 12, finished=True),
-        Progress(MODEL, "answering", 2, 3, 10, 12, finished=False),
-        Progress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
+        StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=True),
+        StageProgress(MODEL, "answering", 2, 3, 10, 12, finished=False),
+        StageProgress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
     ]
     assert not store.finished
-    landing.land(answers_name(MODEL, 2), lookback_name(MODEL))
+    landing.land(answers_name(MODEL, 2), answer_attention_name(MODEL))
     store.refresh()
     assert [(one.shards, one.problems, one.finished) for one in store.progress()] == [(3, 12, True)] * 3
     assert store.finished
@@ -489,12 +488,12 @@ def test_how_many_problems_there_will_be(tmp_path: Path) -> None:
     Synthetic().build(tmp_path / "whole")
     landing = Landing(tmp_path / "whole", tmp_path / "run", SHARDS[0])
     store = Growing.open(tmp_path / "run")
-    assert store.progress() == [Progress(MODEL, "measuring", 1, None, 5, None, finished=False)]
+    assert store.progress() == [StageProgress(MODEL, "measuring", 1, None, 5, None, finished=False)]
     landing.store.note("problems", 12)
     assert store.refresh()
-    assert store.progress() == [Progress(MODEL, "measuring", 1, 3, 5, 12, finished=False)]
+    assert store.progress() == [StageProgress(MODEL, "measuring", 1, 3, 5, 12, finished=False)]
     finished = Growing.open(tmp_path / "whole")
-    assert finished.progress() == [Progress(MODEL, "measuring", 3, 3, 12, 12, finished=True)]
+    assert finished.progress() == [StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=True)]
     assert finished.finished
 
 
@@ -550,7 +549,7 @@ def test_a_study_is_watched_while_it_is_measured(
 
     def measure() -> None:
         try:
-            carry_out(study, folder)
+            run_study(study, folder)
         except BaseException as error:
             broken.append(error)
 

@@ -15,9 +15,9 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.mechanism import activation_table, affine_table, flipped, mechanism_rows
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
-from fillerscope.store.run_folder import Part, lookback_name, merged_name
+from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS, answer_attention_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.study import Study
 from support.intervals import interval_of_mean
@@ -46,12 +46,12 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_what_was_stored_comes_back(run: Run, recipe: Synthetic) -> None:
-    for place, metric in enumerate(AFFINE):
+    for place, metric in enumerate(AFFINE_METRICS):
         np.testing.assert_allclose(run.affine(metric, "random"), recipe.affine_samples("random")[:, place], rtol=1e-6)
     np.testing.assert_allclose(run.bias("mless").value(), recipe.bias_samples("mless").mean(axis=0))
     assert run.bias("mless").count.max() == 12
     assert run.classes == CLASSES
-    for place, metric in enumerate(ACTIVATION):
+    for place, metric in enumerate(ACTIVATION_METRICS):
         for number, cls in enumerate(CLASSES):
             expected = recipe.activation_samples("mless")[:, place, number]
             np.testing.assert_allclose(run.activations(metric, "mless", cls), expected, rtol=1e-6)
@@ -270,7 +270,7 @@ def test_wrong_names_are_refused(run: Run) -> None:
 def test_a_table_with_a_problem_too_few_is_a_fault(recipe: Synthetic, tmp_path: Path, key: str, words: str) -> None:
     run = recipe.build(tmp_path / "run")
     assert faults(run) == []
-    name = lookback_name("tiny-a") if "heads" in key else merged_name("tiny-a")
+    name = answer_attention_name("tiny-a") if "heads" in key else merged_name("tiny-a")
     part = run.store.get(name)
     run.store.put(name, Part(part.arrays | {key: part.arrays[key][:-1]}, part.records))
     assert faults(open_run(run.path)) == [f"tiny-a: {words}"]

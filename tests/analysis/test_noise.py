@@ -22,7 +22,7 @@ from fillerscope.cli.commands import show_comparison
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.html import render
 from fillerscope.report.payload import comparison
-from fillerscope.store.run_folder import again_name
+from fillerscope.store.schema import repeated_answers_name
 from support.answered import AGAIN, Key, Row, answer, build, drawn_at_random
 
 DRAW = drawn_at_random(4)
@@ -140,7 +140,7 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
     """In progress, as many problems as are there; else it is missing, and everything else can still be told."""
     run = build(tmp_path / "run", DRAW, noise=True)
     assert faults(run) == []
-    (tmp_path / "run" / again_name("a", 1)).unlink()
+    (tmp_path / "run" / repeated_answers_name("a", 1)).unlink()
     part = noise_floor(open_growing(tmp_path / "run"))
     assert [part[0].answers, part[0].flips, part[0].texts] == list(by_hand(4, 1, 0.0, AGAIN)[1:])
     stage = Growing.open(tmp_path / "run").progress()[-1]
@@ -150,7 +150,7 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
         noise_floor(broken)
     assert any("not finished" in reason for reason in missing_from(broken))
     assert {one.name for one in findings_of(broken)} == {one.name for one in answer_findings(broken, noise=[])}
-    (tmp_path / "run" / again_name("a", 0)).unlink()
+    (tmp_path / "run" / repeated_answers_name("a", 0)).unlink()
     assert noise_floor(open_growing(tmp_path / "run")) == []
 
 

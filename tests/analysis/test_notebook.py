@@ -22,7 +22,8 @@ from fillerscope.analysis.inline_svg import BLUE, ORANGE
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import PROBLEMS, answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from support.answered import build, drawn_at_random
 from support.synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
@@ -202,7 +203,7 @@ def test_a_run_shows_the_heads_of_its_main_condition(answered: Run) -> None:
 def test_both_ways_to_open_a_run_show_it(answered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     html = shown(answered)
     assert shown(fillerscope.open_run(answered.path)) == shown(open_run(answered.path)) == html
-    monkeypatch.setattr("fillerscope.api.carry_out", lambda *_: RunStore.open(answered.path))
+    monkeypatch.setattr("fillerscope.api.run_study", lambda *_: RunStore.open(answered.path))
     assert shown(fillerscope.run(answered.study)) == html
 
 

@@ -23,7 +23,7 @@ from fillerscope.errors import StoreError, StudyError
 from fillerscope.models.loading import load_folder
 from fillerscope.models.resolve import resolve
 from fillerscope.models.untrained import untrained
-from fillerscope.store.run_folder import merged_name
+from fillerscope.store.schema import merged_name
 from fillerscope.study.study import Study
 from support.studies import save_model, settings, study_of
 from support.tiny import tiny_model

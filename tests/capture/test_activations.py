@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from fillerscope.capture import activations as counting
 from fillerscope.capture.activations import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
-from fillerscope.capture.mechanism import ACTIVATION
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.measure.shard import Shard
+from fillerscope.measure.prepare import Shard
 from fillerscope.problems.problem import Problem
 from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import ACTIVATION_METRICS
 from fillerscope.study.token_classes import class_names
 from support.grid import grid
 from support.stock import (
@@ -69,11 +69,11 @@ def measured(family: str, tokens: int, prefix: str) -> Part:
 
 def assert_numbers(found: np.ndarray, values: np.ndarray, scale: Scale, layer: int) -> None:
     """[metric] of one text, class and layer."""
-    mine = dict(zip(ACTIVATION, found.tolist(), strict=True))
+    mine = dict(zip(ACTIVATION_METRICS, found.tolist(), strict=True))
     wanted = activation_of(values, scale.eps[layer], scale.median[layer])
     assert mine["tokens"] == wanted["tokens"]
     if not len(values):
-        assert all(np.isnan(mine[name]) for name in ACTIVATION[1:])
+        assert all(np.isnan(mine[name]) for name in ACTIVATION_METRICS[1:])
         return
     typical = np.abs(values).mean()
     np.testing.assert_allclose(mine["mean"], wanted["mean"], rtol=CLOSE, atol=CLOSE * typical)
@@ -101,7 +101,7 @@ def test_every_number_is_that_of_all_activations(family: str, batch: tuple[int, 
     for name, problems in reference(family).items():
         found = part.arrays[f"{name}/activations"]
         layers = problems[0][0].shape[0]
-        assert found.shape == (4, len(ACTIVATION), 5, layers)
+        assert found.shape == (4, len(ACTIVATION_METRICS), 5, layers)
         for problem, kind, layer in np.ndindex(4, 5, layers):
             assert_numbers(found[problem, :, kind, layer], problems[problem][kind][layer], scale, layer)
 
@@ -164,7 +164,7 @@ def test_what_is_counted_is_exact(seed: int, spread: float, dtype: torch.dtype) 
         rows, kinds = exact[place][wanted], packing.texts[text].classes[wanted]
         for kind in range(4):
             some = rows if kind == 0 else rows[kinds == kind - 1]
-            mine = dict(zip(ACTIVATION, numbers[text, kind], strict=True))
+            mine = dict(zip(ACTIVATION_METRICS, numbers[text, kind], strict=True))
             assert mine["tokens"] == len(some)
             np.testing.assert_array_equal(counts[text, kind], histogram(some, edges))
             if not len(some):
@@ -247,7 +247,7 @@ def test_a_class_without_tokens_has_no_numbers_and_a_question_may_be_one_token()
     model, shard = loaded(), Shard(0, 0, (Problem("a", "7", "7"), Problem("b", "3 and 4", "")))
     part = measure(study, model, shard, scale_of("llama"))
     found = part.arrays["mless/activations"]
-    tokens = found[:, ACTIVATION.index("tokens"), :, 0]
+    tokens = found[:, ACTIVATION_METRICS.index("tokens"), :, 0]
     np.testing.assert_array_equal(tokens, [[1, 1, 0, 0, 0], [3, 2, 0, 1, 0]])
     assert np.isfinite(found[:, :, 0]).all()
     for problem, kind in np.ndindex(tokens.shape):
@@ -274,8 +274,8 @@ def test_where_most_are_zero_these_are_what_is_near_zero() -> None:
         assert (np.abs(counts[:, counts.shape[1] // 2] - zeros) <= 2).all()
         layer = int(np.argmin(frozen.eps))
         share = part.arrays[f"{name}/activations"][:, :, 0, layer]
-        tokens = share[:, ACTIVATION.index("tokens")]
-        near = (share[:, ACTIVATION.index("near_zero")] * tokens).sum() / tokens.sum()
+        tokens = share[:, ACTIVATION_METRICS.index("tokens")]
+        near = (share[:, ACTIVATION_METRICS.index("near_zero")] * tokens).sum() / tokens.sum()
         np.testing.assert_allclose(near, np.mean(values[layer] == 0), rtol=1e-3)
 
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from fillerscope.capture.affine import Pairs, affine
-from fillerscope.capture.mechanism import AFFINE
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.measure.shard import Shard
+from fillerscope.measure.prepare import Shard
 from fillerscope.problems.problem import Problem
 from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import AFFINE_METRICS
 from fillerscope.study.study import Study
 from support.grid import grid
 from support.stock import FAMILIES, affine_of, behind_filler, loaded, measure, probed, prompts_of, stored
@@ -44,10 +44,10 @@ def reference(family: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             continue
         here, there = behind_filler(prompt, plain)
         layers, _, heads, dim = found.shape
-        bias, table = np.zeros((layers, heads, dim)), np.zeros((len(AFFINE), layers, heads))
+        bias, table = np.zeros((layers, heads, dim)), np.zeros((len(AFFINE_METRICS), layers, heads))
         for layer, head in np.ndindex(layers, heads):
             one, bias[layer, head] = affine_of(found[layer, here, head], base[layer, there, head])
-            table[:, layer, head] = [one[name] for name in AFFINE]
+            table[:, layer, head] = [one[name] for name in AFFINE_METRICS]
         numbers.setdefault(condition.name, []).append(table)
         biases.setdefault(condition.name, []).append(bias)
     return {name: (np.stack(numbers[name]), np.stack(biases[name])) for name in numbers}
@@ -55,9 +55,9 @@ def reference(family: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def deviations(found: np.ndarray, expected: np.ndarray) -> dict[str, float]:
     """The largest of each metric. Lengths, and numbers made of them, are known to a share of the outputs' size."""
-    sizes = expected[:, AFFINE.index("output")]
+    sizes = expected[:, AFFINE_METRICS.index("output")]
     result = {}
-    for place, name in enumerate(AFFINE):
+    for place, name in enumerate(AFFINE_METRICS):
         scale = {"bias": np.maximum(sizes, expected[:, place])}.get(name, np.maximum(np.abs(expected[:, place]), 1.0))
         result[name] = float(np.max(np.abs(found[:, place] - expected[:, place]) / scale))
     return result
@@ -71,7 +71,7 @@ def assert_is_reference(part: Part, family: str) -> None:
         worst = deviations(found, numbers)
         assert max(worst.values()) < CLOSE, (name, worst)
         assert part.arrays[f"{name}/bias/count"].tolist() == [[[len(biases)]]]
-        size = numbers[:, AFFINE.index("output")].max(axis=0)[..., None]
+        size = numbers[:, AFFINE_METRICS.index("output")].max(axis=0)[..., None]
         mean, m2 = biases.mean(axis=0), ((biases - biases.mean(axis=0)) ** 2).sum(axis=0)
         assert np.max(np.abs(part.arrays[f"{name}/bias/mean"] - mean) / size) < CLOSE
         assert np.max(np.abs(part.arrays[f"{name}/bias/m2"] - m2) / size**2) < CLOSE
@@ -87,10 +87,10 @@ def test_the_reference_tries_what_is_hard() -> None:
     """Filler changes every head, by more than rounding, and not by a factor alone."""
     for family in FAMILIES:
         for name, (numbers, _) in reference(family).items():
-            means = dict(zip(AFFINE, numbers.mean(axis=(0, 2, 3)), strict=True))
+            means = dict(zip(AFFINE_METRICS, numbers.mean(axis=(0, 2, 3)), strict=True))
             assert means["bias"] > 0.005 * means["output"], (family, name)
             assert 0.02 < means["direction"] < 0.999
-            assert numbers[:, AFFINE.index("explained")].std() > 0.005
+            assert numbers[:, AFFINE_METRICS.index("explained")].std() > 0.005
     spans = [prompt.spans for _, _, prompt, _ in prompts_of(only_affine(), loaded())]
     assert len({tuple(one).index(1) for one in spans if 1 in one}) > 5
 
@@ -122,7 +122,9 @@ def test_one_token_is_moved_one_way_and_does_not_vary() -> None:
     """A question of one token with one behind it: what stands behind filler at the end is one token."""
     study = only_affine(prompt=RAW | {"raw": "{system}\n\n{question}."}, conditions=["none", END])
     model, shard = loaded(), Shard(0, 0, tuple(Problem(str(n), str(n), "") for n in range(9)))
-    numbers = dict(zip(AFFINE, np.moveaxis(measure(study, model, shard).arrays["end/affine"], 1, 0), strict=True))
+    numbers = dict(
+        zip(AFFINE_METRICS, np.moveaxis(measure(study, model, shard).arrays["end/affine"], 1, 0), strict=True)
+    )
     assert np.isnan(numbers["explained"]).all()
     np.testing.assert_allclose(numbers["direction"], 1.0, rtol=1e-6)
     assert np.isfinite(numbers["lambda_fit"]).all()
@@ -132,7 +134,7 @@ def test_one_token_is_moved_one_way_and_does_not_vary() -> None:
 def test_the_layers_before_a_change_are_the_same_and_point_nowhere() -> None:
     """ARM in layer 2 cannot show before layer 3: a shift that is rounding has no direction."""
     study = only_affine(conditions=["none", {"name": "arm", "intervention": {"kind": "arm", "layers": [2]}}])
-    numbers = dict(zip(AFFINE, np.moveaxis(measure(study, loaded()).arrays["arm/affine"], 1, 0), strict=True))
+    numbers = dict(zip(AFFINE_METRICS, np.moveaxis(measure(study, loaded()).arrays["arm/affine"], 1, 0), strict=True))
     np.testing.assert_allclose(numbers["lambda_fit"][:, :2], 1.0, atol=1e-6)
     np.testing.assert_allclose(numbers["explained"][:, :2], 1.0, atol=1e-6)
     assert np.isnan(numbers["direction"][:, :2]).all()
@@ -167,7 +169,7 @@ def test_an_affine_image_is_told_from_one_that_is_not() -> None:
     output[places[1]][[5, 6, 7]] = 0.5 * plain[3:] + bias  # the three tokens behind the filler, and no other
     output[places[2]] = -plain
     numbers, biases = affine(torch.tensor(output), Pairs.of(packing, torch.device("cpu")), 3)
-    found = [dict(zip(AFFINE, one, strict=True)) for one in numbers.numpy()]
+    found = [dict(zip(AFFINE_METRICS, one, strict=True)) for one in numbers.numpy()]
     assert all(np.isnan(value).all() for value in found[0].values())
     assert torch.isnan(biases[0]).all()
     for name, value in (("lambda_fit", 0.5), ("explained", 1.0), ("direction", 1.0)):
@@ -197,7 +199,7 @@ def test_texts_of_several_problems_are_compared_with_their_own() -> None:
             continue
         for head in range(2):
             wanted, bias = affine_of(values[number][2:, head], values[number - number % 3][2:, head])
-            np.testing.assert_allclose(numbers[place, :, head], [wanted[name] for name in AFFINE], rtol=1e-9)
+            np.testing.assert_allclose(numbers[place, :, head], [wanted[name] for name in AFFINE_METRICS], rtol=1e-9)
             np.testing.assert_allclose(biases[place, head], bias, rtol=1e-9)
     assert math.isfinite(float(numbers[2].sum()))
 
@@ -214,7 +216,7 @@ def test_outputs_that_hardly_vary_leave_nothing_to_explain(spread: float, told: 
     plain = torch.ones(20, 1, 4, dtype=torch.float64)
     plain = plain + spread * torch.randn(plain.shape, generator=random, dtype=torch.float64)
     output = torch.cat([plain, 0.9 * plain + 0.1])
-    numbers = dict(zip(AFFINE, affine(output, pairs_of(20), 2)[0][1, :, 0].tolist(), strict=True))
+    numbers = dict(zip(AFFINE_METRICS, affine(output, pairs_of(20), 2)[0][1, :, 0].tolist(), strict=True))
     assert np.isfinite(numbers["explained"]) == told
     assert np.isfinite(numbers["lambda_fit"])
 
@@ -226,4 +228,4 @@ def test_a_shift_as_small_as_rounding_points_nowhere(dtype: torch.dtype, least: 
     plain = torch.tensor([1.0, 0.0]).expand(10, 1, 2)
     shifted = plain + torch.tensor([0.0, factor * least])
     numbers = affine(torch.cat([plain, shifted]).to(dtype), pairs_of(10), 2)[0]
-    assert np.isfinite(float(numbers[1, AFFINE.index("direction"), 0])) == (factor > 1)
+    assert np.isfinite(float(numbers[1, AFFINE_METRICS.index("direction"), 0])) == (factor > 1)

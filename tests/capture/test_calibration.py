@@ -13,7 +13,7 @@ from fillerscope.capture.activations import HIGHEST, LOWEST, Scale
 from fillerscope.capture.calibration import TOKENS, first_texts
 from fillerscope.capture.packing import Text
 from fillerscope.measure.engines.local import calibration
-from fillerscope.measure.shard import Shard, shards_of
+from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
@@ -26,7 +26,7 @@ ROUNDING = 2**-8  # to a step
 
 def calibrated(study: Study, model: LoadedModel, shards: list[Shard] | None = None) -> Scale:
     shards = shards or shards_of(load_problems(study.problems), study.batch.shard)
-    return Scale.read(calibration(study, model.model, maker_for(study, model), shards))
+    return Scale.read(calibration(ShardPrompts(study, maker_for(study, model), None), model.model, shards))
 
 
 def first_prompts(study: Study, model: LoadedModel) -> list[Any]:
@@ -108,12 +108,14 @@ def test_problems_without_a_prompt_are_passed_over() -> None:
     long = Problem("long", "and then " * 900, "")
     early, late = Shard(0, 0, (long,)), Shard(1, 1, (problems[0], long, *problems[1:3]))
     assert calibrated(study, model, [early, late]) == calibrated(study, model, shards_of(problems[:3], 3))
-    assert calibration(study, model.model, maker_for(study, model), [early]) == {}
+    assert calibration(ShardPrompts(study, maker_for(study, model), None), model.model, [early]) == {}
 
 
 def test_what_is_kept_is_read_again() -> None:
     study, model = ten(), loaded()
-    record = calibration(study, model.model, maker_for(study, model), shards_of(load_problems(study.problems), 10))
+    record = calibration(
+        ShardPrompts(study, maker_for(study, model), None), model.model, shards_of(load_problems(study.problems), 10)
+    )
     assert Scale.read(record).record() == record
     np.testing.assert_array_equal(record["edges"], Scale.read(record).edges)
 

@@ -14,7 +14,7 @@ from fillerscope.capture import passes
 from fillerscope.capture.attention import Recorder, capturing
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge, Measured, TextAttention
-from fillerscope.measure.shard import Shard, run_shard
+from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
@@ -22,6 +22,7 @@ from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
 from support.grid import some_fast
+from support.shards import run_shard
 from support.studies import study_of
 from support.tiny import tiny_model, tiny_tokenizer
 

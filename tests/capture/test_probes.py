@@ -18,19 +18,19 @@ from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.probes import Collector, Probing, changed
-from fillerscope.measure.head_summary import METRICS
-from fillerscope.measure.shard import prepare_shard, texts_of
+from fillerscope.measure.shard import texts_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
+from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS, METRICS
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
 from support.grid import grid, some_fast
+from support.shards import prepare_shard
 from support.stock import (
     FAMILIES,
     Stored,
@@ -136,7 +136,7 @@ def test_every_condition_is_what_a_stock_model_gives(family: str, batch: dict[st
 def assert_activity(found: np.ndarray, values: np.ndarray, scale: Scale) -> None:
     """[layer, class, metric] against [layer, token, width]."""
     for layer, some in enumerate(values):
-        mine = dict(zip(ACTIVATION, found[layer, 0], strict=True))
+        mine = dict(zip(ACTIVATION_METRICS, found[layer, 0], strict=True))
         wanted = activation_of(some, scale.eps[layer], scale.median[layer])
         for name in ("mean", "variance", "l1", "l2"):
             np.testing.assert_allclose(mine[name], wanted[name], rtol=CLOSE, atol=1e-6, err_msg=name)
@@ -149,7 +149,7 @@ def assert_affine(found: np.ndarray, with_it: Stored, without: Stored, here: lis
     """[layer, metric, head]; where nothing moved but by rounding there is no direction."""
     for layer, head in np.ndindex(found.shape[0], found.shape[2]):
         wanted, _ = affine_of(with_it.outputs[layer, here, head], without.outputs[layer, there, head])
-        mine = dict(zip(AFFINE, found[layer, :, head], strict=True))
+        mine = dict(zip(AFFINE_METRICS, found[layer, :, head], strict=True))
         reach = np.nan_to_num(wanted["bias"] / wanted["direction"] / wanted["output"])
         assert np.isnan(mine["direction"]) == (reach < 1e-5)
         if reach > 1e-5:  # a small shift is known less well
@@ -201,9 +201,9 @@ def test_filler_knocked_out_everywhere_leaves_its_positions_and_nothing_else(fam
     for name, tolerance in (("affine", 2e-5), ("activations", 2e-5)):
         mine, theirs = (part.arrays[f"{condition}/{name}"] for condition in ("knockout", "moved"))
         if name == "affine":
-            mine, theirs = (np.delete(array, AFFINE.index("direction"), axis=1) for array in (mine, theirs))
+            mine, theirs = (np.delete(array, AFFINE_METRICS.index("direction"), axis=1) for array in (mine, theirs))
         else:  # a share may differ by an element
-            shares = [ACTIVATION.index(metric) for metric in ("near_zero", "below_median", "gini")]
+            shares = [ACTIVATION_METRICS.index(metric) for metric in ("near_zero", "below_median", "gini")]
             mine, theirs = (np.delete(array, shares, axis=1) for array in (mine, theirs))
         np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
     for view in ("aligned", "difference"):

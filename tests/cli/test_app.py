@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from fillerscope.cli import app, commands
-from fillerscope.store.run_folder import answers_name, merged_name
+from fillerscope.store.schema import answers_name, merged_name
 from support.answered import CONDITIONS, Key, Row, build, drawn_at_random
 from support.answered import answer as graded
 from support.synthetic import MLESS, NONE, Synthetic

@@ -27,7 +27,7 @@ from playwright.sync_api import Browser, Locator, Page, Request
 
 from fillerscope.analysis.run import Run
 from fillerscope.report.explorer.serve import serve
-from fillerscope.store.run_folder import MANIFEST
+from fillerscope.store.schema import MANIFEST
 
 TABS = ("attention", "answers", "activations", "affine", "findings", "methods")
 PATIENCE = 60  # seconds, for a machine that has much else to do

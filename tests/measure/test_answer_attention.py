@@ -17,17 +17,17 @@ from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.measure.answer_attention import Answers, answers_in, look_back
-from fillerscope.measure.answer_shard import COLUMNS, answer_shard
-from fillerscope.measure.head_summary import METRICS
-from fillerscope.measure.shard import prepare_shard
+from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.store.run_folder import Columns, Part
+from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import ANSWER_COLUMNS, METRICS, Columns
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
 from support.grid import grid, some_fast
+from support.shards import prepare_shard
 from support.stock import loaded, maker_for, probed, prompts_of, shard_of, stored
 
 FAMILIES = ("llama", "gemma3_text", "mistral", "qwen2", "phi3")  # the last two differ from the first in nothing here
@@ -71,14 +71,16 @@ def answered(study: Study, model: LoadedModel) -> Columns:
     maker, context = maker_for(study, model), context_length(model.model)
     generator = LocalGenerator(model, rows=4)
     grader: Any = NoGrades()
-    return answer_shard(study, shard_of(study), maker, context, generator, grader, lambda _: None)[0]
+    return answer_shard(
+        study, prepare_shard(study, shard_of(study), maker, context), generator, grader, lambda _: None
+    )[0]
 
 
 def looked_back(study: Study, model: LoadedModel, answers: Answers) -> Part:
     maker = maker_for(study, model)
     prepared = prepare_shard(study, shard_of(study), maker, context_length(model.model))
     with capturing(model.model):
-        return look_back(study, prepared, answers, Gauge(model.model, study.batch.tokens or 1), maker, lambda _: None)
+        return look_back(study, prepared, answers, Gauge(model.model, study.batch.tokens or 1), lambda _: None)
 
 
 def model_of(family: str) -> LoadedModel:
@@ -251,7 +253,7 @@ def test_the_first_greedy_answer_is_looked_at_without_the_token_that_ended_it() 
         (1, "mless"): [],
         (2, "none"): [],
     }
-    assert set(table(rows)) <= set(COLUMNS)
+    assert set(table(rows)) <= set(ANSWER_COLUMNS)
 
 
 def test_a_problem_without_an_answer_is_left_out_under_all_conditions() -> None:

@@ -11,13 +11,15 @@ import pytest
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
-from fillerscope.measure.answer_shard import COLUMNS, answer_shard, asks_of
-from fillerscope.measure.shard import Shard, prepare_shard
+from fillerscope.measure.answer_shard import answer_shard, asks_of
+from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
+from fillerscope.store.schema import ANSWER_COLUMNS
 from fillerscope.study.generation import Decoding
 from fillerscope.study.study import Study
+from support.shards import prepare_shard
 from support.studies import study_of
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -53,8 +55,9 @@ class Recorder:
 def ask(study: Study, generator: Any, context: int | None = 1024, ticks: list[int] | None = None) -> dict[str, list]:
     with Grader() as grader:
         tick = (ticks if ticks is not None else []).append
-        table, _ = answer_shard(study, shard_of(study), maker_of(study), context, generator, grader, tick)
-    assert tuple(table) == COLUMNS
+        items = prepare_shard(study, shard_of(study), maker_of(study), context)
+        table, _ = answer_shard(study, items, generator, grader, tick)
+    assert tuple(table) == tuple(ANSWER_COLUMNS)
     return table
 
 
@@ -109,7 +112,7 @@ def test_what_is_said_to_be_shared_is() -> None:
 def test_random_numbers_are_the_same_under_all_conditions_and_differ_otherwise() -> None:
     def seeds(study: Study) -> dict[tuple[str, float, int], set[int]]:
         found: dict[tuple[str, float, int], set[int]] = {}
-        for each in asks_of(study, shard_of(study), maker_of(study), 1024):
+        for each in asks_of(study, prepare_shard(study, shard_of(study), maker_of(study), 1024)):
             assert each.request is not None
             found.setdefault((each.item.problem.id, each.temperature, each.sample), set()).add(each.request.seed)
         return found
@@ -141,11 +144,10 @@ def loaded(**overrides: Any) -> LoadedModel:
 def test_answers_are_written_to_their_own_prompts() -> None:
     """Each stored text is what the model writes to that prompt alone."""
     study, model = answered_study(problems={"limit": 3}), loaded()
+    items = prepare_shard(study, shard_of(study), maker_of(study), 1024)
     with Grader() as grader:
-        table, greedy = answer_shard(
-            study, shard_of(study), maker_of(study), 1024, LocalGenerator(model, rows=7), grader, lambda _: None
-        )
-    asks = asks_of(study, shard_of(study), maker_of(study), 1024)
+        table, greedy = answer_shard(study, items, LocalGenerator(model, rows=7), grader, lambda _: None)
+    asks = asks_of(study, items)
     stored = dict(
         zip(zip(*(table[k] for k in ("id", "condition", "temperature", "sample")), strict=True), table["text"],
             strict=True)
@@ -190,7 +192,7 @@ def test_a_problem_without_prompts_has_failed_under_every_condition_and_nobody_i
     alone = Recorder()
     kept = Shard(0, 0, tuple(item.problem for item in items if item.number not in failed))
     with Grader() as grader:
-        answer_shard(study, kept, maker_of(study), context, alone, grader, lambda _: None)
+        answer_shard(study, prepare_shard(study, kept, maker_of(study), context), alone, grader, lambda _: None)
     assert alone.calls == recorder.calls
 
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import TextAttention
-from fillerscope.measure.head_summary import METRICS, Tokens, summarise
+from fillerscope.measure.head_summary import Tokens, summarise
 from fillerscope.measure.reduce import _arranged
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt
+from fillerscope.store.schema import METRICS
 from fillerscope.study.study import QUERIES
 
 Floats = NDArray[np.float64]

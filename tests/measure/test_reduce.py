@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Measured
 from fillerscope.measure import reduce as reduction
-from fillerscope.measure.head_summary import METRICS
 from fillerscope.measure.reduce import reduce
 from fillerscope.prompts.prompt import QUESTION, SYSTEM, TAIL, Prompt
 from fillerscope.store.moments import Moments
+from fillerscope.store.schema import METRICS
 from fillerscope.study.study import AttentionProbe
 
 Floats = NDArray[np.float64]

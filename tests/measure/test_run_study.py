@@ -18,12 +18,14 @@ import fillerscope
 from fillerscope.analysis.integrity import faults
 from fillerscope.capture import passes
 from fillerscope.errors import ModelError, ProblemError, StoreError
-from fillerscope.measure import run_study
 from fillerscope.measure.engines import local
-from fillerscope.measure.run_study import MEASURING, carry_out, code_version, environment, hardware, identify
+from fillerscope.measure.environment import environment, hardware
+from fillerscope.measure.identity import code_version, identify
+from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.store.run_folder import RunStore, merged_name, shard_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
 from support.studies import CONDITIONS, save_model, settings, study_of, write_study
 
@@ -46,7 +48,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run. Never changed: tests copy it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    carry_out(study_of(saved), folder)
+    run_study(study_of(saved), folder)
     return folder
 
 
@@ -189,30 +191,49 @@ def test_another_byte_in_the_model_is_another_identity(saved: Path, tmp_path: Pa
 
 def test_the_version_of_the_code_is_part_of_the_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(study_of(saved))
-    monkeypatch.setattr(run_study, "code_version", lambda: "another")
+    monkeypatch.setattr("fillerscope.measure.identity.code_version", lambda: "another")
     assert identity(study_of(saved)) != before
 
 
 def test_other_code_is_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of every file that measures."""
+    """One character in any file of the packages that measure; what only shows numbers changes nothing."""
     package = Path(shutil.copytree(Path(fillerscope.__file__).parent, tmp_path / "package"))
     before = code_version()
     assert before.startswith(fillerscope.__version__ + "+")
-    monkeypatch.setattr(run_study, "files", lambda _: package)
-    for name in MEASURING:
-        assert code_version() == before
-        content = (package / name).read_bytes()
-        (package / name).write_bytes(content + b"# changed\n")
-        assert code_version() != before, name
-        assert code_version().startswith(fillerscope.__version__ + "+")
-        (package / name).write_bytes(content)
+    monkeypatch.setattr("fillerscope.measure.identity.files", lambda _: package)
+    folders = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
+    measuring = [path for folder in folders for path in sorted((package / folder).rglob("*.py"))]
+    named = ["store/schema.py", "store/moments.py", "store/merge.py", "models/structure.py", "models/attention.py"]
+    changing = [*measuring, *(package / name for name in named), package / "prompts/sentences.txt"]
+    assert len(changing) > 80
+    for path in changing:
+        content = path.read_bytes()
+        path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        assert code_version() != before, path
+        path.write_bytes(content)
+    for name in ("figures/style.py", "report/html.py", "cli/app.py", "store/run_folder.py"):
+        (package / name).write_text("changed")
+    assert code_version() == before
+
+
+def test_a_new_or_renamed_file_that_measures_is_another_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Path(shutil.copytree(Path(fillerscope.__file__).parent, tmp_path / "package"))
+    monkeypatch.setattr("fillerscope.measure.identity.files", lambda _: package)
+    seen = {code_version()}
+    (package / "capture/new.py").write_text("")
+    seen.add(code_version())
+    (package / "capture/new.py").rename(package / "capture/newer.py")
+    seen.add(code_version())
+    assert len(seen) == 3
 
 
 @pytest.mark.usefixtures("no_model")
 def test_the_default_folder_is_named_by_study_and_identity(saved: Path) -> None:
     study = study_of(saved, name="mine")
     with pytest.raises(AssertionError, match="loaded"):
-        carry_out(study)
+        run_study(study)
     (made,) = Path("runs").iterdir()
     assert made.name == f"mine-{digest_of(identity(study))[:10]}"
 
@@ -223,7 +244,7 @@ def test_the_default_folder_is_named_by_study_and_identity(saved: Path) -> None:
 @pytest.mark.usefixtures("no_model")
 def test_a_complete_run_needs_no_model(saved: Path, folder: Path) -> None:
     before, listener = data(folder), Listener()
-    store = carry_out(study_of(saved), folder, listener)
+    store = run_study(study_of(saved), folder, listener)
     assert listener.said == [f"{folder} is complete already: nothing to measure"]
     assert data(store.path) == before
 
@@ -245,21 +266,21 @@ def test_other_figures_need_no_measuring(saved: Path, folder: Path) -> None:
 @pytest.mark.usefixtures("no_model")
 def test_a_complete_run_is_reused_while_another_process_writes_there(saved: Path, folder: Path) -> None:
     with RunStore.open(folder).writing():
-        carry_out(study_of(saved), folder)
+        run_study(study_of(saved), folder)
 
 
 @pytest.mark.usefixtures("no_model")
 def test_an_unfinished_run_is_left_to_the_process_that_writes_it(saved: Path, folder: Path) -> None:
     (folder / merged_name(str(saved))).unlink()
     with RunStore.open(folder).writing(), pytest.raises(StoreError, match="another process is writing"):
-        carry_out(study_of(saved), folder)
+        run_study(study_of(saved), folder)
 
 
 @pytest.mark.usefixtures("no_model")
 def test_a_changed_study_does_not_reuse_the_folder(saved: Path, folder: Path) -> None:
     before = data(folder)
     with pytest.raises(StoreError, match=r"holds another study's run.*; choose another folder with --out"):
-        carry_out(study_of(saved, seed=1), folder)
+        run_study(study_of(saved, seed=1), folder)
     assert data(folder) == before
 
 
@@ -267,7 +288,7 @@ def test_a_changed_study_does_not_reuse_the_folder(saved: Path, folder: Path) ->
 def test_shards_that_are_there_are_only_merged(saved: Path, folder: Path) -> None:
     before = data(folder)
     (folder / merged_name(str(saved))).unlink()
-    carry_out(study_of(saved), folder)
+    run_study(study_of(saved), folder)
     assert data(folder) == before
 
 
@@ -297,7 +318,7 @@ def test_only_the_damaged_shard_is_measured_again(
     damage(folder / shard_name(str(saved), index))
     assert len(RunStore.open(folder).verify()) == 1
     listener = Listener()
-    store = carry_out(study_of(saved), folder, listener)
+    store = run_study(study_of(saved), folder, listener)
     assert measured_shards == [index]
     assert listener.said == ["measuring tiny-llama: 2 of 3 shards are there, going on from them"]
     assert data(folder) == before
@@ -309,12 +330,12 @@ def test_only_the_damaged_shard_is_measured_again(
 def test_a_damaged_merger_is_made_again(saved: Path, folder: Path, damage: Callable[[Path], Any]) -> None:
     before = data(folder)
     damage(folder / merged_name(str(saved)))
-    assert carry_out(study_of(saved), folder).verify() == []
+    assert run_study(study_of(saved), folder).verify() == []
     assert data(folder) == before
 
 
 def test_the_same_study_gives_the_same_bytes(saved: Path, finished: Path, tmp_path: Path) -> None:
-    carry_out(study_of(saved), tmp_path / "again")
+    run_study(study_of(saved), tmp_path / "again")
     assert data(tmp_path / "again") == data(finished)
     manifests = [RunStore.open(folder).manifest for folder in (tmp_path / "again", finished)]
     assert manifests[0] == manifests[1]
@@ -359,7 +380,7 @@ def test_the_stored_study_can_be_run_again(saved: Path, finished: Path) -> None:
 
 def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path) -> None:
     listener = Listener()
-    carry_out(study_of(saved), tmp_path / "new", listener)
+    run_study(study_of(saved), tmp_path / "new", listener)
     steps = [(done, total) for text, done, total in listener.stages if text == "measuring tiny-llama"]
     assert steps[0] == (0, 40)
     assert steps[-1] == (40, 40)
@@ -456,10 +477,10 @@ def test_where_all_problems_fail_one_line_says_why(tmp_path: Path, monkeypatch: 
     study = study_of(save_model(tmp_path / "short", max_position_embeddings=60))
     message = r"^none of the 8 problems could be measured; the first says: \d+ tokens, and the model takes 60\b[^\n]*$"
     with pytest.raises(ProblemError, match=message):
-        carry_out(study, tmp_path / "run")
+        run_study(study, tmp_path / "run")
     monkeypatch.setattr(local, "load_folder", lambda *_: pytest.fail("measured again, in vain"))
     with pytest.raises(ProblemError, match=message):
-        carry_out(study, tmp_path / "run")
+        run_study(study, tmp_path / "run")
 
 
 def test_nothing_is_made_before_model_and_problems_are_found(saved: Path, tmp_path: Path) -> None:
@@ -468,5 +489,5 @@ def test_nothing_is_made_before_model_and_problems_are_found(saved: Path, tmp_pa
         ({"problems": {"source": str(tmp_path / "nothing.jsonl")}}, ProblemError),
     ):
         with pytest.raises(error):
-            carry_out(Study.model_validate(settings(saved, **changes)), tmp_path / "run")
+            run_study(Study.model_validate(settings(saved, **changes)), tmp_path / "run")
         assert not (tmp_path / "run").exists()

@@ -17,12 +17,14 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
-from fillerscope.measure import run_study
+from fillerscope.measure import identity
 from fillerscope.measure.engines import answers, local
-from fillerscope.measure.run_study import carry_out, identify
+from fillerscope.measure.identity import identify
+from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.store.run_folder import PROBLEMS, RunStore, answers_name, merged_name, shard_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import PROBLEMS, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study, digest_of
 from support.studies import CONDITIONS, save_model, study_of
 
@@ -53,7 +55,7 @@ def small(model: Path | str, **changes: Any) -> Study:
 def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run of answers. Never changed: tests copy it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    carry_out(small(saved), folder)
+    run_study(small(saved), folder)
     return folder
 
 
@@ -126,8 +128,8 @@ def test_answers_alone_need_no_attention(saved: Path, finished: Path) -> None:
 
 def test_attention_and_answers_are_what_each_would_be_alone(saved: Path, finished: Path, tmp_path: Path) -> None:
     probes = {"attention": {"positions": 110}}
-    carry_out(small(saved, probes=probes), tmp_path / "both")
-    carry_out(small(saved, probes=probes, generation=None), tmp_path / "attention")
+    run_study(small(saved, probes=probes), tmp_path / "both")
+    run_study(small(saved, probes=probes, generation=None), tmp_path / "attention")
     assert files(tmp_path / "both", "parquet") == files(finished, "parquet")
     assert files(tmp_path / "both", "safetensors") == files(tmp_path / "attention", "safetensors")
     assert not files(tmp_path / "attention", "parquet")
@@ -151,13 +153,13 @@ def test_the_problems_are_kept_with_what_is_known_of_them(saved: Path, finished:
 
 
 def test_the_same_study_gives_the_same_bytes(saved: Path, finished: Path, tmp_path: Path) -> None:
-    carry_out(small(saved), tmp_path / "again")
+    run_study(small(saved), tmp_path / "again")
     assert files(tmp_path / "again", "parquet", "json") == files(finished, "parquet", "json")
 
 
 def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path) -> None:
     listener = Listener()
-    carry_out(small(saved), tmp_path / "new", listener)
+    run_study(small(saved), tmp_path / "new", listener)
     steps = [(done, total) for text, done, total in listener.stages if text == "answering with tiny-llama"]
     assert (steps[0], steps[-1]) == ((0, 45), (45, 45))
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
@@ -171,12 +173,12 @@ def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path)
 def test_a_complete_run_needs_no_model(saved: Path, folder: Path) -> None:
     listener = Listener()
     before = files(folder, "parquet", "json")
-    carry_out(small(saved), folder, listener)
+    run_study(small(saved), folder, listener)
     assert listener.said == [f"{folder} is complete already: nothing to measure"]
     # What only changes how answers are looked at is taken up without any being written.
-    carry_out(small(saved, generation=GENERATION | {"k": [1, 2], "recheck": 9}), folder)
+    run_study(small(saved, generation=GENERATION | {"k": [1, 2], "recheck": 9}), folder)
     assert fillerscope.open_run(folder).study.generation.k == (1, 2)
-    carry_out(small(saved), folder)
+    run_study(small(saved), folder)
     assert files(folder, "parquet", "json") == before
 
 
@@ -196,7 +198,7 @@ def test_only_the_damaged_shard_is_answered_again(
     with pytest.raises(StoreError, match="run the study again"):
         compare(fillerscope.open_run(folder))
     listener = Listener()
-    store = carry_out(small(saved), folder, listener)
+    store = run_study(small(saved), folder, listener)
     assert done_again == [("answered", index)]
     assert listener.said == ["answering with tiny-llama: 2 of 3 shards are there, going on from them"]
     assert store.verify() == []
@@ -210,7 +212,7 @@ def test_damaged_problems_are_written_again(
     saved: Path, finished: Path, folder: Path, damage: Callable[[Path], Any]
 ) -> None:
     damage(folder / PROBLEMS)
-    assert carry_out(small(saved), folder).verify() == []
+    assert run_study(small(saved), folder).verify() == []
     assert files(folder, "parquet") == files(finished, "parquet")
 
 
@@ -218,7 +220,7 @@ def test_what_is_missing_of_one_kind_is_not_made_of_the_other(
     saved: Path, tmp_path: Path, done_again: list[Any]
 ) -> None:
     study = small(saved, probes={"attention": {"positions": 110}})
-    carry_out(study, tmp_path / "run")
+    run_study(study, tmp_path / "run")
     before = files(tmp_path / "run", "parquet", "safetensors")
     assert done_again == [
         *(("measured", i) for i in range(3)), ("answered", 0), ("rechecked", 0), ("answered", 1), ("answered", 2),
@@ -226,12 +228,12 @@ def test_what_is_missing_of_one_kind_is_not_made_of_the_other(
     for name, what in ((answers_name(str(saved), 1), "answered"), (shard_name(str(saved), 1), "measured")):
         done_again.clear()
         (tmp_path / "run" / name).unlink()
-        carry_out(study, tmp_path / "run")
+        run_study(study, tmp_path / "run")
         assert done_again == [(what, 1)]
         assert files(tmp_path / "run", "parquet", "safetensors") == before
     (tmp_path / "run" / merged_name(str(saved))).unlink()
     done_again.clear()
-    carry_out(study, tmp_path / "run")
+    run_study(study, tmp_path / "run")
     assert done_again == []
 
 
@@ -243,10 +245,10 @@ def test_the_recheck_is_noted_once_and_counts(saved: Path, folder: Path, done_ag
     assert noted == {"checked": 3, "same": 3, "margins": []}  # float32: nothing is near enough to flip
     for index in range(3):
         (folder / answers_name(str(saved), index)).unlink()
-    carry_out(small(saved), folder)
+    run_study(small(saved), folder)
     assert ("rechecked", 0) not in done_again
     for change in ({"recheck": 0}, {"temperature": 1.2}):
-        store = carry_out(small(saved, problems={"limit": 2}, generation=GENERATION | change), tmp_path / str(change))
+        store = run_study(small(saved, problems={"limit": 2}, generation=GENERATION | change), tmp_path / str(change))
         assert "recheck" not in store.manifest["models"][str(saved)]
     assert ("rechecked", 0) not in done_again
 
@@ -267,7 +269,7 @@ def test_an_answer_that_differs_by_more_than_rounding_stops_the_run(
 
     monkeypatch.setattr(LocalGenerator, "answer", otherwise)
     with pytest.raises(GenerationError, match="differs from the same answer written alone by more than rounding"):
-        carry_out(small(saved, problems={"limit": 1}), tmp_path / "run")
+        run_study(small(saved, problems={"limit": 1}), tmp_path / "run")
     assert not RunStore.open(tmp_path / "run").is_sound(answers_name(str(saved), 0))
 
 
@@ -323,7 +325,7 @@ def test_problems_without_answers_are_refused_before_anything_is_made(saved: Pat
     source = tmp_path / "p.jsonl"
     source.write_text('{"id": "a", "question": "1?", "answer": "1"}\n{"id": "b", "question": "2?", "answer": " "}\n')
     with pytest.raises(ProblemError) as caught:
-        carry_out(small(saved, problems={"source": str(source)}), tmp_path / "run")
+        run_study(small(saved, problems={"source": str(source)}), tmp_path / "run")
     assert str(caught.value) == (
         f"{source}: 1 of 2 problems have no answer to grade by, first 'b'; name the column in `problems.fields`, "
         "or leave `generation` out of the study"
@@ -408,7 +410,7 @@ def test_another_version_of_what_judges_is_another_identity_of_answers_alone(
 ) -> None:
     attention = {"generation": None, "probes": {}}
     before = name_of(small(saved)), name_of(small(saved, **attention))
-    real = run_study.version
-    monkeypatch.setattr(run_study, "version", lambda name: "9" if name == "math-verify" else real(name))
+    real = identity.version
+    monkeypatch.setattr(identity, "version", lambda name: "9" if name == "math-verify" else real(name))
     assert name_of(small(saved)) != before[0]
     assert name_of(small(saved, **attention)) == before[1]

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import PromptError
-from fillerscope.measure.head_summary import METRICS
-from fillerscope.measure.shard import Shard, run_shard, shards_of
+from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import METRICS
 from fillerscope.study.study import Study
 from support.grid import some_fast
+from support.shards import run_shard
 from support.studies import merge, study_of
 from support.tiny import tiny_model, tiny_tokenizer
 

@@ -15,16 +15,23 @@ import torch
 import fillerscope
 from fillerscope.capture import passes
 from fillerscope.capture.activations import Scale
-from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.capture.passes import Measured
 from fillerscope.measure.engines import local
-from fillerscope.measure.run_study import carry_out
-from fillerscope.measure.shard import Shard, shards_of
+from fillerscope.measure.prepare import Shard, shards_of
+from fillerscope.measure.run_study import run_study
 from fillerscope.measure.tally import tally
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
-from fillerscope.store.moments import PARTS, Moments
-from fillerscope.store.run_folder import Part, RunStore, lookback_name, merged_name, shard_name
+from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import (
+    ACTIVATION_METRICS,
+    AFFINE_METRICS,
+    MOMENTS,
+    answer_attention_name,
+    merged_name,
+    shard_name,
+)
 from fillerscope.study.study import Study
 from support.grid import grid, some_fast
 from support.stock import ALL_PROBES, loaded, measure, probed, scale_for
@@ -64,14 +71,14 @@ def assert_close(a: Part, b: Part, elements: float) -> None:
         seen.add(kind)
         x, y = a.arrays[key].astype(np.float64), b.arrays[key].astype(np.float64)
         if kind == "affine":
-            keep = [AFFINE.index(name) for name in ("lambda_fit", "explained", "bias", "output")]
+            keep = [AFFINE_METRICS.index(name) for name in ("lambda_fit", "explained", "bias", "output")]
             np.testing.assert_allclose(x[:, keep], y[:, keep], atol=2e-6, rtol=2e-6, err_msg=key)
         elif kind == "activations":
-            keep = [ACTIVATION.index(name) for name in CONTINUOUS]
+            keep = [ACTIVATION_METRICS.index(name) for name in CONTINUOUS]
             np.testing.assert_allclose(x[:, keep], y[:, keep], atol=2e-6, rtol=2e-6, err_msg=key)
             tokens = np.nan_to_num(x[:, :1] * 96)
             for name in ("near_zero", "below_median"):
-                place = ACTIVATION.index(name)
+                place = ACTIVATION_METRICS.index(name)
                 moved = np.nan_to_num(np.abs(x[:, place] - y[:, place])) * tokens[:, 0]
                 assert moved.max() < elements + 0.01, key
         elif kind == "histogram":
@@ -111,7 +118,7 @@ def test_what_is_merged_of_shards_is_their_sum_and_their_problems_in_order() -> 
             if condition.name != "none" or "affine" not in key:
                 np.testing.assert_array_equal(merged.arrays[key], np.concatenate([p.arrays[key] for p in parts]))
     for name in ("mless", "moved"):
-        pieces = [Moments(*(part.arrays[f"{name}/bias/{key}"] for key in PARTS)) for part in parts]
+        pieces = [Moments(*(part.arrays[f"{name}/bias/{key}"] for key in MOMENTS)) for part in parts]
         whole = pieces[0].merge(pieces[1]).merge(pieces[2])
         assert whole.count.tolist() == [[[COUNT]]]
         for key, array in whole.state().items():
@@ -124,11 +131,11 @@ def test_a_bias_counts_where_every_head_has_one() -> None:
     biases = torch.tensor(random.normal(size=(2, 6, 3, 4)))  # [layer, text, head, dim]
     biases[:, :3] = torch.nan  # without filler there is none
     biases[1, 4, 2] = torch.nan
-    numbers = torch.tensor(random.normal(size=(2, 6, len(AFFINE), 3)))
+    numbers = torch.tensor(random.normal(size=(2, 6, len(AFFINE_METRICS), 3)))
     nothing = torch.zeros(0)
     measured = Measured(nothing, nothing, nothing, (), probes={"affine": numbers, "affine_more": biases})
     found = tally({"none": [0, 1, 2], "mless": [5, 4, 3]}, measured)
-    assert set(found) == {"mless/affine", *(f"mless/bias/{part}" for part in PARTS)}
+    assert set(found) == {"mless/affine", *(f"mless/bias/{part}" for part in MOMENTS)}
     np.testing.assert_array_equal(found["mless/affine"], numbers[:, [5, 4, 3]].permute(1, 2, 0, 3).float())
     assert found["mless/bias/count"].tolist() == [[[2]]]
     kept = biases[:, [5, 3]].numpy()
@@ -164,7 +171,7 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(monkeypatch: pytest.Mon
     assert "memory runs out" in part.records[bad]["error"]
     rest = [number for number in range(COUNT) if number != bad]
     for name in ("affine", "activations"):
-        keep = slice(None) if name == "affine" else [ACTIVATION.index(metric) for metric in CONTINUOUS]
+        keep = slice(None) if name == "affine" else [ACTIVATION_METRICS.index(metric) for metric in CONTINUOUS]
         mine, theirs = part.arrays[f"mless/{name}"], healthy.arrays[f"mless/{name}"][rest]
         np.testing.assert_allclose(mine[:, keep], theirs[:, keep], rtol=1e-4, atol=2e-6)
     tokens = part.arrays["mless/activations"][:, 0, 0, 0].sum()
@@ -215,7 +222,7 @@ def full(model: Path, shard: int = 2, **changes: Any) -> Study:
 
 @pytest.fixture(scope="module")
 def finished(saved: Path, shared: Shared) -> Path:
-    return shared("tallying-finished", lambda folder: carry_out(full(saved), folder))
+    return shared("tallying-finished", lambda folder: run_study(full(saved), folder))
 
 
 def data(folder: Path) -> dict[str, bytes]:
@@ -241,10 +248,10 @@ def test_a_run_that_was_killed_between_shards_ends_in_the_same_bytes(
 
     monkeypatch.setattr(local, stage, killed)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(full(saved), tmp_path / "run")
+        run_study(full(saved), tmp_path / "run")
     assert len(data(tmp_path / "run")) < len(data(finished))
     monkeypatch.setattr(local, stage, work)
-    store = carry_out(full(saved), tmp_path / "run")
+    store = run_study(full(saved), tmp_path / "run")
     assert data(tmp_path / "run") == data(finished)
     facts = [RunStore.open(folder).manifest["models"] for folder in (tmp_path / "run", finished)]
     assert facts[0] == facts[1]
@@ -256,10 +263,10 @@ def test_a_lost_shard_is_measured_against_the_scale_that_was_kept(
     saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    for name in (shard_name, lookback_name):
+    for name in (shard_name, answer_attention_name):
         (folder / name(str(saved), index)).unlink()
     monkeypatch.setattr(local, "calibrate", lambda *_: pytest.fail("calibrated again"))
-    carry_out(full(saved), folder)
+    run_study(full(saved), folder)
     assert data(folder) == data(finished)
 
 
@@ -273,19 +280,19 @@ def test_the_scale_is_kept_with_the_run(saved: Path, finished: Path) -> None:
 
 def test_every_condition_has_its_arrays(saved: Path, finished: Path) -> None:
     store = RunStore.open(finished)
-    merged, back = store.get(merged_name(str(saved))).arrays, store.get(lookback_name(str(saved))).arrays
+    merged, back = store.get(merged_name(str(saved))).arrays, store.get(answer_attention_name(str(saved))).arrays
     for name in fillerscope.open_run(finished).conditions:
-        assert merged[f"{name}/activations"].shape == (COUNT, len(ACTIVATION), 5, 3)
+        assert merged[f"{name}/activations"].shape == (COUNT, len(ACTIVATION_METRICS), 5, 3)
         assert back[f"{name}/heads"].shape[2] == 1
         assert (f"{name}/affine" in merged) == (name != "none")
         if name != "none":
-            assert merged[f"{name}/affine"].shape == (COUNT, len(AFFINE), 3, 4)
+            assert merged[f"{name}/affine"].shape == (COUNT, len(AFFINE_METRICS), 3, 4)
             assert merged[f"{name}/bias/mean"].shape == (3, 4, 16)
     assert not [key for key in back if "affine" in key or "activations" in key]
 
 
 @pytest.mark.slow
 def test_the_size_of_shards_changes_nothing_in_a_run(saved: Path, finished: Path, tmp_path: Path) -> None:
-    carry_out(full(saved, shard=1), tmp_path / "run")
+    run_study(full(saved, shard=1), tmp_path / "run")
     mine, theirs = (RunStore.open(folder).get(merged_name(str(saved))) for folder in (tmp_path / "run", finished))
     assert_close(mine, theirs, 3)

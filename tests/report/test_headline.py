@@ -21,7 +21,7 @@ from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.report.headline import SMALL, Headline, headline
-from fillerscope.store.run_folder import answers_name, merged_name
+from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from support.answered import Key, Row, answer, build
 from support.synthetic import MLESS, NONE, RANDOM, Effect, Mechanism, Synthetic, swept

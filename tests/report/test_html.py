@@ -27,7 +27,7 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import html, panels, pictures
 from fillerscope.report.html import LARGE, POLICY, render, write_report
-from fillerscope.store.run_folder import answers_name, merged_name
+from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from support.synthetic import MLESS, NONE, Synthetic

@@ -21,12 +21,12 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
-from fillerscope.measure.head_summary import METRICS
 from fillerscope.report import payload
 from fillerscope.report.payload import PAGE, Place
 from fillerscope.report.wire import unpack
-from fillerscope.store.moments import PARTS, Moments
-from fillerscope.store.run_folder import RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import METRICS, MOMENTS, answer_attention_name, answers_name, merged_name, shard_name
 from support.answered import Key, Row, answer, build
 from support.intervals import interval_of_mean
 from support.synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
@@ -85,7 +85,7 @@ def test_a_head_is_what_lies_in_the_merged_file(plain: Run) -> None:
     arrays = load_file(plain.path / merged_name(MODEL))
     _, found = unpack(payload.head(plain, Place.of(plain, place(layer=1, head=4, queries="all"))))
     for condition in plain.conditions:
-        count, *sums = (arrays[f"{condition}/aligned/{part}"] for part in PARTS)
+        count, *sums = (arrays[f"{condition}/aligned/{part}"] for part in MOMENTS)
         n = np.broadcast_to(count, sums[0].shape)[0, 0, 3]
         stored = Moments(n, *(part[0, 0, 3] for part in sums))
         assert_allclose(found[f"{condition}/mean"], stored.value(), **EXACT)
@@ -372,7 +372,7 @@ def test_a_growing_run_speaks_of_the_problems_that_are_there(run: Run, tmp_path:
     store = RunStore.open(tmp_path / "run")
     gone = [
         merged_name(MODEL),
-        lookback_name(MODEL),
+        answer_attention_name(MODEL),
         shard_name(MODEL, 2),
         answers_name(MODEL, 1),
         answers_name(MODEL, 2),

@@ -12,8 +12,9 @@ import pytest
 
 from fillerscope.errors import ProblemError
 from fillerscope.store.merge import Merger
-from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import MOMENTS
 from support.studies import merge
 
 SIZES = ((3, 9), (1, 4), (2, 12))  # problems and positions of each shard
@@ -66,7 +67,7 @@ def test_merged_is_as_if_all_had_been_one_shard() -> None:
 def test_moments_are_merged_from_the_first_shard_on() -> None:
     """Sums of floats depend on their order, and every byte must be the same each time."""
     merged = merge(part(shard) for shard in range(3))
-    keys = [f"none/whole/{key}" for key in PARTS]
+    keys = [f"none/whole/{key}" for key in MOMENTS]
     first, second, third = (Moments(*(part(shard).arrays[key] for key in keys)) for shard in range(3))
     for key, array in first.merge(second).merge(third).state().items():
         np.testing.assert_array_equal(merged.arrays[f"none/whole/{key}"], array)

@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from fillerscope.errors import StoreError
-from fillerscope.store.run_folder import FORMAT, Part, RunStore, Stacked, merged_name, shard_name, slug
+from fillerscope.files import file_sha256
+from fillerscope.store.run_folder import Part, RunStore, Stacked
+from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -202,10 +206,26 @@ def test_a_damaged_manifest_is_refused(store: RunStore) -> None:
         RunStore.open(store.path)
 
 
-def test_a_run_of_another_format_is_refused(store: RunStore) -> None:
-    store.note("format", FORMAT - 1)
+@pytest.mark.parametrize("number", [1, FORMAT + 1, None, "3"])
+def test_a_run_of_another_format_is_refused(store: RunStore, number: object) -> None:
+    store.note("format", number)
     with refused("was written by another version of fillerscope"):
         RunStore.open(store.path)
+
+
+def entry_of(path: Path) -> dict[str, object]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def test_token_ids_of_format_2_are_read(store: RunStore) -> None:
+    """They were text with spaces; now they are lists of numbers."""
+    store.put_table(TABLE, {"ids": [[3, 14], []]})
+    assert store.get_table(TABLE) == {"ids": [[3, 14], []]}
+    old = pyarrow.table({"ids": ["3 14", ""]})
+    parquet.write_table(old, store.path / TABLE)
+    store.manifest["files"][TABLE] = entry_of(store.path / TABLE)
+    store.note("format", 2)
+    assert RunStore.open(store.path).get_table(TABLE) == {"ids": [[3, 14], []]}
 
 
 @pytest.mark.parametrize("left", [None, b"{", b"\xff", b"[" * 100_000])

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.store.run_folder import PROBLEMS, RunStore, again_name, answers_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import PROBLEMS, answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 
 CONDITIONS = ("none", "mless", "mful")
@@ -83,7 +84,9 @@ def build(
         for index, start in enumerate(range(0, problems, shard)):
             store.put_table(answers_name(model, index), table(model, start, {name: name for name in conditions}))
             if spec.noise:
-                store.put_table(again_name(model, index, spec.noise.dtype), table(model, start, {"none": AGAIN}))
+                store.put_table(
+                    repeated_answers_name(model, index, spec.noise.dtype), table(model, start, {"none": AGAIN})
+                )
         facts = {model: {"label": model.upper()}}
         store.note("models", store.manifest.get("models", {}) | facts)
     return open_run(folder)

@@ -20,7 +20,7 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines.local import calibration
-from fillerscope.measure.shard import Shard, run_shard
+from fillerscope.measure.prepare import Shard, ShardPrompts
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of
 from fillerscope.problems.sources import load_problems
@@ -28,6 +28,7 @@ from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.store.run_folder import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study
+from support.shards import run_shard
 from support.studies import CONDITIONS, study_of
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -56,7 +57,7 @@ def shard_of(study: Study) -> Shard:
 
 
 def scale_for(study: Study, model: LoadedModel) -> Scale:
-    return Scale.read(calibration(study, model.model, maker_for(study, model), [shard_of(study)]))
+    return Scale.read(calibration(ShardPrompts(study, maker_for(study, model), None), model.model, [shard_of(study)]))
 
 
 def probing_for(study: Study, model: LoadedModel, scale: Scale | None = None) -> Probing:

@@ -24,10 +24,18 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.capture.mechanism import ACTIVATION
-from fillerscope.measure.head_summary import METRICS, ODDS
+from fillerscope.measure.head_summary import ODDS
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import PROBLEMS, Part, RunStore, answers_name, lookback_name, merged_name, shard_name
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import (
+    ACTIVATION_METRICS,
+    METRICS,
+    PROBLEMS,
+    answer_attention_name,
+    answers_name,
+    merged_name,
+    shard_name,
+)
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec, Study
 
@@ -248,7 +256,7 @@ class Synthetic:
             if self.attention:
                 store.put(merged_name(model), self._part(range(self.problems)))
             if self.answering:
-                store.put(lookback_name(model), self._looked_back())
+                store.put(answer_attention_name(model), self._looked_back())
             facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
             facts |= {"calibration": self.calibration} if self.activations else {}
             facts |= {"rowcheck": {"windows": [None] * self.layers}} if self.diluted else {}
@@ -411,7 +419,7 @@ class Synthetic:
             "gini": 0.6 + (0.0 if none else gini) + 0.1 * jitter,
         }  # fmt: skip
         values["near_zero"] = values["near_zero"] + (0.0 if none else near * (kind + 1)) + 0.1 * jitter
-        table = np.stack([np.broadcast_to(values[metric], number.shape) for metric in ACTIVATION], axis=1)
+        table = np.stack([np.broadcast_to(values[metric], number.shape) for metric in ACTIVATION_METRICS], axis=1)
         table = np.array(table)
         for name, problems in self.missing.items():
             table[[self.measured.index(n) for n in problems], :, CLASSES.index(name)] = np.nan

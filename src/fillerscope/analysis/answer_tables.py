@@ -9,7 +9,8 @@ from itertools import takewhile
 from typing import Any
 
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store.run_folder import PROBLEMS, Columns, RunStore, again_name, answers_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import PROBLEMS, Columns, answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 
 
@@ -58,7 +59,7 @@ class AnswerTables:
                 "this run has no noise floor; give `generation: {noise: on}` in its study and run it again"
             )
         if (model, True) not in self._read:
-            names = self._landed(partial(again_name, model, dtype=noise.dtype))
+            names = self._landed(partial(repeated_answers_name, model, dtype=noise.dtype))
             if not self.is_partial and self._covered(names) < len(self.problems):
                 raise unfinished(self.store, model, "noise floor", self.is_partial)
             self._read[model, True] = self._joined(names)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store.run_folder import Columns
+from fillerscope.store.schema import Columns
 
 Floats = NDArray[np.float64]
 FIELDS = ("id", "verdict", "finish", "tokens", "extracted", "note", "text")

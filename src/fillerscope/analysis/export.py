@@ -21,7 +21,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.measure.head_summary import METRICS, SINK_MASS
+from fillerscope.store.schema import METRICS, SINK_MASS
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, NDArray[Any]]
@@ -63,7 +63,7 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
     temporary = path.with_name(f".{path.name}.tmp")
     writer = None
     for part in parts:
-        table = pyarrow.table(part)
+        table = pyarrow.table(part if kind == "parquet" else {key: _flat(column) for key, column in part.items()})
         if writer is None:
             make = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
             writer = make(temporary, table.schema)
@@ -73,6 +73,13 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
         return None
     writer.close()
     return temporary.replace(path)
+
+
+def _flat(column: NDArray[Any]) -> NDArray[Any]:
+    """Lists of numbers as text: CSV has no lists."""
+    if column.dtype != object or not len(column) or not isinstance(column[0], np.ndarray):
+        return column
+    return np.array([" ".join(map(str, row)) for row in column], dtype=object)
 
 
 def _profiles(run: Run) -> Iterator[Columns]:
@@ -185,6 +192,10 @@ def _again(run: Run) -> Iterator[Columns]:
 
 def _column(values: list[Any]) -> NDArray[Any]:
     """Texts as objects: an array of texts takes as much room for each as for the longest."""
+    if isinstance(values[0], list):
+        rows = np.empty(len(values), dtype=object)
+        rows[:] = [np.array(row, dtype=np.int32) for row in values]
+        return rows
     return np.array(values, dtype=object if isinstance(values[0], str) else None)
 
 

@@ -17,7 +17,7 @@ from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.display import block, bounded, note
 from fillerscope.display import table as columned
 from fillerscope.errors import FigureError
-from fillerscope.measure.head_summary import SINK_MASS
+from fillerscope.store.schema import SINK_MASS
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fillerscope.analysis.run import ANSWER, Run
-from fillerscope.store.run_folder import Columns, merged_name
+from fillerscope.store.schema import Columns, merged_name
 
 
 def faults(run: Run) -> list[str]:

@@ -26,16 +26,15 @@ from numpy.typing import NDArray
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import (
+from fillerscope.store.run_folder import Part, RunStore, fitted
+from fillerscope.store.schema import (
     MANIFEST,
     PROBLEMS,
-    Part,
-    RunStore,
-    again_name,
+    Manifest,
+    answer_attention_name,
     answers_name,
-    fitted,
-    lookback_name,
     merged_name,
+    repeated_answers_name,
     shard_name,
 )
 from fillerscope.study.study import Study
@@ -45,7 +44,7 @@ AGAIN = "answering again"
 
 
 @dataclass(frozen=True)
-class Progress:
+class StageProgress:
     """How far one model is in one stage. Only shards that follow each other from the first on are counted: those
     that the numbers are made of."""
 
@@ -61,7 +60,7 @@ class Progress:
 class Growing(RunStore):
     """A store that has the merged files of a model before they are written. `open` gives one."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], hasty: bool = False) -> None:
+    def __init__(self, path: Path, manifest: Manifest, hasty: bool = False) -> None:
         """`hasty`: files are believed by their size; whoever asks for that checks them by `verify` beside."""
         super().__init__(path, manifest)
         self.hasty = hasty
@@ -119,7 +118,7 @@ class Growing(RunStore):
         arrays = [self._array(name, part, key) for key in keys]
         return [array[fitted(index, array.shape)] for array in arrays]
 
-    def progress(self) -> list[Progress]:
+    def progress(self) -> list[StageProgress]:
         """Of every model in every stage that the study asks for, in the order in which they are done."""
         study = self._known_study()
         if study is None:
@@ -161,27 +160,30 @@ class Growing(RunStore):
     def _keep(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
         self.note(name, None)
 
-    def _progress(self, study: Study, model: str, stage: str) -> Progress:
+    def _progress(self, study: Study, model: str, stage: str) -> StageProgress:
         size, noise = study.batch.shard, study.generation and study.generation.noise
         named: dict[str, Callable[[int], str]] = {
             MEASURING: partial(shard_name, model),
             ANSWERING: partial(answers_name, model),
-            LOOKING_BACK: partial(lookback_name, model),
-            AGAIN: partial(again_name, model, dtype=noise.dtype if noise else None),
+            LOOKING_BACK: partial(answer_attention_name, model),
+            AGAIN: partial(repeated_answers_name, model, dtype=noise.dtype if noise else None),
         }
-        whole = {MEASURING: merged_name(model), LOOKING_BACK: lookback_name(model)}.get(stage)
+        whole = {MEASURING: merged_name(model), LOOKING_BACK: answer_attention_name(model)}.get(stage)
         there = len(self._prefix(named[stage]))
         total = None if self.problems is None else -(-self.problems // size)
         finished = self._written(whole) if whole else there == total
         shards = total if finished and total is not None else there
         problems = shards * size if self.problems is None else min(shards * size, self.problems)
-        return Progress(model, stage, shards, total, problems, self.problems, finished)
+        return StageProgress(model, stage, shards, total, problems, self.problems, finished)
 
     def _merged(self) -> Iterator[tuple[str, Part]]:
         """The merged files that are not written yet, as far as there are shards; of those that are, none is held."""
         study = self._known_study()
         for model in [spec.name for spec in study.models] if study else []:
-            for whole, named in ((merged_name(model), shard_name), (lookback_name(model), lookback_name)):
+            for whole, named in (
+                (merged_name(model), shard_name),
+                (answer_attention_name(model), answer_attention_name),
+            ):
                 if self._written(whole):
                     self._mergings.pop(whole, None)
                 elif part := self._take_in(whole, self._prefix(partial(named, model))):
@@ -228,7 +230,7 @@ class Growing(RunStore):
         """Files may go without the manifest being written."""
         return [name for name in self.manifest["files"] if self._written(name)]
 
-    def _distrust(self, manifest: dict[str, Any]) -> None:
+    def _distrust(self, manifest: Manifest) -> None:
         """What was written again is read again before it is believed."""
         old, new = self.manifest["files"], manifest["files"]
         self._trusted.difference_update({name for name in old if old[name] != new.get(name)})

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import holm, permutation_tests, ratio_interval, sample_interval
-from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError
+from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS
 from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.float64]
@@ -123,7 +123,7 @@ class ActivationTable:
 
     def columns(self) -> Columns:
         table: Columns = {"layer": np.arange(1, self.layers + 1), "n": self.n}
-        for metric in ACTIVATION:
+        for metric in ACTIVATION_METRICS:
             table |= {f"{metric}_without": self.without[metric], f"{metric}_with": self.under[metric]}
         table |= _flat({f"{metric}_difference": found for metric, found in self.difference.items()})
         table |= _flat({f"{metric}_ratio": found for metric, found in self.ratio.items()})
@@ -134,7 +134,7 @@ class ActivationTable:
 
 def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None = None) -> ActivationTable:
     before, after, kept = _pairs(run, condition, cls, model)
-    samples = {name: after[name] - before[name] for name in ACTIVATION if name != "tokens"}
+    samples = {name: after[name] - before[name] for name in ACTIVATION_METRICS if name != "tokens"}
     samples |= {f"log_{name}": _logs(after[name], before[name]) for name in RATIOS}
     tests = flipped(np.hstack([samples[f"log_{name}" if name in RATIOS else name] for name in TESTED]))
     p = dict(zip(TESTED, np.split(tests, len(TESTED)), strict=True))
@@ -142,7 +142,7 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
         condition, cls, kept.sum(axis=0),
         {name: mean_over(values, axis=0) for name, values in before.items()},
         {name: mean_over(values, axis=0) for name, values in after.items()},
-        {name: sample_interval(samples[name]) for name in ACTIVATION if name != "tokens"},
+        {name: sample_interval(samples[name]) for name in ACTIVATION_METRICS if name != "tokens"},
         {name: ratio_interval(after[name], before[name]) for name in RATIOS},
         p, {name: holm(values) for name, values in p.items()}, samples,
     )  # fmt: skip
@@ -157,7 +157,7 @@ def near_zero_change(
 
 
 def _pairs(
-    run: Run, condition: str, cls: str, model: str | None, metrics: tuple[str, ...] = ACTIVATION
+    run: Run, condition: str, cls: str, model: str | None, metrics: tuple[str, ...] = ACTIVATION_METRICS
 ) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.bool_]]:
     """[problem, layer] of each metric without and with, NaN but where the class has a token under both."""
     before, after = (
@@ -170,7 +170,7 @@ def _pairs(
 
 def layer_samples(run: Run, measure: str, condition: str, model: str | None = None) -> Floats:
     """[problem, layer] of one measure of either table, as in its `samples`, without the rest of the table."""
-    if measure in AFFINE:
+    if measure in AFFINE_METRICS:
         return mean_over(run.affine(measure, condition, model))
     name = measure.removeprefix("log_")
     before, after, _ = _pairs(run, condition, ALL, model, ("tokens", name))

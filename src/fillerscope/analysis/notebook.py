@@ -14,7 +14,7 @@ from fillerscope.analysis.heads import MAP_NOTE, head_map, head_table
 from fillerscope.analysis.run import Run
 from fillerscope.display import block, bounded, note, number, shown, table
 from fillerscope.errors import FillerscopeError
-from fillerscope.store.run_folder import answers_name, lookback_name, merged_name
+from fillerscope.store.schema import answer_attention_name, answers_name, merged_name
 
 MOST_NAMES = 12  # of models or conditions in one line
 MOST_COMPARED = 24  # rows of a small table: longer ones take their time, too
@@ -67,7 +67,7 @@ def _state(run: Run) -> str:
 def _missing(run: Run, model: str) -> list[str]:
     """Which parts are not all there. Looks at names and sizes of files, not into them."""
     wanted = {"attention": [merged_name(model)] if run.has_attention else []}
-    wanted["the answers' attention"] = [lookback_name(model)] if run.study.probes.answering else []
+    wanted["the answers' attention"] = [answer_attention_name(model)] if run.study.probes.answering else []
     wanted["answers"] = []
     if run.has_answers:
         groups = range(-(-len(run.problems()) // run.study.batch.shard))

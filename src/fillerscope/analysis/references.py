@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.run import Run
-from fillerscope.measure.head_summary import MASS_OF
+from fillerscope.store.schema import FILLER_MASS_ROWS
 from fillerscope.study.interventions import Knockout
 from fillerscope.study.study import QUERIES
 
@@ -81,7 +81,9 @@ def _summary(
     wanted = original & np.isfinite(values)
     if skip_first:
         wanted[np.flatnonzero(original)[:1]] = False
-    by_rows = received_uniform(original, query_rows(original, MASS_OF[group]), window, hides, diagonal)[~original]
+    by_rows = received_uniform(original, query_rows(original, FILLER_MASS_ROWS[group]), window, hides, diagonal)[
+        ~original
+    ]
     mass = len(by_rows) * float(by_rows.mean()) if len(by_rows) and np.isfinite(by_rows).all() else np.nan
     return float(values[wanted].mean()) if wanted.any() else np.nan, mass
 

@@ -14,18 +14,29 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.answer_tables import AnswerTables, unfinished
 from fillerscope.analysis.profile import Profile
-from fillerscope.capture.mechanism import ACTIVATION, AFFINE
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.measure.head_summary import METRICS, ODDS, SINK_MASS
 from fillerscope.prompts.prompt import FILLER
-from fillerscope.store.moments import PARTS, Moments
-from fillerscope.store.run_folder import Columns, RunStore, lookback_name, merged_name
-from fillerscope.study.conditions import Condition
+from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import (
+    ACTIVATION_METRICS,
+    AFFINE_METRICS,
+    METRICS,
+    PAIRED_VIEWS,
+    SINK_MASS,
+    VIEWS,
+    Columns,
+    ModelFacts,
+    ProblemRecord,
+    Quantity,
+    answer_attention_name,
+    merged_name,
+)
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import QUERIES, AttentionProbe, Study
 from fillerscope.study.token_classes import ALL, class_names
 
-VIEWS = ("whole", "aligned", "difference", "logratio")
 ANSWER = "answer"  # the queries are the rows of the model's own answer
 Floats = NDArray[np.float64]
 
@@ -82,7 +93,7 @@ class Run:
     @property
     def fillers(self) -> list[str]:
         """The conditions that are not the baseline."""
-        return [name for name in self.conditions if name != "none"]
+        return [name for name in self.conditions if name != BASELINE]
 
     def needed_fillers(self) -> list[str]:
         """The same, for whatever is about nothing else."""
@@ -103,10 +114,9 @@ class Run:
                 return condition
         raise FigureError(f"this run has no condition {name!r}; it has {', '.join(self.conditions)}")
 
-    def facts(self, model: str | None = None) -> dict[str, Any]:
+    def facts(self, model: str | None = None) -> ModelFacts:
         """What was noted about a model when it was measured: label, template, self-check."""
-        facts: dict[str, Any] = self.store.manifest.get("models", {}).get(self.model(model), {})
-        return facts
+        return self.store.manifest.get("models", {}).get(self.model(model), {})
 
     def label(self, model: str | None = None) -> str:
         return str(self.facts(model).get("label") or self.model(model))
@@ -145,14 +155,14 @@ class Run:
 
     def has_measured(self, model: str | None = None, queries: str = "original") -> bool:
         """Whether there is attention of these queries to look at."""
-        named = lookback_name if queries == ANSWER else merged_name
+        named = answer_attention_name if queries == ANSWER else merged_name
         return self.has_attention and self.store.has(named(self.model(model)))
 
     def has_begun(self, model: str | None = None) -> bool:
         """Whether anything of a model is there to look at: its attention or its answers."""
         return self.has_measured(model) or self.answered(model) > 0
 
-    def records(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
+    def records(self, model: str | None = None, queries: str = "original") -> list[ProblemRecord]:
         """A record for each problem whose attention was to be measured, failed ones included."""
         return list(self._part(self.model(model), (), self._row(queries)[0])[1])
 
@@ -176,7 +186,7 @@ class Run:
         """How many problems a model has answered, from the first on."""
         return self._tables.answered(self.model(model))
 
-    def measured(self, model: str | None = None, queries: str = "original") -> list[dict[str, Any]]:
+    def measured(self, model: str | None = None, queries: str = "original") -> list[ProblemRecord]:
         """Where answers are the queries, problems whose answer failed are missing."""
         return [record for record in self.records(model, queries) if record["status"] == "ok"]
 
@@ -187,14 +197,14 @@ class Run:
         paired `difference` or `logratio` to it."""
         self.condition(condition)
         source, row = self._row(queries)
-        _place(view, VIEWS, "views")
-        if condition == "none" and view in ("difference", "logratio"):
+        _place(view, tuple(VIEWS), "views")
+        if condition == BASELINE and view in PAIRED_VIEWS:
             raise FigureError(f"`none` is what the {view} is taken against; name another condition")
         name = self.model(model)
-        keys = tuple(f"{condition}/{view}/{part}" for part in PARTS)
+        keys = VIEWS[view].keys(condition)
         arrays, _ = self._part(name, keys, source)
         moments = Moments(*(arrays[key][row] for key in keys))
-        tokens = self.tokens(condition if view == "whole" else "none", name)
+        tokens = self.tokens(condition if view == "whole" else BASELINE, name)
         title = f"{self.label(name)} {condition} {view} {queries}"
         return Profile(title, moments, len(self.measured(name, queries)), tokens)
 
@@ -205,13 +215,12 @@ class Run:
         """One head of `profile`, or all of a layer, as a profile of its own. Of the others nothing is read."""
         self.condition(condition)
         source, row = self._row(queries)
-        _place(view, VIEWS, "views")
+        _place(view, tuple(VIEWS), "views")
         name = self.model(model)
         heads = slice(None) if head is None else slice(head - 1, head)
         cut = (row, slice(layer - 1, layer), heads)
-        keys = [f"{condition}/{view}/{part}" for part in PARTS]
-        moments = Moments(*self.store.cut(self._file(name, source), keys, cut))
-        tokens = self.tokens(condition if view == "whole" else "none", name)
+        moments = Moments(*self.store.cut(self._file(name, source), list(VIEWS[view].keys(condition)), cut))
+        tokens = self.tokens(condition if view == "whole" else BASELINE, name)
         title = f"{self.label(name)} {condition} {view} {queries}"
         return Profile(title, moments, len(self.measured(name, queries)), tokens)
 
@@ -220,8 +229,8 @@ class Run:
         self.condition(condition)
         source, row = self._row(queries)
         if metric == SINK_MASS and self.has_sinks(model):
-            return np.asarray(self._array(f"{condition}/sinks", model, source)[:, row], dtype=np.float64)
-        values = self._array(f"{condition}/heads", model, source)[:, _place(metric, METRICS, "metrics"), row]
+            return np.asarray(self._array(Quantity.SINKS.key(condition), model, source)[:, row], dtype=np.float64)
+        values = self._array(Quantity.HEADS.key(condition), model, source)[:, _place(metric, METRICS, "metrics"), row]
         return np.asarray(values, dtype=np.float64)
 
     def same_odds(self, model: str | None = None) -> Floats | None:
@@ -229,7 +238,7 @@ class Run:
         each filler token of the study's first filler took the share of an average token; None where not measured."""
         if not self._has_odds(self.model(model)):
             return None
-        return np.asarray(self._array(f"{ODDS}_heads", model)[:, 0], dtype=np.float64)
+        return np.asarray(self._array(Quantity.SAME_ODDS_HEADS.key(BASELINE), model)[:, 0], dtype=np.float64)
 
     def odds_profile(self, layer: int, head: int | None, model: str | None = None) -> Profile | None:
         """The same by position, aligned, of one head or of all heads of a layer."""
@@ -237,9 +246,9 @@ class Run:
         if not self._has_odds(name):
             return None
         cut = (0, slice(layer - 1, layer), slice(None) if head is None else slice(head - 1, head))
-        moments = Moments(*self.store.cut(self._file(name, ""), [f"{ODDS}/{part}" for part in PARTS], cut))
+        moments = Moments(*self.store.cut(self._file(name, ""), list(Quantity.SAME_ODDS.keys(BASELINE)), cut))
         title = f"{self.label(name)} none same odds original"
-        return Profile(title, moments, len(self.measured(name)), self.tokens("none", name))
+        return Profile(title, moments, len(self.measured(name)), self.tokens(BASELINE, name))
 
     def _has_odds(self, model: str) -> bool:
         """Collected where filler has one place for all problems; windows must be known to say where it counts."""
@@ -249,14 +258,14 @@ class Run:
 
     def attention_layers(self, model: str | None = None) -> list[int]:
         """Layers that have attention, counted from 0: all of them, but for hybrid models."""
-        entropy = self.summary("entropy", "none", model=model)
+        entropy = self.summary("entropy", BASELINE, model=model)
         there = np.isfinite(entropy).any(axis=(0, 2))
         return np.flatnonzero(there if there.any() else ~there).tolist()
 
     def windows(self, model: str | None = None) -> list[int | None]:
         """Of each layer, how many tokens a row sees: None for all before it, 0 where it is another rule, or not
         known."""
-        layers = self.summary("entropy", "none", model=model).shape[1]
+        layers = self.summary("entropy", BASELINE, model=model).shape[1]
         known = (self.facts(model).get("rowcheck") or {}).get("windows")
         return list(known) if known is not None else [0] * layers
 
@@ -268,18 +277,18 @@ class Run:
         """[problem, layer, head]: the original token that receives most, counted from 0."""
         self.condition(condition)
         source, row = self._row(queries)
-        return np.asarray(self._array(f"{condition}/peak_at", model, source)[:, row])
+        return np.asarray(self._array(Quantity.PEAK_AT.key(condition), model, source)[:, row])
 
     def affine(self, metric: str, condition: str, model: str | None = None) -> Floats:
         """[problem, layer, head] of one number of the affine picture of a condition against none."""
         self._against_none(condition)
-        place = _place(metric, AFFINE, "affine metrics")
-        return np.asarray(self._array(f"{condition}/affine", model)[:, place], dtype=np.float64)
+        place = _place(metric, AFFINE_METRICS, "affine metrics")
+        return np.asarray(self._array(Quantity.AFFINE.key(condition), model)[:, place], dtype=np.float64)
 
     def bias(self, condition: str, model: str | None = None) -> Moments:
         """Over problems, of the bias vector of every head: [layer, head, dim]."""
         self._against_none(condition)
-        return Moments(*(self._array(f"{condition}/bias/{part}", model) for part in PARTS))
+        return Moments(*(self._array(key, model) for key in Quantity.BIAS.keys(condition)))
 
     def _against_none(self, condition: str) -> None:
         if not self.study.probes.affine:
@@ -296,15 +305,15 @@ class Run:
 
     def activations(self, metric: str, condition: str, cls: str = ALL, model: str | None = None) -> Floats:
         """[problem, layer] of one number of the MLP activations; NaN where a problem has no token of the class."""
-        cell = _place(metric, ACTIVATION, "activation metrics"), _place(cls, self.classes, "classes of tokens")
+        cell = _place(metric, ACTIVATION_METRICS, "activation metrics"), _place(cls, self.classes, "classes of tokens")
         self.condition(condition)
-        return np.asarray(self._array(f"{condition}/activations", model)[:, *cell], dtype=np.float64)
+        return np.asarray(self._array(Quantity.ACTIVATIONS.key(condition), model)[:, *cell], dtype=np.float64)
 
     def histogram(self, condition: str, cls: str = ALL, model: str | None = None) -> NDArray[np.int64]:
         """[layer, bin]: how many activations of all problems lie between the edges of the calibration."""
         place = _place(cls, self.classes, "classes of tokens")
         self.condition(condition)
-        return np.asarray(self._array(f"{condition}/histogram/counts", model)[:, place])
+        return np.asarray(self._array(Quantity.HISTOGRAM.key(condition, "counts"), model)[:, place])
 
     def calibration(self, model: str | None = None) -> dict[str, Any]:
         """What activations are held against: `eps` and `median` of each layer, and the `edges` of histograms."""
@@ -354,13 +363,13 @@ class Run:
         arrays, _ = self._part(self.model(model), (key,), source)
         return np.asarray(arrays[key])
 
-    def _read(self, model: str, keys: tuple[str, ...], source: str = "") -> tuple[Any, list[dict[str, Any]]]:
+    def _read(self, model: str, keys: tuple[str, ...], source: str = "") -> tuple[Any, list[ProblemRecord]]:
         assert self.attention
         part = self.store.get(self._file(model, source), list(keys))
         return part.arrays, part.records
 
     def _file(self, model: str, source: str) -> str:
-        name = lookback_name(model) if source == ANSWER else merged_name(model)
+        name = answer_attention_name(model) if source == ANSWER else merged_name(model)
         if not self.store.has(name):
             what = "attention of answers" if source else "attention"
             raise unfinished(self.store, model, what, self.partial)
@@ -378,6 +387,6 @@ def _place(name: str, names: Sequence[str], noun: str) -> int:
     return names.index(name)
 
 
-def _token_row(record: dict[str, Any], condition: str) -> list[str]:
+def _token_row(record: ProblemRecord, condition: str) -> list[str]:
     texts = iter(record["tokens"])
     return ["\u00b7" if span == FILLER else next(texts) for span in record["prompts"][condition]["spans"]]

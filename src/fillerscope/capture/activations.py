@@ -79,8 +79,8 @@ class Cells:
 
 
 def activity(values: Tensor, cells: Cells, scale: Scale, layer: int) -> tuple[Tensor, Tensor]:
-    """Of one layer [token, width]: the numbers of mechanism.ACTIVATION [text, class, metric], all tokens as the
-    first class, and the counts of the histogram [text, class, bin]."""
+    """Of one layer [token, width]: the numbers of ACTIVATION_METRICS [text, class, metric], all tokens as the first
+    class, and the counts of the histogram [text, class, bin]."""
     wanted = values.index_select(0, cells.rows)
     precise = torch.promote_types(wanted.dtype, torch.float32)
     plain = wanted.sum(-1, dtype=precise)

@@ -56,7 +56,7 @@ def _alike(packing: Packing, one: int, other: int) -> np.ndarray:
 
 
 def affine(output: Tensor, pairs: Pairs, texts: int) -> tuple[Tensor, Tensor]:
-    """Of [token, head, dim], the numbers of mechanism.AFFINE [text, metric, head] and the bias [text, head, dim],
+    """Of [token, head, dim], the numbers of AFFINE_METRICS [text, metric, head] and the bias [text, head, dim],
     both NaN for texts that are compared with nothing."""
     before, after = (output.index_select(0, rows).double() for rows in (pairs.plain, pairs.changed))
     count = pairs.member.sum(1)[:, None]

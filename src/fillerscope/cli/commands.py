@@ -24,8 +24,8 @@ from fillerscope.analysis.run import ANSWER, Run, open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.registry import asked, check, draw_and_save, names_for
-from fillerscope.progress import Reporter
-from fillerscope.store.run_folder import MANIFEST
+from fillerscope.progress import TerminalProgress
+from fillerscope.store.schema import MANIFEST
 from fillerscope.study.study import QUERIES, Study
 
 TOP = 10
@@ -33,7 +33,7 @@ TOP = 10
 
 def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -> Run:
     check(study)
-    with Reporter(quiet) as reporter:
+    with TerminalProgress(quiet) as reporter:
         from fillerscope.api import run
 
         return run(study, out, reporter, accept_licence)
@@ -194,8 +194,8 @@ def profile_text(
     from fillerscope.models.loading import load_model
 
     text = _text_of(text)
-    with Reporter(json) as reporter:
-        loaded = load_model(model, device=device, progress=reporter.stage, accept_licence=accept_licence)
+    with TerminalProgress(json) as reporter:
+        loaded = load_model(model, device=device, progress=reporter, accept_licence=accept_licence)
         reporter.stage("measuring", 0, None)
         profile = attention_profile(loaded.model, loaded.tokenizer, [text], queries)
     rows = top_tokens(profile, layer, head, top)
@@ -248,8 +248,8 @@ def show_models(json: bool) -> None:
 def get_model(name: str, accept_licence: bool, json: bool) -> None:
     from fillerscope.models.resolve import resolve
 
-    with Reporter(json) as reporter:
-        folder = resolve(name, reporter.stage, accept_licence)
+    with TerminalProgress(json) as reporter:
+        folder = resolve(name, reporter, accept_licence)
     if json:
         tables.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
     else:
@@ -260,7 +260,7 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
     from fillerscope.analysis.export import export
 
     run = open_run(path)
-    with Reporter(json) as reporter:
+    with TerminalProgress(json) as reporter:
         reporter.stage("writing tables", 0, None)
         files = export(run, out or run.path / "tables", kind)
     if json:
@@ -280,7 +280,7 @@ def _fresh_report(run: Run, quiet: bool) -> Path:
 def _write_report(run: Run, file: Path, quiet: bool) -> Path:
     from fillerscope.report.html import write_report as write
 
-    with Reporter(quiet) as reporter:
+    with TerminalProgress(quiet) as reporter:
         return write(run, file, reporter.stage)
 
 
@@ -321,7 +321,7 @@ def _draw(
     """The files of each figure, and why others were not drawn; `strict` makes that an error."""
     drawn: dict[str, list[Path]] = {}
     missed: dict[str, str] = {}
-    with Reporter(quiet) as reporter:
+    with TerminalProgress(quiet) as reporter:
         for number, name in enumerate(names):
             reporter.stage("drawing", number, len(names))
             try:

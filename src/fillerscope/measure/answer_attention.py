@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Gauge
-from fillerscope.measure.shard import Prepared, launch, texts_of
-from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.store.run_folder import Columns, Part
+from fillerscope.measure.prepare import Prepared
+from fillerscope.measure.shard import launch, texts_of
+from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import ArrayName, Columns
 from fillerscope.study.study import Study
 
 VOTERS = GROUPS.index("original")  # the group whose rows are the answer's here
@@ -30,20 +31,15 @@ def answers_in(study: Study, table: Columns) -> Answers:
     first = study.generation.temperature[0]
     rows = zip(*(table[key] for key in ("number", "condition", "temperature", "sample", "finish", "ids")), strict=True)
     return {
-        (number, condition): _read(ids)[: -1 if finish == "stop" else None]
+        (number, condition): ids[: -1 if finish == "stop" else None]
         for number, condition, temperature, sample, finish, ids in rows
         if (temperature, sample) == (first, 0) and finish != "failed"
     }
 
 
-def _read(ids: str) -> list[int]:
-    return [int(token) for token in ids.split()]
-
-
 def look_back(
-    study: Study, prepared: list[Prepared], answers: Answers, gauge: Gauge, maker: PromptMaker,
-    tick: Callable[[int], None],
-) -> Part:  # fmt: skip
+    study: Study, prepared: Sequence[Prepared], answers: Answers, gauge: Gauge, tick: Callable[[int], None]
+) -> Part:
     """The problems of a shard inside `capturing`; those without an answer under some condition are left out."""
 
     def texts(items: Sequence[Prepared]) -> list[Text]:
@@ -51,7 +47,7 @@ def look_back(
         return [_with_answer(*pair) for pair in zip(texts_of(study, items), written, strict=True)]
 
     items = [_answered(study, item, answers) for item in prepared]
-    part = launch(study, items, gauge, tick, texts).reduced(study, maker).part()
+    part = launch(study, items, gauge, tick, texts).reduced(study).part()
     return Part({name: _voters_only(name, array) for name, array in part.arrays.items()}, part.records)
 
 
@@ -77,5 +73,4 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
 
 def _voters_only(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """The one group of queries, still with an axis of its own."""
-    axis = {"heads": 2, "peak_at": 1, "sinks": 1}.get(name.rpartition("/")[2], 0)
-    return np.take(array, [VOTERS], axis)
+    return np.take(array, [VOTERS], ArrayName.parse(name).quantity.axes.index("query"))

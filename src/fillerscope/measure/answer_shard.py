@@ -12,16 +12,11 @@ from itertools import groupby
 
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.request import Generator, Reply, Request, common_start
-from fillerscope.measure.shard import Prepared, Shard, changed, prepare_shard
-from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.store.run_folder import Columns
-from fillerscope.study.conditions import Condition
+from fillerscope.measure.prepare import Prepared
+from fillerscope.measure.shard import changed
+from fillerscope.store.schema import ANSWER_COLUMNS, Columns
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study, digest_of
-
-COLUMNS = (
-    "number", "id", "condition", "temperature", "sample", "prompt_tokens", "tokens", "finish", "verdict", "extracted",
-    "note", "text", "ids",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,12 +31,12 @@ class Ask:
 
 
 def answer_shard(
-    study: Study, shard: Shard, maker: PromptMaker, context: int | None, generator: Generator, grader: Grader,
-    tick: Callable[[float], None], again: bool = False,
+    study: Study, items: Sequence[Prepared], generator: Generator, grader: Grader, tick: Callable[[float], None],
+    again: bool = False,
 ) -> tuple[Columns, list[tuple[Ask, Reply]]]:  # fmt: skip
     """The graded answers as a table, in the order of problems; and the greedy ones as they came. `again`: of the
     baseline alone, with the same random numbers."""
-    asks = [ask for ask in asks_of(study, shard, maker, context) if ask.condition == "none" or not again]
+    asks = [ask for ask in asks_of(study, items) if ask.condition == BASELINE or not again]
     tick(sum(ask.request is None for ask in asks))
     replies = [Reply("", 0, "failed", ask.item.error) for ask in asks]
     for temperature, group in groupby(_wanted(asks), key=lambda pair: pair[1].temperature):
@@ -57,7 +52,7 @@ def answer_shard(
         _row(asks[place], replies[place], grader, not again and is_looked_at(study, asks[place])) for place in order
     ]
     greedy = [(a, r) for a, r in zip(asks, replies, strict=True) if a.request and not a.temperature]
-    return {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}, greedy
+    return {name: [row[i] for row in rows] for i, name in enumerate(ANSWER_COLUMNS)}, greedy
 
 
 def is_looked_at(study: Study, ask: Ask) -> bool:
@@ -67,9 +62,9 @@ def is_looked_at(study: Study, ask: Ask) -> bool:
     return study.probes.answering and (ask.temperature, ask.sample) == (first, 0)
 
 
-def asks_of(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Ask]:
+def asks_of(study: Study, items: Sequence[Prepared]) -> list[Ask]:
+    """Every answer that is wanted, in the order in which answers are written."""
     assert study.generation is not None
-    items = prepare_shard(study, shard, maker, context)
     shared = {c.name: _shared(items, c.name) for c in study.conditions}
     return [
         Ask(item, c.name, temperature, sample, _request(study, item, c, temperature, sample, shared[c.name]))
@@ -106,7 +101,7 @@ def _request(
 
 def _row(ask: Ask, reply: Reply, grader: Grader, keep: bool) -> tuple[object, ...]:
     """`keep`: the ids of an answer that is looked at again."""
-    text, ids = _whole(reply.text), " ".join(map(str, reply.ids)) if keep else ""
+    text, ids = _whole(reply.text), list(reply.ids) if keep else []
     grade = grader.grade(text, ask.item.problem.answer, reply.finish)
     return (
         ask.item.number, ask.item.problem.id, ask.condition, ask.temperature, ask.sample,

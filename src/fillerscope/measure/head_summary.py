@@ -13,27 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.store.schema import FILLER_MASS_ROWS, METRICS
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fillerscope.prompts.prompt import Prompt
 
-METRICS = (
-    "received_original",  # mean over original tokens, the first left out
-    "received_before",  # the same over those before the filler (without filler: before the question)
-    "received_after",  # and over those after it
-    "received_filler",
-    "received_first",  # whatever stands at position 0: the sink
-    "peak",  # the highest value among original tokens, the first left out
-    "spread",  # standard deviation over the same tokens
-    "kurtosis",  # excess kurtosis over the same tokens
-    "entropy",  # of rows, in nats
-    "filler_mass",  # mean over original rows after the filler of their weight on the filler
-)
-SINK_MASS = "sink_mass"  # mean over rows of what a learned sink takes; kept apart, since few models have one
-ODDS = "none/odds"  # what the prompts without filler give under the reference of the same odds
 MEANS = METRICS[:4]
-MASS_OF = (1, 1, 2)  # past the filler every row is an original one, so `all` is the same as `original`
 
 
 @dataclass(frozen=True)
@@ -101,7 +88,7 @@ def summarise(values: Tensor, entropy: Tensor, tokens: Tokens) -> tuple[Tensor, 
     kurtosis = (fourth / variance.square() - 3.0).masked_fill(alike, float("nan"))
     peak, peak_at = _peak(values, tokens)
     first = values[:, :, 0] + tokens.first[..., None]
-    mass = tokens.mass[:, None] * torch.stack([means[query, :, 3] for query in MASS_OF])
+    mass = tokens.mass[:, None] * torch.stack([means[query, :, 3] for query in FILLER_MASS_ROWS])
     rest = (first, peak, variance.sqrt(), kurtosis, entropy, mass)
     return torch.cat([means, torch.stack(rest, dim=2)], dim=2), peak_at
 

@@ -7,7 +7,7 @@ of files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor
 from fillerscope.capture.packing import GROUPS
 from fillerscope.capture.passes import Measured, voters
 from fillerscope.capture.transfer import to_device
-from fillerscope.measure.head_summary import ODDS, Tokens, summarise
+from fillerscope.measure.head_summary import Tokens, summarise
 from fillerscope.prompts.prompt import Prompt
+from fillerscope.store.schema import ArrayName, Quantity
 from fillerscope.study.study import AttentionProbe
 
+Named = Iterator[tuple[ArrayName, Tensor]]
+DTYPES = {"<f4": torch.float32, "<i4": torch.int32}  # of what is kept of every problem
 SPREAD = 1.5  # of lengths that are worked on together
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are worked on at once
 
@@ -112,7 +115,7 @@ def reduce(
     sheets = [_sheet(name, prompts, numbers[name], measured, count, probe, device) for name in prompts]
     share = to_device(np.where(count > 0, 1.0 / np.maximum(count, 1.0), 0.0), device)
     odds = Odds.of(measured, device)
-    found: dict[str, list[Tensor]] = {}
+    found: dict[ArrayName, list[Tensor]] = {}
     for layers in _some_layers(measured, sheets):
         means = _means(measured, layers, share, probe.diagonal)
         entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sunk))
@@ -124,8 +127,9 @@ def reduce(
             odds.set_right(sinks)
         for name, tensor in (*numbers_of_layers, *_numbers(sheets, means, entropies, sinks)):
             found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
-    counts = _counts(sheets) | ({} if odds is None else {f"{ODDS}/count": _counts(sheets)["none/aligned/count"][1:2]})
-    return {name: _arranged(name, torch.cat(some, dim=-2)) for name, some in found.items()} | counts
+    counts = _counts(sheets, odds is not None)
+    arrays = {name: _arranged(name.quantity, torch.cat(some, dim=-2)) for name, some in found.items()} | counts
+    return {name.quantity.key(name.condition, name.part): array for name, array in arrays.items()}
 
 
 def _sheet(
@@ -190,79 +194,78 @@ def _by_head(sums: Tensor | None, layers: slice, device: torch.device) -> Tensor
     return None if sums is None else sums[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
 
 
-def _numbers(
-    sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, sinks: Tensor | None
-) -> Iterator[tuple[str, Tensor]]:
+def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, sinks: Tensor | None) -> Named:
     """Everything that is kept of some layers, by name, with heads on the last axis."""
     plain = sheets[0].aligned.take(means)
     for sheet in sheets:
         yield from _heads(sheet, means, entropies)
         if sinks is not None:
             shares = [sinks.index_select(1, band.texts) / band.voters for band in sheet.bands]
-            yield f"{sheet.name}/sinks", torch.cat(shares, dim=1).index_select(1, sheet.order)
-        yield from _moments(f"{sheet.name}/whole", sheet.whole.take(means), sheet.whole.marks)
+            yield ArrayName(sheet.name, Quantity.SINKS), torch.cat(shares, dim=1).index_select(1, sheet.order)
+        yield from _moments(ArrayName(sheet.name, Quantity.WHOLE), sheet.whole.take(means), sheet.whole.marks)
         if sheet is sheets[0]:
-            yield from _moments(f"{sheet.name}/aligned", plain, sheet.aligned.marks)
+            yield from _moments(ArrayName(sheet.name, Quantity.ALIGNED), plain, sheet.aligned.marks)
             continue
-        aligned = sheet.aligned.take(means)
-        yield from _moments(f"{sheet.name}/aligned", aligned, sheet.aligned.marks)
-        yield from _moments(f"{sheet.name}/difference", aligned - plain, sheet.aligned.marks * sheets[0].aligned.marks)
-        yield from _ratios(f"{sheet.name}/logratio", aligned, plain)
+        aligned, both = sheet.aligned.take(means), sheet.aligned.marks * sheets[0].aligned.marks
+        yield from _moments(ArrayName(sheet.name, Quantity.ALIGNED), aligned, sheet.aligned.marks)
+        yield from _moments(ArrayName(sheet.name, Quantity.DIFFERENCE), aligned - plain, both)
+        yield from _ratios(ArrayName(sheet.name, Quantity.LOG_RATIO), aligned, plain)
 
 
-def _odds(plain: Sheet, means: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _odds(plain: Sheet, means: Tensor) -> Named:
     """The reference of the same odds: the profile, and what original tokens receive on average."""
-    yield from _moments(ODDS, plain.aligned.take(means), plain.aligned.marks[1:2])
+    yield from _moments(ArrayName(plain.name, Quantity.SAME_ODDS), plain.aligned.take(means), plain.aligned.marks[1:2])
     received = [band.tokens.shares[1:2, :, :1] @ band.whole.take(means) for band in plain.bands]
-    yield f"{ODDS}_heads", torch.cat(received, dim=1).squeeze(2).index_select(1, plain.order)
+    order = torch.cat(received, dim=1).squeeze(2).index_select(1, plain.order)
+    yield ArrayName(plain.name, Quantity.SAME_ODDS_HEADS), order
 
 
-def _heads(sheet: Sheet, means: Tensor, entropies: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _heads(sheet: Sheet, means: Tensor, entropies: Tensor) -> Named:
     found = []
     for band in sheet.bands:
         entropy = entropies.index_select(1, band.texts) / band.voters  # NaN for a group without rows
         found.append(summarise(band.whole.take(means), entropy, band.tokens))
-    for name, some in zip(("heads", "peak_at"), zip(*found, strict=True), strict=True):
-        yield f"{sheet.name}/{name}", torch.cat(some, dim=1).index_select(1, sheet.order)
+    for quantity, some in zip((Quantity.HEADS, Quantity.PEAK_AT), zip(*found, strict=True), strict=True):
+        yield ArrayName(sheet.name, quantity), torch.cat(some, dim=1).index_select(1, sheet.order)
 
 
-def _moments(name: str, values: Tensor, marks: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _moments(name: ArrayName, values: Tensor, marks: Tensor) -> Named:
     """Over the problems where anybody votes. How many these are does not depend on the head: see `_counts`."""
     mean = (values * marks).sum(1) / marks.sum(1).clamp(min=1.0)
-    yield f"{name}/mean", mean
+    yield replace(name, part="mean"), mean
     apart = (values - mean[:, None]).mul_(marks)
     squares = apart.square()
-    yield f"{name}/m2", squares.sum(1)
-    yield f"{name}/m3", squares.mul_(apart).sum(1)
+    yield replace(name, part="m2"), squares.sum(1)
+    yield replace(name, part="m3"), squares.mul_(apart).sum(1)
 
 
-def _ratios(name: str, aligned: Tensor, plain: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _ratios(name: ArrayName, aligned: Tensor, plain: Tensor) -> Named:
     """Where both are above 0; nobody's vote and a vote of 0 have no logarithm alike."""
     ratios = torch.log(aligned) - torch.log(plain)
     marks = torch.isfinite(ratios)
     ratios.masked_fill_(~marks, 0.0)
-    yield f"{name}/count", marks.sum(1)
+    yield replace(name, part="count"), marks.sum(1)
     yield from _moments(name, ratios, marks)
 
 
-def _counts(sheets: Sequence[Sheet]) -> dict[str, Tensor]:
+def _counts(sheets: Sequence[Sheet], odds: bool) -> dict[ArrayName, Tensor]:
     """[query, 1, 1, position]: over how many problems each profile goes."""
-    voted = {}
+    plain = sheets[0]
+    voted: dict[ArrayName, NDArray[np.bool_]] = {}
     for sheet in sheets:
-        voted[f"{sheet.name}/whole"] = sheet.whole.voted
-        voted[f"{sheet.name}/aligned"] = sheet.aligned.voted
-        if sheet is not sheets[0]:
-            voted[f"{sheet.name}/difference"] = sheet.aligned.voted & sheets[0].aligned.voted
+        voted[ArrayName(sheet.name, Quantity.WHOLE)] = sheet.whole.voted
+        voted[ArrayName(sheet.name, Quantity.ALIGNED)] = sheet.aligned.voted
+        if sheet is not plain:
+            voted[ArrayName(sheet.name, Quantity.DIFFERENCE)] = sheet.aligned.voted & plain.aligned.voted
+    if odds:
+        voted[ArrayName(plain.name, Quantity.SAME_ODDS)] = plain.aligned.voted[1:2]
     counts = {name: some.sum(axis=1)[:, None, None] for name, some in voted.items()}
-    return {f"{name}/count": torch.from_numpy(count) for name, count in counts.items()}
+    return {replace(name, part="count"): torch.from_numpy(count) for name, count in counts.items()}
 
 
-def _arranged(name: str, tensor: Tensor) -> Tensor:
-    """From [query, ..., layer, head] to the order in which arrays are stored."""
-    if name.endswith("/heads"):
-        return tensor.permute(1, 2, 0, 3, 4).float().contiguous()
-    if name.endswith("/peak_at"):
-        return tensor.transpose(0, 1).int().contiguous()
-    if name.endswith(("/sinks", f"{ODDS}_heads")):
-        return tensor.transpose(0, 1).float().contiguous()
-    return tensor.permute(0, 2, 3, 1).contiguous()
+def _arranged(quantity: Quantity, tensor: Tensor) -> Tensor:
+    """From [query, ..., layer, head] to the axes and the dtype in which a quantity is stored."""
+    middle = [axis for axis in quantity.axes if axis not in ("query", "layer", "head")]
+    worked = ("query", *middle, "layer", "head")
+    stored = tensor.permute([worked.index(axis) for axis in quantity.axes])
+    return stored.to(DTYPES.get(quantity.dtype, stored.dtype)).contiguous()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,52 +17,17 @@ from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Gauge, Measured
 from fillerscope.capture.transfer import Arriving
-from fillerscope.errors import PromptError
+from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.reduce import reduce
 from fillerscope.measure.tally import tally
-from fillerscope.problems.problem import Problem
-from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
+from fillerscope.prompts.prompt import Prompt
 from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import ProblemRecord, PromptRecord
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
-from fillerscope.study.token_classes import classify
 
-LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 FEWEST_SHARED = 4  # tokens; what is shorter is not worth running apart
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A fixed group of problems; `start` is the number of its first problem in the study."""
-
-    index: int
-    start: int
-    problems: tuple[Problem, ...]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A problem with its prompts by condition, or the reason why it has none."""
-
-    number: int
-    problem: Problem
-    prompts: dict[str, Prompt]
-    error: str = ""
-    classes: NDArray[np.int64] | None = None  # of every token without filler, where activations are wanted
-
-
-def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
-    """Cut in order: a function of the study, never of the number of workers."""
-    starts = range(0, len(problems), size)
-    return [Shard(i, start, tuple(problems[start : start + size])) for i, start in enumerate(starts)]
-
-
-def run_shard(
-    study: Study, shard: Shard, gauge: Gauge, maker: PromptMaker, context: int | None, tick: Callable[[int], None]
-) -> Part:
-    """Measure a shard inside `capturing`. `tick` is told the number of prompts done as they are."""
-    return launch(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study, maker).part()
 
 
 @dataclass(frozen=True)
@@ -75,11 +39,11 @@ class Launched:
     measured: Measured | None  # the texts of `todo`, all conditions of a problem together
     finite: Callable[[], NDArray[np.bool_]]  # of each text
 
-    def reduced(self, study: Study, maker: PromptMaker) -> Reduced:
+    def reduced(self, study: Study) -> Reduced:
         """Wait for the device, and have it add up what the problems gave."""
         good, failed = self._split(study)
         failed += [item for item in self.prepared if item.error]
-        records = [_record(item, maker) for item in sorted(good + failed, key=lambda item: item.number)]
+        records = [_record(item) for item in sorted(good + failed, key=lambda item: item.number)]
         if not good or self.measured is None:
             return Reduced(Arriving({}), records)
         place = {item.number: i * len(study.conditions) for i, item in enumerate(self.todo)}
@@ -112,7 +76,7 @@ class Reduced:
     """Arrays on their way to the host, and the records that go with them."""
 
     arriving: Arriving
-    records: list[dict[str, Any]]
+    records: list[ProblemRecord]
 
     def part(self) -> Part:
         return Part(self.arriving.arrays(), self.records)
@@ -194,43 +158,14 @@ def _shared(study: Study, items: Sequence[Prepared], condition: Condition) -> in
     return shared if shared >= FEWEST_SHARED else 0
 
 
-def prepare_shard(study: Study, shard: Shard, maker: PromptMaker, context: int | None) -> list[Prepared]:
-    """The prompts that attention is measured on are those that are answered, token for token."""
-    return [prepare(study, maker, context, shard.start + i, p) for i, p in enumerate(shard.problems)]
-
-
-def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, problem: Problem) -> Prepared:
-    """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
-    if context is not None and len(problem.question) > LONGEST_TOKEN * context:
-        return Prepared(
-            number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"
-        )
-    try:
-        plain = maker.plain(problem.question)
-    except PromptError as error:
-        return Prepared(number, problem, {}, str(error))
-    prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
-    longest = max(prompt.room for prompt in prompts.values())
-    if context is not None and longest > context:
-        reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
-        return Prepared(number, problem, {}, reason)
-    probe = study.probes.activations
-    classes = None if probe is None else classify(token_texts(maker.tokenizer, plain.ids), probe.classes)
-    return Prepared(number, problem, prompts, classes=classes)
-
-
-def _record(item: Prepared, maker: PromptMaker) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "number": item.number,
-        "id": item.problem.id,
-        "status": "failed" if item.error else "ok",
-    }
+def _record(item: Prepared) -> ProblemRecord:
     if item.error:
-        return entry | {"error": item.error}
-    return entry | {
-        "tokens": token_texts(maker.tokenizer, item.prompts["none"].ids),
-        "prompts": {
-            name: {"ids": p.ids, "spans": p.spans} | ({"gap": p.gap} if p.gap else {})
-            for name, p in item.prompts.items()
-        },
-    }
+        return {"number": item.number, "id": item.problem.id, "status": "failed", "error": item.error}
+    prompts = {name: _prompt_record(prompt) for name, prompt in item.prompts.items()}
+    tokens = list(item.tokens)
+    return {"number": item.number, "id": item.problem.id, "status": "ok", "tokens": tokens, "prompts": prompts}
+
+
+def _prompt_record(prompt: Prompt) -> PromptRecord:
+    record: PromptRecord = {"ids": list(prompt.ids), "spans": list(prompt.spans)}
+    return record | {"gap": prompt.gap} if prompt.gap else record

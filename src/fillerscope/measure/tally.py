@@ -1,6 +1,6 @@
 """What the probes of a shard add up to: the numbers of every problem, moments of the bias, histograms.
 
-Like `reduction`, on the device that measured, in float64. Knows nothing of files.
+Like `reduce`, on the device that measured, in float64. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fillerscope.capture.passes import Measured
 from fillerscope.capture.transfer import to_device
+from fillerscope.store.schema import Quantity
 
 
 def tally(numbers: Mapping[str, Sequence[int]], measured: Measured) -> dict[str, Tensor]:
@@ -21,12 +22,12 @@ def tally(numbers: Mapping[str, Sequence[int]], measured: Measured) -> dict[str,
     for place, (name, texts) in enumerate(numbers.items()):
         mine = {probe: _of(tensor, texts) for probe, tensor in measured.probes.items()}
         if "affine" in mine and place:
-            found[f"{name}/affine"] = mine["affine"].permute(0, 2, 1, 3).float().contiguous()
+            found[Quantity.AFFINE.key(name)] = mine["affine"].permute(0, 2, 1, 3).float().contiguous()
             moments = _moments(mine["affine_more"], measured.without)
-            found |= {f"{name}/bias/{part}": array for part, array in moments.items()}
+            found |= {Quantity.BIAS.key(name, part): array for part, array in moments.items()}
         if "activity" in mine:
-            found[f"{name}/activations"] = mine["activity"].permute(0, 3, 2, 1).float().contiguous()
-            found[f"{name}/histogram/counts"] = mine["activity_more"].sum(0, dtype=torch.int64)
+            found[Quantity.ACTIVATIONS.key(name)] = mine["activity"].permute(0, 3, 2, 1).float().contiguous()
+            found[Quantity.HISTOGRAM.key(name, "counts")] = mine["activity_more"].sum(0, dtype=torch.int64)
     return found
 
 

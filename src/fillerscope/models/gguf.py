@@ -14,16 +14,15 @@ from typing import Any
 
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import (
-    Progress,
     cache_subfolder,
     explained_disk_errors,
     flush_to_disk,
     require_space,
-    silent,
 )
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.unpack import alone, one_reading, read_model, read_tokenizer, require_packages
+from fillerscope.progress import SILENT, Progress
 
 RECORD = "fillerscope.json"
 # Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
@@ -47,7 +46,7 @@ def read_record(folder: Path) -> dict[str, str] | None:
         return None
 
 
-def convert(gguf: Path, stem: str, sha256: str, progress: Progress = silent) -> Path:
+def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> Path:
     """Convert a verified file. The caller holds the lock of the folder."""
     target = converted_folder(stem, sha256)
     draft = cache_subfolder("models") / f".{target.name}.converting"
@@ -72,15 +71,15 @@ def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
 
     require_packages(gguf)
     with quiet_transformers(), alone(gguf, draft) as folder, one_reading():
-        progress(f"reading the tokenizer of {gguf.name}", 0, None)
+        progress.stage(f"reading the tokenizer of {gguf.name}", 0, None)
         tokenizer = read_tokenizer(folder, gguf)
-        progress(f"reading the weights of {gguf.name}", 0, None)
+        progress.stage(f"reading the weights of {gguf.name}", 0, None)
         model = read_model(folder, gguf, progress)
         require_space(draft, sum(4 * p.numel() for p in model.parameters()), f"converting {gguf.name}")
-        progress(f"writing {gguf.name} as safetensors", 0, None)
+        progress.stage(f"writing {gguf.name} as safetensors", 0, None)
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
-        progress(f"comparing the copy with {gguf.name}", 0, None)
+        progress.stage(f"comparing the copy with {gguf.name}", 0, None)
         _compare_tokenizers(tokenizer, draft, gguf.name)
         expected = _logits(model)
         del model  # two of a large model may not fit into memory

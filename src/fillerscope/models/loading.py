@@ -14,13 +14,13 @@ from torch import nn
 
 from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
-from fillerscope.models.cache import Progress, silent
 from fillerscope.models.checks import refuse_gaps
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.untrained import Sizes, untrained
+from fillerscope.progress import SILENT, Progress
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -62,7 +62,7 @@ def load_model(
 ) -> LoadedModel:
     """Find, fetch if need be, and load a model: a catalogue name, folder, GGUF file or hub id."""
     choose_dtype(dtype, choose_device(device))  # refuse before a long download
-    return load_folder(resolve(name, progress or silent, accept_licence), dtype, device)
+    return load_folder(resolve(name, progress or SILENT, accept_licence), dtype, device)
 
 
 def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") -> LoadedModel:

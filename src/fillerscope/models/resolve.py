@@ -13,12 +13,13 @@ from pathlib import Path
 
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
-from fillerscope.models.cache import Progress, locked, silent
+from fillerscope.models.cache import locked
 from fillerscope.models.catalogue import CATALOGUE, Entry
 from fillerscope.models.checks import check_folder, check_gguf
 from fillerscope.models.digests import file_sha256, folder_digest, remembered_digest, remembered_sha256
 from fillerscope.models.fetch import fetch
 from fillerscope.models.gguf import convert, converted_folder, read_record
+from fillerscope.progress import SILENT, Progress
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOOKS_LIKE_A_PATH = re.compile(r"^[./~\\]|\\|^[A-Za-z]:|/.*/|/$|\.(gguf|safetensors|bin|pt|pth|ckpt)$", re.IGNORECASE)
@@ -40,7 +41,7 @@ class ModelFolder:
         return replace(self, name=name, label=f"{self.label}, untrained twin {seed}", digest=digest, untrained=seed)
 
 
-def resolve(name: str, progress: Progress = silent, accept_licence: bool = False) -> ModelFolder:
+def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False) -> ModelFolder:
     """Find a model; a catalogue model or a hub id is downloaded the first time."""
     if name in CATALOGUE:
         return _from_catalogue(CATALOGUE[name], progress, accept_licence)
@@ -70,7 +71,7 @@ def find(name: str) -> ModelFolder:
     return ModelFolder(folder, name, label, remembered_digest(folder))
 
 
-def resolve_here(name: str, progress: Progress = silent) -> ModelFolder:
+def resolve_here(name: str, progress: Progress = SILENT) -> ModelFolder:
     """The same as `resolve` gives, for a model that `find` finds."""
     folder = find(name)
     return folder if folder.digest else replace(folder, digest=folder_digest(folder.path, progress))

@@ -15,8 +15,8 @@ from typing import Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.cache import Progress
 from fillerscope.models.checks import refuse_gaps
+from fillerscope.progress import Progress
 
 
 def require_packages(gguf: Path) -> None:
@@ -134,7 +134,7 @@ def _watched_unpacking(gguf: Path, progress: Progress) -> Iterator[None]:
         for tensor in tensors:
             yield tensor
             done += int(tensor.n_bytes)
-            progress(f"unpacking {gguf.name}", done, total)
+            progress.stage(f"unpacking {gguf.name}", done, total)
 
     bar = getattr(unpacking, "tqdm", None)
     unpacking.tqdm = watched

@@ -29,8 +29,9 @@ from fillerscope.figures.recipes import recipe
 from fillerscope.figures.request import data_name
 from fillerscope.report.panels import Panel, histogram, layer_panels, name_of, regions
 from fillerscope.report.wire import clean, pack
-from fillerscope.store.moments import PARTS, Moments
+from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part, fitted
+from fillerscope.store.schema import MOMENTS
 from fillerscope.study.study import QUERIES
 from fillerscope.study.token_classes import ALL
 
@@ -174,7 +175,7 @@ def one_problem(run: Run, part: Part, place: Place, note: str) -> bytes:
         raise FigureError("a problem is measured again without its answer: choose other queries than the answer's")
     profiles = {}
     for name in _viewed(run, place.view):
-        arrays = [np.asarray(part.arrays[f"{name}/{place.view}/{key}"]) for key in PARTS]
+        arrays = [np.asarray(part.arrays[f"{name}/{place.view}/{key}"]) for key in MOMENTS]
         index = (row, slice(place.layer - 1, place.layer), slice(place.head - 1, place.head))
         moments = Moments(*(array[fitted(index, array.shape)] for array in arrays))
         profiles[name] = Profile(name, moments, 1)

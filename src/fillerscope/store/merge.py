@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import ProblemError
-from fillerscope.store.moments import PARTS, Counts, Moments
+from fillerscope.store.moments import Counts, Moments
 from fillerscope.store.run_folder import Part, Stacked
+from fillerscope.store.schema import ArrayName, ProblemRecord
 
+Reducer = TypeVar("Reducer", Moments, Counts)
 Fetch = Callable[[str, list[str] | None], Part]
 
 
@@ -23,9 +26,9 @@ class Merger:
 
     def __init__(self, names: Sequence[str], fetch: Fetch) -> None:
         self.ahead, self.fetch = list(names), fetch
-        self._records: list[dict[str, Any]] = []
-        self._moments: dict[str, Moments] = {}
-        self._counts: dict[str, Counts] = {}
+        self._records: list[ProblemRecord] = []
+        self._moments: dict[ArrayName, Moments] = {}
+        self._counts: dict[ArrayName, Counts] = {}
         self._rows: dict[str, list[tuple[str, tuple[int, ...], np.dtype[Any]]]] = {}  # by array: shards that have it
 
     def take(self, name: str, part: Part) -> None:
@@ -40,25 +43,25 @@ class Merger:
         if not self._moments:
             first = next(record["error"] for record in self._records if record["status"] == "failed")
             raise ProblemError(f"none of the {len(self._records)} problems could be measured; the first says: {first}")
-        reducers: dict[str, Moments | Counts] = self._moments | self._counts
-        states = ((view, one.state()) for view, one in reducers.items())
-        arrays = {f"{view}/{key}": array for view, state in states for key, array in state.items()}
-        return Part(arrays | {key: self._stacked(key) for key in self._rows}, self._records)
+        arrays: dict[str, Any] = {key: self._stacked(key) for key in self._rows}
+        states = [(name, one.state()) for name, one in self._moments.items()]
+        states += [(name, one.state()) for name, one in self._counts.items()]
+        for name, state in states:
+            arrays |= {name.quantity.key(name.condition, part): array for part, array in state.items()}
+        return Part(arrays, self._records)
 
     def _add(self, name: str, part: Part) -> None:
         self._records += part.records
-        views = {key.removesuffix("/m2") for key in part.arrays if key.endswith("/m2")}
-        for view in sorted(views):
-            piece = Moments(*(part.arrays[f"{view}/{key}"] for key in PARTS))
-            self._moments[view] = self._moments[view].merge(piece) if view in self._moments else piece
-        for key in sorted(part.arrays):
-            view, _, last = key.rpartition("/")
-            if last == "counts":
-                more = Counts(part.arrays[key])
-                self._counts[view] = self._counts[view].merge(more) if view in self._counts else more
-            elif view not in views:
-                array = part.arrays[key]
-                self._rows.setdefault(key, []).append((name, array.shape, array.dtype))
+        names = dict.fromkeys(replace(ArrayName.parse(key), part="") for key in sorted(part.arrays))
+        for array in names:
+            arrays = [part.arrays[key] for key in array.quantity.keys(array.condition)]
+            if array.quantity.merged == "moments":
+                self._moments[array] = _merged(self._moments.get(array), Moments(*arrays))
+            elif array.quantity.merged == "counts":
+                self._counts[array] = _merged(self._counts.get(array), Counts(*arrays))
+            else:
+                key = array.quantity.key(array.condition)
+                self._rows.setdefault(key, []).append((name, arrays[0].shape, arrays[0].dtype))
 
     def _stacked(self, key: str) -> Stacked:
         shards = self._rows[key]
@@ -68,3 +71,7 @@ class Merger:
 
         _, shape, dtype = shards[0]
         return Stacked((sum(one[0] for _, one, _ in shards), *shape[1:]), dtype, pieces)
+
+
+def _merged(before: Reducer | None, more: Reducer) -> Reducer:
+    return more if before is None else before.merge(more)

@@ -7,13 +7,13 @@ whole; the empty one is the identity; it survives a round trip through its state
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.store.schema import MOMENTS
+
 Floats = NDArray[np.float64]
-PARTS = ("count", "mean", "m2", "m3")  # the state of `Moments`, in order: the names that stored arrays end in
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Moments:
         m3 = a.m3 + b.m3 + between * delta * (1 - 2 * share) + 3 * delta * ((1 - share) * b.m2 - share * a.m2)
         return Moments(count, a.mean + delta * share, a.m2 + b.m2 + between, m3)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        return {name: getattr(self, name) for name in PARTS}
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        return {name: getattr(self, name) for name in MOMENTS}
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -101,7 +101,7 @@ class Counts:
         length = max(self.counts.shape[-1], other.counts.shape[-1])
         return Counts(self._padded(length) + other._padded(length))
 
-    def state(self) -> dict[str, NDArray[Any]]:
+    def state(self) -> dict[str, NDArray[np.generic]]:
         return {"counts": self.counts}
 
     def _padded(self, length: int) -> NDArray[np.int64]:

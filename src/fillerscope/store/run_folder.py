@@ -1,44 +1,39 @@
-"""The run folder: immutable shards, a manifest with checksums, a lock.
+"""The run folder: immutable shards, a manifest with checksums, a lock. `schema` names what is in it.
 
-    RUN/
-      study.json                     the study, as it was checked
-      manifest.json                  identity, environment, and the checksum of every file below
-      shards/MODEL/00000.safetensors arrays and records of one group of problems, all conditions
-      merged/MODEL.safetensors       all shards of a model merged in shard order, once all are there
-      lookback/MODEL/00000.safetensors, lookback/MODEL.safetensors   the same with the answers as queries
-      answers/MODEL/00000.parquet    what a model answered to one group of problems, a row for each answer
-      problems.parquet               the problems, where they were answered
-
-Every file is written to a temporary name, synced and renamed, so a kill at any moment leaves either the
-old file or the new one. Knows nothing of what the arrays mean, and needs no torch.
+Every file is written under a temporary name, synced and renamed, so that a kill at any moment leaves either the old
+file or the new one. Does not know what the arrays mean, and needs no torch.
 """
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import io
 import json
 import math
-import os
-import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.errors import StoreError
+from fillerscope.files import Pieces, disk_errors, file_sha256, json_bytes, temporary_name, write_whole
+from fillerscope.store.schema import (
+    COLUMN_TYPES,
+    FORMAT,
+    MANIFEST,
+    READABLE,
+    STUDY,
+    Columns,
+    Manifest,
+    ProblemRecord,
+    upgraded,
+)
 
-Columns = dict[str, list[Any]]
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
-FORMAT = 2  # of run folders; 1 had moments without m3
-MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
 
 
 @dataclass(frozen=True)
@@ -66,13 +61,13 @@ class Part:
     """One stored file: named arrays and the records that go with them."""
 
     arrays: Mapping[str, Any]  # numpy arrays, or what is written like one
-    records: list[dict[str, Any]]
+    records: list[ProblemRecord]
 
 
 class RunStore:
     """One run folder. `create` or `open` gives one."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
         self._trusted: set[str] = set()  # files whose checksum was right when they were first read
 
@@ -88,7 +83,7 @@ class RunStore:
             raise StoreError(f"{path} holds another study's run{differs}; choose another folder with --out")
         if not store._has_study(study):  # new, killed before it was written, or other figures are asked for
             with store.writing(), _disk(path):
-                _write(path / STUDY, [_json(study)])
+                write_whole(path / STUDY, [json_bytes(study)])
         return store
 
     @classmethod
@@ -103,11 +98,11 @@ class RunStore:
             raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
         if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
             raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is something else's; check the path")
-        if manifest["format"] != FORMAT:
+        if manifest["format"] not in READABLE:
             raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
         if not _is_whole(manifest):
             raise StoreError(f"{path / MANIFEST} is damaged; remove {path} and run again")
-        return cls(path, manifest)
+        return cls(path, cast(Manifest, manifest))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -136,7 +131,7 @@ class RunStore:
         """Keep a fact about the run that does not change its numbers: versions, hardware, self-check."""
         if self.manifest.get(key) == value:
             return
-        self.manifest[key] = value
+        self.manifest = cast(Manifest, self.manifest | {key: value})
         self._save_manifest()
 
     def has(self, name: str) -> bool:
@@ -153,17 +148,20 @@ class RunStore:
         self._keep(name, _safetensors(part))
 
     def put_table(self, name: str, columns: Columns) -> None:
+        """Write a table whose columns have the types of the schema."""
         import pyarrow
         from pyarrow import parquet
 
+        arrays = {key: pyarrow.array(values, _arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
         data = io.BytesIO()
-        parquet.write_table(pyarrow.table(columns), data, compression="zstd")
+        parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
         self._keep(name, [data.getbuffer()])
 
-    def _keep(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
+    def _keep(self, name: str, pieces: Pieces) -> None:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-            self.manifest["files"][name] = _write(self.path / name, pieces)
+            size, digest = write_whole(self.path / name, pieces)
+            self.manifest["files"][name] = {"bytes": size, "sha256": digest}
             self._trusted.add(name)  # its checksum is that of what was just written
             self._save_manifest()
 
@@ -198,10 +196,9 @@ class RunStore:
 
         self._trust(name)
         try:
-            columns: Columns = parquet.read_table(self.path / name).to_pydict()
-        except (ArrowException, OSError) as error:
+            return upgraded(parquet.read_table(self.path / name).to_pydict())
+        except (ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
-        return columns
 
     def _trust(self, name: str) -> None:
         """Read it once from end to end before anything in it is believed."""
@@ -226,35 +223,7 @@ class RunStore:
 
     def _save_manifest(self) -> None:
         with _disk(self.path):
-            _write(self.path / MANIFEST, [_json(self.manifest)])
-
-
-def shard_name(model: str, index: int) -> str:
-    return f"shards/{slug(model)}/{index:05d}.safetensors"
-
-
-def answers_name(model: str, index: int) -> str:
-    return f"answers/{slug(model)}/{index:05d}.parquet"
-
-
-def again_name(model: str, index: int, dtype: str | None = None) -> str:
-    """Answers without filler once more, for the noise floor; `dtype` where they were computed in another one."""
-    return f"again{f'-{dtype}' if dtype else ''}/{slug(model)}/{index:05d}.parquet"
-
-
-def merged_name(model: str) -> str:
-    return f"merged/{slug(model)}.safetensors"
-
-
-def lookback_name(model: str, index: int | None = None) -> str:
-    """Where answers attend: of one group of problems, or of all of them merged."""
-    return f"lookback/{slug(model)}" + (".safetensors" if index is None else f"/{index:05d}.safetensors")
-
-
-def slug(name: str) -> str:
-    """A file name for a model: readable, and another one for every other name."""
-    safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._")[-80:]
-    return safe if safe == name else f"{safe or 'model'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+            write_whole(self.path / MANIFEST, [json_bytes(self.manifest)])
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
@@ -262,11 +231,6 @@ def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | 
     return tuple(
         slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
     )
-
-
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_whole(manifest: dict[str, Any]) -> bool:
@@ -282,8 +246,12 @@ def _is_whole(manifest: dict[str, Any]) -> bool:
     return inside and entries and all(isinstance(facts, dict) for facts in models.values())
 
 
-def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+def _arrow_type(kind: str) -> Any:
+    import pyarrow
+
+    inner = kind.removeprefix("list<").removesuffix(">")
+    plain = getattr(pyarrow, inner)()
+    return pyarrow.list_(plain) if inner != kind else plain
 
 
 def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
@@ -304,46 +272,17 @@ def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
             yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
 
 
-def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """All or nothing: a temporary name, synced, renamed, and the folder synced after it. Size and checksum."""
-    temporary = _temporary(path)
-    size, digest = 0, hashlib.sha256()
-    try:
-        with temporary.open("wb") as file, ThreadPoolExecutor(1) as beside:
-            for piece in pieces:
-                beside.submit(digest.update, piece)  # in their order, while they are written
-                file.write(piece)
-                size += len(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()  # on a full disk, half a file is in the way of everything else
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
-
-
-def _begin(path: Path, manifest: dict[str, Any]) -> None:
+def _begin(path: Path, manifest: Manifest) -> None:
     """Make a folder a run: a manifest is what tells it from any other. Two that begin at once do not mix."""
     with _disk(path):
         found = {item.name for item in path.iterdir()} if path.is_dir() else set()
-        strangers = found - {"lock", _temporary(path / MANIFEST).name}  # a kill may leave these two
+        strangers = found - {"lock", temporary_name(path / MANIFEST).name}  # a kill may leave these two
         if path.is_file() or (strangers and MANIFEST not in found):
             raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
         path.mkdir(parents=True, exist_ok=True)
     with _pen(path), _disk(path):
         if not (path / MANIFEST).exists():
-            _write(path / MANIFEST, [_json(manifest)])
+            write_whole(path / MANIFEST, [json_bytes(manifest)])
 
 
 @contextmanager
@@ -362,12 +301,5 @@ def _pen(path: Path) -> Iterator[None]:
         lock.release()
 
 
-@contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    """Turn what a disk can do to us into one line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreError(f"no space left at {path}; free some and run again, it goes on from here") from None
-        raise StoreError(f"cannot write to {path}: {error.strerror}; choose another folder with --out") from None
+def _disk(path: Path) -> AbstractContextManager[None]:
+    return disk_errors(StoreError, path, "choose another folder with --out")

@@ -10,6 +10,7 @@ from fillerscope.study.generation import Strict
 from fillerscope.study.interventions import Intervention, Knockout, Redistribution, Shift
 from fillerscope.study.sweeps import SWEPT, expand, size
 
+BASELINE = "none"  # the condition that all others are compared with: the prompt as it is
 MOST_CONDITIONS = 10_000  # each is a row of every table
 KINDS = ("repeat", "text", "sentence", "characters")
 
@@ -40,7 +41,7 @@ class Condition(Strict):
             raise ValueError(f"a condition of kind {self.kind} needs `text`")
         if self.kind in ("repeat", "sentence", "characters") and self.count is None:
             raise ValueError(f"a condition of kind {self.kind} needs `count`, the number of tokens")
-        if not self.has_filler and self.intervention is None and self.name != "none":
+        if not self.has_filler and self.intervention is None and self.name != BASELINE:
             raise ValueError(f"a condition needs a `kind` ({', '.join(KINDS)}) or an `intervention`")
         if isinstance(self.intervention, Knockout) and not self.has_filler:
             raise ValueError("a knock-out needs filler to hide: give the condition a `kind`, such as repeat")

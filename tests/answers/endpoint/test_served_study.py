@@ -13,8 +13,9 @@ from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.noise import SERVER, noise_floor
 from fillerscope.analysis.run import open_run
 from fillerscope.errors import GenerationError
-from fillerscope.measure.run_study import carry_out
-from fillerscope.store.run_folder import RunStore, answers_name
+from fillerscope.measure.run_study import run_study
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study
 from support.studies import save_model, settings
@@ -39,7 +40,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def here(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Any]]]:
     """What the model answers without a server."""
-    return answers(carry_out(study(str(folder)), tmp_path_factory.mktemp("here") / "run"), folder)
+    return answers(run_study(study(str(folder)), tmp_path_factory.mktemp("here") / "run"), folder)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_server_gives_the_answers_of_the_model_it_serves(
 ) -> None:
     assert sum(len(table["text"]) for table in here) == 8 * 5
     assert any(text for table in here for text in table["text"])
-    there = answers(carry_out(served_by(server.url, folder), tmp_path / "there"), folder)
+    there = answers(run_study(served_by(server.url, folder), tmp_path / "there"), folder)
     assert_alike(there, here)
 
 
@@ -82,7 +83,7 @@ def test_a_server_is_asked_again_for_its_noise_floor(server: Served, folder: Pat
     asked = served_by(server.url, folder)
     assert asked.generation
     noisy = asked.generation.model_copy(update={"noise": NoiseSpec()})
-    run = open_run(carry_out(asked.model_copy(update={"generation": noisy}), tmp_path / "run").path)
+    run = open_run(run_study(asked.model_copy(update={"generation": noisy}), tmp_path / "run").path)
     floor = noise_floor(run)[0]
     assert (floor.way, floor.answers, floor.condition) == (SERVER, 8, "none")
     assert "The server alone, asked again, changes" in answer_findings(run)[-1].text
@@ -101,12 +102,12 @@ def test_a_server_killed_in_mid_run_leaves_a_run_that_goes_on(
     with proxy(server.url, alter=kill_after_twenty) as door:
         asked = served_by(door.url, folder)
         with pytest.raises(GenerationError, match="run again to go on"):
-            carry_out(asked, tmp_path / "run")
+            run_study(asked, tmp_path / "run")
         kept = [RunStore.open(tmp_path / "run").has(answers_name(str(folder), index)) for index in range(SHARDS)]
         assert kept == [True, False, False], "one shard of fifteen answers was finished"
         first = (tmp_path / "run" / answers_name(str(folder), 0)).read_bytes()
         with llama_cpp(weights) as again:
             door.target, door.alter = again.url, None
-            store = carry_out(asked, tmp_path / "run")
+            store = run_study(asked, tmp_path / "run")
     assert_alike(answers(store, folder), here)
     assert (tmp_path / "run" / answers_name(str(folder), 0)).read_bytes() == first, "and is not answered again"

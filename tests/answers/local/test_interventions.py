@@ -31,16 +31,18 @@ from fillerscope.arm.rng import sequence_seed
 from fillerscope.errors import ModelError
 from fillerscope.measure.answer_shard import answer_shard, asks_of
 from fillerscope.measure.engines import local
-from fillerscope.measure.run_study import carry_out
-from fillerscope.measure.shard import Shard, prepare_shard, shards_of, texts_of
+from fillerscope.measure.prepare import Shard, shards_of
+from fillerscope.measure.run_study import run_study
+from fillerscope.measure.shard import texts_of
 from fillerscope.models.loading import LoadedModel, load_model, wrap
 from fillerscope.models.structure import attention_modules, decoder_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.store.run_folder import answers_name
+from fillerscope.store.schema import answers_name
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 from fillerscope.study.study import Study
+from support.shards import prepare_shard
 from support.studies import save_model, study_of
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -435,8 +437,9 @@ from fillerscope.answers.grading.grade import Grader
 from fillerscope.models.loading import load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.measure.shard import shards_of
-from fillerscope.store.run_folder import RunStore, answers_name
+from fillerscope.measure.prepare import ShardPrompts, shards_of
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import answers_name
 from fillerscope.study.study import Study
 
 if __name__ == "__main__":
@@ -444,11 +447,12 @@ if __name__ == "__main__":
     study = Study.model_validate_json(settings)
     loaded = load_model(model, device="cpu")
     maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.prompt.template, study.seed)
+    prompts = ShardPrompts(study, maker, 1024)
     shards, generator = shards_of(load_problems(study.problems), study.batch.shard), LocalGenerator(loaded)
     store = RunStore.create(Path(out), {}, json.loads(settings))
     with store.writing(), Grader() as grader:
         for number in map(int, numbers):
-            table, _ = answer_shard(study, shards[number], maker, 1024, generator, grader, lambda _: None)
+            table, _ = answer_shard(study, prompts.of(shards[number]), generator, grader, lambda _: None)
             store.put_table(answers_name(model, number), table)
 """
 
@@ -486,14 +490,16 @@ def answered_alone(study: Study, model: Path, number: int) -> dict[str, list[Any
     maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.prompt.template, study.seed)
     shard = shards_of(load_problems(study.problems), study.batch.shard)[number]
     with Grader() as grader:
-        table, _ = answer_shard(study, shard, maker, 1024, LocalGenerator(loaded), grader, lambda _: None)
+        table, _ = answer_shard(
+            study, prepare_shard(study, shard, maker, 1024), LocalGenerator(loaded), grader, lambda _: None
+        )
     return table
 
 
 def test_a_shard_is_answered_as_if_there_were_no_others(saved: Path, tmp_path: Path) -> None:
     """So that several workers may share a study: no answer depends on what was written before it."""
     study = small(saved, problems={"limit": 2}, batch={"shard": 1})
-    store = carry_out(study, tmp_path / "run")
+    store = run_study(study, tmp_path / "run")
     for number in (1, 0):
         assert store.get_table(answers_name(str(saved), number)) == answered_alone(study, saved, number), number
 
@@ -501,7 +507,7 @@ def test_a_shard_is_answered_as_if_there_were_no_others(saved: Path, tmp_path: P
 @pytest.mark.slow
 def test_one_worker_and_two_write_the_same_tables(saved: Path, tmp_path: Path) -> None:
     study = small(saved)
-    carry_out(study, tmp_path / "one")
+    run_study(study, tmp_path / "one")
     parts = in_a_process(study, saved, tmp_path / "two", [2, 0]) | in_a_process(study, saved, tmp_path / "three", [1])
     assert len(parts) == 3
     for name, content in parts.items():
@@ -537,7 +543,7 @@ def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, m
 
 def requests_of(study: Study, condition: str) -> list[Request]:
     maker = PromptMaker.of(tiny_tokenizer(), study.prompt, study.prompt.template, study.seed)
-    asks = asks_of(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024)
+    asks = asks_of(study, prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024))
     return [ask.request for ask in asks if ask.condition == condition and ask.request is not None]
 
 

@@ -18,9 +18,9 @@ from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.errors import GenerationError
 from fillerscope.measure.engines import answers
-from fillerscope.measure.run_study import carry_out
+from fillerscope.measure.run_study import run_study
 from fillerscope.models.loading import wrap
-from fillerscope.store.run_folder import again_name, answers_name
+from fillerscope.store.schema import answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, study_of
 from support.tiny import tiny_model, tiny_tokenizer
@@ -53,7 +53,7 @@ def small(model: Path, dtype: str = "float32", **generation: Any) -> Study:
 @pytest.fixture(scope="module")
 def finished(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    carry_out(small(saved, noise=True), folder)
+    run_study(small(saved, noise=True), folder)
     return folder
 
 
@@ -82,7 +82,7 @@ def test_the_baseline_is_answered_again_beside_everything_else(saved: Path, fini
     assert set(again["condition"]) == {"none"}
     assert len(again["id"]) == 5 * 3
     assert faults(run) == run.store.verify() == []
-    carry_out(small(saved), tmp_path / "plain")
+    run_study(small(saved), tmp_path / "plain")
     assert tables(finished, "answers") == tables(tmp_path / "plain")
     assert {row.condition for row in noise_floor(run)} == {"none", "mless"}
     plain = [i for i, name in enumerate(first["condition"]) if name == "none"]
@@ -99,7 +99,7 @@ def test_half_precision_changes_texts_and_exact_answers_in_it_do_not(saved: Path
     }
     changed = {}
     for name, more in settings.items():
-        carry_out(small(saved, "bfloat16", max_tokens=16, rows=6, **more), tmp_path / name)
+        run_study(small(saved, "bfloat16", max_tokens=16, rows=6, **more), tmp_path / name)
         floors = [row for row in noise_floor(fillerscope.open_run(tmp_path / name)) if row.condition == "none"]
         assert [row.answers for row in floors] == [5, 10]
         changed[name] = sum(row.texts for row in floors)
@@ -116,8 +116,8 @@ def test_neighbours_are_others_the_second_time(saved: Path, tmp_path: Path, monk
             return super().answer(*given)
 
     monkeypatch.setitem(answer_check.ENGINES, "rows", Noting)
-    carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1), tmp_path / "run")
-    carry_out(small(saved, noise=True, recheck=0, temperature=0, samples=1, exact=True), tmp_path / "exact")
+    run_study(small(saved, noise=True, recheck=0, temperature=0, samples=1), tmp_path / "run")
+    run_study(small(saved, noise=True, recheck=0, temperature=0, samples=1, exact=True), tmp_path / "exact")
     seeds = {order for *_, order in made if order is not None}
     assert len(seeds) == 1
     assert [(rows, exact) for rows, exact, order in made if order is not None] == [
@@ -131,35 +131,35 @@ def test_what_is_there_is_not_answered_again(
 ) -> None:
     """Neither where a file of it is missing, nor where a finished run is asked for its noise floor."""
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    (folder / again_name(str(saved), 1)).unlink()
-    carry_out(small(saved, noise=True), folder)
+    (folder / repeated_answers_name(str(saved), 1)).unlink()
+    run_study(small(saved, noise=True), folder)
     assert shards == [(1, True)]
     assert tables(folder) == tables(finished)
-    carry_out(small(saved), tmp_path / "plain")
+    run_study(small(saved), tmp_path / "plain")
     shards.clear()
-    carry_out(small(saved, noise=True), tmp_path / "plain")
+    run_study(small(saved, noise=True), tmp_path / "plain")
     assert shards == [(0, True), (1, True)]
     assert tables(tmp_path / "plain") == tables(finished)
     (folder / answers_name(str(saved), 0)).unlink()
     shards.clear()
-    carry_out(small(saved, noise=True), folder)
+    run_study(small(saved, noise=True), folder)
     assert shards == [(0, False)]
 
 
 def test_another_dtype_has_files_of_its_own(saved: Path, finished: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
-    carry_out(small(saved, noise={"dtype": "float16"}), folder)
+    run_study(small(saved, noise={"dtype": "float16"}), folder)
     run = fillerscope.open_run(folder)
     assert noise_floor(run)[0].way == "float16"
     assert tables(folder, "again") == tables(finished, "again")
     assert len(tables(folder, "again-float16")) == 2
     assert faults(run) == []
     with pytest.raises(GenerationError, match=r"answers in float32 already.*another dtype"):
-        carry_out(small(saved, noise={"dtype": "float32"}), tmp_path / "same")
+        run_study(small(saved, noise={"dtype": "float32"}), tmp_path / "same")
 
 
 def test_exact_answers_have_no_noise(saved: Path, tmp_path: Path) -> None:
-    carry_out(small(saved, noise=True, exact=True, recheck=3), tmp_path / "run")
+    run_study(small(saved, noise=True, exact=True, recheck=3), tmp_path / "run")
     run = fillerscope.open_run(tmp_path / "run")
     floors = [row for row in noise_floor(run) if row.condition == "none"]
     assert [(row.answers, row.flips, row.texts) for row in floors] == [(5, 0, 0), (10, 0, 0)]
@@ -172,9 +172,9 @@ def test_answers_written_one_at_a_time_have_no_neighbours(
     check = AnswerCheck("alone", 0.0, 1.0, 1, "float32")
     monkeypatch.setattr(answer_check, "answercheck", lambda *_: check)
     with pytest.raises(GenerationError, match=r"one at a time.*dtype: float32"):
-        carry_out(small(saved, noise=True), tmp_path / "run")
+        run_study(small(saved, noise=True), tmp_path / "run")
     assert not (tmp_path / "run" / "answers").exists()
-    carry_out(small(saved, noise=True, exact=True), tmp_path / "exact")
+    run_study(small(saved, noise=True, exact=True), tmp_path / "exact")
 
 
 def test_exact_is_refused_where_rows_are_computed_in_several_ways(monkeypatch: pytest.MonkeyPatch) -> None:

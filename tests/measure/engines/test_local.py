@@ -14,10 +14,12 @@ from fillerscope.capture.transfer import Arriving
 from fillerscope.errors import ModelError, StoreError
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, measure_model
-from fillerscope.measure.shard import Reduced, shards_of
+from fillerscope.measure.prepare import shards_of
+from fillerscope.measure.shard import Reduced
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.store.run_folder import Part, RunStore, shard_name
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import shard_name
 from support.studies import save_model, study_of
 
 # Shards on their way to the disk

@@ -14,7 +14,8 @@ import pytest
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.report.explorer.live_run import KEPT, Watched
-from fillerscope.store.run_folder import RunStore, answers_name, merged_name, shard_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import answers_name, merged_name, shard_name
 from support.synthetic import Synthetic
 
 MODEL = "tiny-a"

@@ -19,18 +19,20 @@ from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import Gauge
 from fillerscope.errors import CaptureError, FigureError, ModelError, StoreError
-from fillerscope.measure import run_study
-from fillerscope.measure.head_summary import METRICS
-from fillerscope.measure.shard import Shard, run_shard
+from fillerscope.measure import identity
+from fillerscope.measure.prepare import Shard
 from fillerscope.models import hub, loading
 from fillerscope.models.loading import LoadedModel, load_model
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
+from fillerscope.progress import Silent
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.report.explorer import remeasure
 from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
-from fillerscope.store.run_folder import Part, RunStore, merged_name
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import METRICS, merged_name
 from fillerscope.study.study import Study
+from support.shards import run_shard
 from support.studies import CONDITIONS, merge, save_model, study_of
 
 MLESS = CONDITIONS[1]
@@ -471,7 +473,7 @@ def test_other_versions_are_told_and_not_refused(opened: tuple[Run, Path], monke
     again = Remeasurer()
     assert again.differs(run) == ""
     run.store.manifest["identity"]["libraries"]["torch"] = "1.0"
-    monkeypatch.setattr(run_study, "code_version", lambda: "0+other")
+    monkeypatch.setattr(identity, "code_version", lambda: "0+other")
     code = run.store.manifest["identity"]["code"]
     told = (
         f"the run was made with torch 1.0, and this with {torch.__version__}; "
@@ -541,7 +543,7 @@ def test_a_number_that_is_none_in_the_run_in_one_head_alone_is_a_difference(
 def test_progress_is_told(run: Run, model: str) -> None:
     stages: list[tuple[str, float, int | None]] = []
 
-    class Listener(run_study.Quiet):
+    class Listener(Silent):
         def stage(self, text: str, done: float, total: int | None) -> None:
             stages.append((text, done, total))
 

@@ -16,7 +16,8 @@ from fillerscope.analysis.run import Run, open_run
 from fillerscope.report.methods.page import Section, as_text, methods, study_yaml
 from fillerscope.report.methods.statistics import RESAMPLED
 from fillerscope.report.sections import grouped
-from fillerscope.store.run_folder import RunStore, answers_name, merged_name
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import Study
 from support.answered import Key, Row, answer, build

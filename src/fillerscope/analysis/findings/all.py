@@ -17,7 +17,7 @@ from fillerscope.analysis.findings.placement import place_findings
 from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.errors import StoreError
-from fillerscope.store.run_folder import Columns
+from fillerscope.store.schema import Columns, ProblemRecord
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ def missing_from(run: Run, model: str | None = None) -> list[str]:
     return list(dict.fromkeys([*filter(None, map(_refusal, reads)), *waiting]))
 
 
-def records_there(run: Run, model: str, queries: str = "original") -> list[dict[str, Any]]:
+def records_there(run: Run, model: str, queries: str = "original") -> list[ProblemRecord]:
     """As `Run.records`, empty where they are not there."""
     return (there(lambda: run.records(model, queries)) or []) if run.has_attention else []
 

@@ -1,24 +1,25 @@
 """The answers of one model, shard by shard; and those to prompts without filler once more, for the noise floor.
 
-Knows what answers are asked for and which engine writes them. What a shard gives is in answering.py.
+Knows what answers are asked for and which engine writes them. What a shard gives is in answer_shard.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.measure.answer_shard import Ask, answer_shard, asks_of
-from fillerscope.measure.shard import Shard
-from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype, stated_context
+from fillerscope.measure.prepare import Shard, ShardPrompts
+from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.prompts.prompt import PromptMaker
+from fillerscope.progress import Progress
 from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import ModelFacts
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
 from fillerscope.study.study import ModelSpec, Study, digest_of
 
@@ -33,15 +34,15 @@ class Work(Protocol):
     spec: ModelSpec
     folder: ModelFolder
     store: RunStore
-    progress: Any
+    progress: Progress
 
     @property
     def loaded(self) -> LoadedModel: ...
     @property
-    def maker(self) -> PromptMaker: ...
+    def prompts(self) -> ShardPrompts: ...
     def loaded_in(self, dtype: str) -> LoadedModel: ...
-    def facts(self) -> dict[str, Any]: ...
-    def note(self, **facts: Any) -> None: ...
+    def facts(self) -> ModelFacts: ...
+    def note(self, **facts: Unpack[ModelFacts]) -> None: ...
     def ticker(self, text: str, missing: Missing, total: int, each: int) -> Callable[[float], None]: ...
 
 
@@ -65,13 +66,12 @@ class Answering:
         if not missing:
             return
         work = self.work
-        maker, generator = work.maker, self._generator(missing[0][0])
+        generator = self._generator(missing[0][0])
         each = len(work.study.conditions) * self._draws()
         tick = work.ticker(f"answering with {work.folder.label}", missing, total, each)
-        context = stated_context(work.folder)
         with Grader() as grader:
             for shard, name in missing:
-                table, greedy = answer_shard(work.study, shard, maker, context, generator, grader, tick)
+                table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
                 self._recheck(greedy)
                 work.store.put_table(name, table)
 
@@ -80,12 +80,11 @@ class Answering:
         if not missing:
             return
         work = self.work
-        maker, context = work.maker, stated_context(work.folder)
         make = self._other_generator(missing[0][0])
         tick = work.ticker(f"answering again with {work.folder.label}", missing, total, self._draws())
         with Grader() as grader:
             for shard, name in missing:
-                table, _ = answer_shard(work.study, shard, maker, context, make(shard), grader, tick, True)
+                table, _ = answer_shard(work.study, work.prompts.of(shard), make(shard), grader, tick, again=True)
                 work.store.put_table(name, table)
 
     def _draws(self) -> int:
@@ -103,7 +102,7 @@ class Answering:
         from fillerscope.answers.endpoint.generator import EndpointGenerator
 
         assert self.work.spec.endpoint is not None
-        return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, self.work.maker.tokenizer)
+        return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, self.work.prompts.maker.tokenizer)
 
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
@@ -132,7 +131,7 @@ class Answering:
         return check.record()
 
     def _requests(self, shard: Shard) -> list[Request]:
-        asks = asks_of(self.work.study, shard, self.work.maker, stated_context(self.work.folder))
+        asks = asks_of(self.work.study, self.work.prompts.of(shard))
         return [ask.request for ask in asks if ask.request is not None]
 
     def _other_generator(self, first: Shard) -> Callable[[Shard], Generator]:

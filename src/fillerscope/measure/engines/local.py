@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+from torch import nn
 
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
@@ -20,20 +22,22 @@ from fillerscope.capture.row_check import rowcheck
 from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import ModelError
 from fillerscope.measure.answer_attention import answers_in, look_back
-from fillerscope.measure.engines.answers import Answering
-from fillerscope.measure.shard import Launched, Reduced, Shard, launch, plain_texts, prepare, prepare_shard
-from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer
+from fillerscope.measure.engines.answers import Answering, Missing
+from fillerscope.measure.prepare import Shard, ShardPrompts
+from fillerscope.measure.shard import Launched, Reduced, launch, plain_texts
+from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.models.structure import context_length, layer_count
+from fillerscope.models.structure import layer_count
+from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import (
-    Part,
-    RunStore,
-    again_name,
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import (
+    ModelFacts,
+    answer_attention_name,
     answers_name,
-    lookback_name,
     merged_name,
+    repeated_answers_name,
     shard_name,
 )
 from fillerscope.study.study import ModelSpec, Study
@@ -51,7 +55,7 @@ def measure_model(
     folder: ModelFolder,
     shards: Sequence[Shard],
     store: RunStore,
-    progress: Any,
+    progress: Progress,
 ) -> None:
     """All shards of one model that are not there yet, then their merger."""
     work = _Work(study, spec, folder, store, progress)
@@ -64,16 +68,16 @@ def measure_model(
         names = [answers_name(spec.name, shard.index) for shard in shards]
         Answering(work).answer(_missing(store, shards, names), len(shards))
     if study.probes.answering:
-        names = [lookback_name(spec.name, shard.index) for shard in shards]
+        names = [answer_attention_name(spec.name, shard.index) for shard in shards]
         merger = Merger(names, store.get)
         work.look_back(_missing(store, shards, names), len(shards), merger.take)
-        store.put(lookback_name(spec.name), merger.merged())
+        store.put(answer_attention_name(spec.name), merger.merged())
     if study.generation is not None and study.generation.noise is not None:
-        names = [again_name(spec.name, shard.index, study.generation.noise.dtype) for shard in shards]
+        names = [repeated_answers_name(spec.name, shard.index, study.generation.noise.dtype) for shard in shards]
         Answering(work).answer_again(_missing(store, shards, names), len(shards))
 
 
-def _missing(store: RunStore, shards: Sequence[Shard], names: list[str]) -> list[tuple[Shard, str]]:
+def _missing(store: RunStore, shards: Sequence[Shard], names: Sequence[str]) -> Missing:
     return [(shard, name) for shard, name in zip(shards, names, strict=True) if not store.is_sound(name)]
 
 
@@ -85,7 +89,7 @@ class _Work:
     spec: ModelSpec
     folder: ModelFolder
     store: RunStore
-    progress: Any
+    progress: Progress
 
     @cached_property
     def loaded(self) -> LoadedModel:
@@ -96,33 +100,31 @@ class _Work:
 
     def loaded_in(self, dtype: str) -> LoadedModel:
         """The model in another dtype, in place of the one at hand: memory may not hold both."""
-        assert self.maker
+        assert self.prompts
         self.__dict__.pop("loaded", None)
         self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
         return load_folder(self.folder, dtype, self.study.device)
 
     @cached_property
-    def maker(self) -> PromptMaker:
+    def prompts(self) -> ShardPrompts:
         """An endpoint's answers need the tokenizer, not the weights."""
         tokenizer = load_tokenizer(self.folder) if self.spec.endpoint else self.loaded.tokenizer
         maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
         self.note(label=self.folder.label, template=maker.template)
-        return maker
+        return ShardPrompts(self.study, maker, stated_context(self.folder))
 
-    def measure(
-        self, missing: list[tuple[Shard, str]], shards: Sequence[Shard], kept: Callable[[str, Part], None]
-    ) -> None:
+    def measure(self, missing: Missing, shards: Sequence[Shard], kept: Callable[[str, Part], None]) -> None:
         if not missing:
             return
         check = selfcheck(self.loaded)
-        maker = self.maker
+        assert self.prompts  # notes label and template first
         self.note(selfcheck=check.record())
         layout = self._layout(shards)
         writer = Writer(self.store, kept)
         tokens = self._pass_tokens()
         gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards, layout), layout=layout)
         tick = self.ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
-        measure_shards(self.study, gauge, maker, missing, writer, tick)
+        measure_shards(self.prompts, gauge, missing, writer, tick)
         if gauge.tokens != tokens:
             self.progress.say(f"memory ran out: passes were cut from {tokens} to {gauge.tokens} tokens")
             self.note(batch_tokens=gauge.tokens)
@@ -137,7 +139,7 @@ class _Work:
         """How texts share rows: found by comparing them with each alone, once a run."""
         known = self.facts().get("rowcheck") or self._twin_of().get("rowcheck")
         if known is None:
-            longest = longest_prompt(self.study, self.maker, shards, context_length(self.loaded.model))
+            longest = longest_prompt(self.prompts, shards)
             row = max(self._pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
             check = rowcheck(self.loaded, longest, row)
             if check.layout != "shared":
@@ -147,19 +149,18 @@ class _Work:
         layout: Layout = known["layout"]
         return layout
 
-    def look_back(self, missing: list[tuple[Shard, str]], total: int, kept: Callable[[str, Part], None]) -> None:
+    def look_back(self, missing: Missing, total: int, kept: Callable[[str, Part], None]) -> None:
         """Where the answers that are there attend."""
         if not missing:
             return
-        model, maker = self.loaded.model, self.maker
+        model = self.loaded.model
         gauge = Gauge(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
         conditions = len(self.study.conditions)
         tick = self.ticker(f"looking back with {self.folder.label}", missing, total, conditions)
         with capturing(model):
             for shard, name in missing:
                 answers = answers_in(self.study, self.store.get_table(answers_name(self.spec.name, shard.index)))
-                prepared = prepare_shard(self.study, shard, maker, context_length(model))
-                part = look_back(self.study, prepared, answers, gauge, maker, tick)
+                part = look_back(self.study, self.prompts.of(shard), answers, gauge, tick)
                 self.store.put(name, part)
                 kept(name, part)
 
@@ -171,11 +172,11 @@ class _Work:
         record = self.facts().get("calibration")
         if record is None:
             self.progress.stage(f"calibrating on {self.folder.label}", 0, None)
-            record = calibration(self.study, self.loaded.model, self.maker, shards, layout)
+            record = calibration(self.prompts, self.loaded.model, shards, layout)
             self.note(calibration=record)
         return Probing(probes.affine, Scale.read(record) if record else None, len(probes.activations.classes) + 1)
 
-    def ticker(self, text: str, missing: list[tuple[Shard, str]], total: int, each: int) -> Callable[[float], None]:
+    def ticker(self, text: str, missing: Missing, total: int, each: int) -> Callable[[float], None]:
         if len(missing) < total:
             there = f"{total - len(missing)} of {total} shards"
             self.progress.say(f"{text}: {there} are there, going on from them")
@@ -189,17 +190,15 @@ class _Work:
         tick(0)
         return tick
 
-    def _twin_of(self) -> dict[str, Any]:
+    def _twin_of(self) -> ModelFacts:
         """What is known of the model that an untrained twin has its configuration from."""
         twins = {twin: spec.name for spec in self.study.models for twin in self.study.twins(spec.name)}
-        facts: dict[str, Any] = self.store.manifest.get("models", {}).get(twins.get(self.spec.name), {})
-        return facts
+        return self.store.manifest.get("models", {}).get(twins.get(self.spec.name, ""), {})
 
-    def facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = self.store.manifest.get("models", {}).get(self.spec.name, {})
-        return facts
+    def facts(self) -> ModelFacts:
+        return self.store.manifest.get("models", {}).get(self.spec.name, {})
 
-    def note(self, **facts: Any) -> None:
+    def note(self, **facts: Unpack[ModelFacts]) -> None:
         if self.facts() == self.facts() | facts:
             return
         models = self.store.manifest.get("models", {})
@@ -217,24 +216,24 @@ def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
             )
 
 
-def longest_prompt(study: Study, maker: PromptMaker, shards: Sequence[Shard], context: int | None) -> int:
+def longest_prompt(prompts: ShardPrompts, shards: Sequence[Shard]) -> int:
     """Tokens of the longest prompt of a study, from the problems with the longest questions."""
-    questions = [(problem, shard.start + i) for shard in shards for i, problem in enumerate(shard.problems)]
-    longest = sorted(questions, key=lambda one: -len(one[0].question))[:LONG_QUESTIONS]
-    prepared = [prepare(study, maker, context, number, problem) for problem, number in longest]
-    return max((prompt.room for item in prepared for prompt in item.prompts.values()), default=0)
+    questions = [(shard.start + i, problem) for shard in shards for i, problem in enumerate(shard.problems)]
+    longest = sorted(questions, key=lambda one: -len(one[1].question))[:LONG_QUESTIONS]
+    items = [prompts.of_problem(number, problem) for number, problem in longest]
+    return max((prompt.room for item in items for prompt in item.prompts.values()), default=0)
 
 
 def calibration(
-    study: Study, model: Any, maker: PromptMaker, shards: Sequence[Shard], layout: Layout = "shared"
+    prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard], layout: Layout = "shared"
 ) -> dict[str, Any]:
     """Of the first prompts of the study, however it is cut into shards; nothing where there are none."""
+    study = prompts.study
     assert study.probes.activations is not None
     texts: list[Text] = []
     for shard in shards:
         if not is_enough(texts):
-            items = prepare_shard(study, shard, maker, context_length(model))
-            texts += plain_texts(study, [item for item in items if not item.error])
+            texts += plain_texts(study, [item for item in prompts.of(shard) if not item.error])
     if not texts:
         return {}
     texts = first_texts(texts)
@@ -244,23 +243,22 @@ def calibration(
 
 
 def measure_shards(
-    study: Study, gauge: Gauge, maker: PromptMaker, missing: Sequence[tuple[Shard, str]], writer: Writer,
-    tick: Callable[[int], None],
-) -> None:  # fmt: skip
+    prompts: ShardPrompts, gauge: Gauge, missing: Missing, writer: Writer, tick: Callable[[int], None]
+) -> None:
     """Shards measured one after another and written under their names. While a device measures a shard the one before
     is added up and written, and the next one prepared."""
-    context = context_length(gauge.model)
+    study = prompts.study
     before: list[tuple[str, Launched]] = []
 
     def keep() -> None:
         while before:
             name, launched = before.pop()
-            writer.put(name, launched.reduced(study, maker))
+            writer.put(name, launched.reduced(study))
 
     with capturing(gauge.model), writer:
         try:
             for shard, name in missing:
-                launched = launch(study, prepare_shard(study, shard, maker, context), gauge, tick)
+                launched = launch(study, prompts.of(shard), gauge, tick)
                 keep()
                 before.append((name, launched))
         finally:

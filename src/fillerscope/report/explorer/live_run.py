@@ -13,7 +13,7 @@ from typing import Any
 from fillerscope.analysis.live import Growing
 from fillerscope.analysis.run import Run
 from fillerscope.report.payload import overview
-from fillerscope.store.run_folder import MANIFEST
+from fillerscope.store.schema import MANIFEST
 
 KEPT = 64  # answers that took some work
 MISSING = object()

@@ -18,16 +18,16 @@ import numpy as np
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
-from fillerscope.measure.head_summary import METRICS
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
+from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import QUESTION, Prompt
-from fillerscope.store.run_folder import Part, merged_name
+from fillerscope.store.run_folder import Part
+from fillerscope.store.schema import METRICS, ProblemRecord, Quantity, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:
-    from fillerscope.measure.run_study import Progress
-    from fillerscope.measure.shard import Prepared
+    from fillerscope.measure.prepare import Prepared
     from fillerscope.models.loading import LoadedModel
 
 PACKAGES = ("torch", "transformers")
@@ -91,12 +91,10 @@ class Remeasurer:
         return found
 
     def _measure(self, run: Run, model: str, number: int) -> Remeasured:
-        from fillerscope.measure.run_study import Quiet
-
         _refuse_unready(run, model)
         record = _record(run, model, number)
-        progress = self._progress or Quiet()
-        folder = resolve_here(model, progress.stage)
+        progress = self._progress or SILENT
+        folder = resolve_here(model, progress)
         _refuse_other_weights(run, folder)
         loaded = self._loaded(folder, *_setting(run, model), progress)
         part = _measured(run, model, record, loaded, progress)
@@ -154,7 +152,7 @@ def _refuse_other_weights(run: Run, folder: ModelFolder) -> None:
         )
 
 
-def _record(run: Run, model: str, number: int) -> dict[str, Any]:
+def _record(run: Run, model: str, number: int) -> ProblemRecord:
     """What the run recorded of a problem that it measured."""
     records = run.records(model)
     found = next((record for record in records if record["number"] == number), None)
@@ -176,7 +174,7 @@ def _setting(run: Run, model: str) -> tuple[str, str]:
 
 
 def _differences(identity: dict[str, Any]) -> list[str]:
-    from fillerscope.measure.run_study import code_version
+    from fillerscope.measure.identity import code_version
     from fillerscope.models.loading import choose_device
 
     there = {**identity.get("libraries", {}), "fillerscope": identity.get("code")}
@@ -200,16 +198,13 @@ def _version(package: str) -> str:
         return "of an unknown version"
 
 
-def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel, progress: Progress) -> Part:
+def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, progress: Progress) -> Part:
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.passes import Gauge
     from fillerscope.measure.shard import launch
-    from fillerscope.prompts.prompt import PromptMaker
 
     study = _attention_alone(run.study)
-    spec = next(spec for spec in study.models if spec.name == model)
-    maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.template_of(spec), study.seed)
     done = 0
 
     def tick(count: int) -> None:
@@ -220,7 +215,7 @@ def _measured(run: Run, model: str, record: dict[str, Any], loaded: LoadedModel,
     layout = (run.facts(model).get("rowcheck") or {}).get("layout", "shared")
     gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
     with capturing(loaded.model):
-        part = launch(study, [_prepared(record)], gauge, tick).reduced(study, maker).part()
+        part = launch(study, [_prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":
         raise CaptureError(f"problem {record['id']} could not be measured: {part.records[0]['error']}")
     return part
@@ -240,9 +235,9 @@ def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
     return min(int(run.study.batch.tokens or run.facts(model).get("batch_tokens") or most), most)
 
 
-def _prepared(record: dict[str, Any]) -> Prepared:
+def _prepared(record: ProblemRecord) -> Prepared:
     """A problem as it was prepared then. Its question is what its tokens read, and its answer is not asked for."""
-    from fillerscope.measure.shard import Prepared
+    from fillerscope.measure.prepare import Prepared
 
     prompts = {
         name: Prompt(tuple(kept["ids"]), tuple(kept["spans"]), kept.get("gap", 0))
@@ -250,7 +245,7 @@ def _prepared(record: dict[str, Any]) -> Prepared:
     }
     texts = zip(record["tokens"], prompts["none"].spans, strict=True)
     question = "".join(text for text, span in texts if span == QUESTION)
-    return Prepared(record["number"], Problem(record["id"], question, ""), prompts)
+    return Prepared(record["number"], Problem(record["id"], question, ""), prompts, tokens=tuple(record["tokens"]))
 
 
 def _compared(run: Run, model: str, number: int, part: Part, differs: str, dtype: str) -> Remeasured:
@@ -270,7 +265,7 @@ def _agreement(run: Run, model: str, number: int, part: Part) -> float:
     place = [record["number"] for record in run.measured(model)].index(number)
     gaps = [0.0]
     for condition in run.conditions:
-        mine = np.asarray(part.arrays[f"{condition}/heads"], dtype=np.float64)[0]
+        mine = np.asarray(part.arrays[Quantity.HEADS.key(condition)], dtype=np.float64)[0]
         for metric in COMPARED:
             for row, queries in enumerate(QUERIES):
                 kept = run.summary(metric, condition, queries, model)[place]

@@ -1,0 +1,5 @@
+"""`python -m fillerscope.cli`."""
+
+from fillerscope.cli.app import main
+
+main()

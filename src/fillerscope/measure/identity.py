@@ -1,0 +1,80 @@
+"""The identity of a run: everything that can change one of its numbers, and nothing that cannot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from fillerscope.models.resolve import ModelFolder
+from fillerscope.problems.sources import Problem, problems_digest
+from fillerscope.study.study import ModelSpec, Study
+from fillerscope.version import __version__
+
+# Code that can change a number: packages as a whole, so that a new file in them cannot be forgotten. Of `models` and
+# `store` only the files named here: how weights are fetched and files are written changes no number.
+PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
+FILES = (
+    "models/attention.py", "models/loading.py", "models/positions.py", "models/structure.py", "models/untrained.py",
+    "store/merge.py", "store/moments.py", "store/schema.py",
+)  # fmt: skip
+SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
+GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
+
+
+def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> dict[str, Any]:
+    """Everything that can change a number, and nothing that cannot."""
+    from fillerscope.models.loading import choose_device, choose_dtype
+
+    device = choose_device(study.device)
+    judges = GRADING if study.generation else ()
+    measured = study.measured()
+    del measured["problems"], measured["device"], measured["models"]
+    return {
+        "study": measured,
+        "problems": problems_digest(problems),
+        "models": [
+            {
+                "name": spec.name,
+                "digest": folders[spec.name].digest,
+                "dtype": choose_dtype(spec.dtype, device),
+                "template": study.template_of(spec),
+                "endpoint": _answered_by(spec),
+            }
+            for spec in study.models
+        ],
+        "device": device.split(":")[0],
+        "code": code_version(),
+        "libraries": {name: version(name) for name in ("torch", "transformers", *judges)},
+    }
+
+
+def _answered_by(spec: ModelSpec) -> dict[str, Any] | None:
+    """Where answers come from, without what only says how to ask."""
+    return spec.endpoint.model_dump(include={"url", "model", "prompt"}) if spec.endpoint else None
+
+
+def code_version() -> str:
+    """The version of fillerscope and a digest of the code that measures."""
+    digest = hashlib.sha256()
+    for name, content in sorted(measuring_code(files("fillerscope"))):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{__version__}+{digest.hexdigest()[:12]}"
+
+
+def measuring_code(root: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files that can change a number."""
+    yield from ((name, root.joinpath(name).read_bytes()) for name in FILES)
+    for package in PACKAGES:
+        yield from _files_in(root.joinpath(package), package)
+
+
+def _files_in(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_in(entry, f"{name}/{entry.name}")
+        elif entry.name.endswith(SUFFIXES):
+            yield f"{name}/{entry.name}", entry.read_bytes()

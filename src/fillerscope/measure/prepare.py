@@ -1,0 +1,89 @@
+"""The prompts of a shard: problems under all conditions, made once and handed to every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.errors import PromptError
+from fillerscope.problems.problem import Problem
+from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
+from fillerscope.study.study import Study
+from fillerscope.study.token_classes import classify
+
+LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
+KEPT_TOKENS = 1 << 22  # of prompts that are kept from stage to stage; a token takes some 40 bytes
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A fixed group of problems; `start` is the number of its first problem in the study."""
+
+    index: int
+    start: int
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A problem with its prompts by condition, or the reason why it has none."""
+
+    number: int
+    problem: Problem
+    prompts: dict[str, Prompt]
+    error: str = ""
+    tokens: tuple[str, ...] = ()  # texts of the tokens without filler
+    classes: NDArray[np.int64] | None = None  # of every token without filler, where activations are wanted
+
+
+def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
+    """Cut in order: a function of the study, never of the number of workers."""
+    starts = range(0, len(problems), size)
+    return [Shard(i, start, tuple(problems[start : start + size])) for i, start in enumerate(starts)]
+
+
+@dataclass
+class ShardPrompts:
+    """The prompts of a study for one model. Those that are measured are those that are answered, token for token."""
+
+    study: Study
+    maker: PromptMaker
+    context: int | None  # tokens that the model takes; None where it does not say
+    _kept: dict[int, list[Prepared]] = field(default_factory=dict)
+    _room: int = KEPT_TOKENS
+
+    def of(self, shard: Shard) -> list[Prepared]:
+        """All problems of a shard. Made once, as long as there is room to keep them."""
+        if shard.index in self._kept:
+            return self._kept[shard.index]
+        items = [self.of_problem(shard.start + i, problem) for i, problem in enumerate(shard.problems)]
+        size = sum(len(prompt) for item in items for prompt in item.prompts.values())
+        if size <= self._room:
+            self._kept[shard.index], self._room = items, self._room - size
+        return items
+
+    def of_problem(self, number: int, problem: Problem) -> Prepared:
+        return prepare(self.study, self.maker, self.context, number, problem)
+
+
+def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, problem: Problem) -> Prepared:
+    """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
+    if context is not None and len(problem.question) > LONGEST_TOKEN * context:
+        return Prepared(
+            number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"
+        )
+    try:
+        plain = maker.plain(problem.question)
+    except PromptError as error:
+        return Prepared(number, problem, {}, str(error))
+    prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
+    longest = max(prompt.room for prompt in prompts.values())
+    if context is not None and longest > context:
+        reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
+        return Prepared(number, problem, {}, reason)
+    probe, tokens = study.probes.activations, tuple(token_texts(maker.tokenizer, plain.ids))
+    classes = None if probe is None else classify(tokens, probe.classes)
+    return Prepared(number, problem, prompts, tokens=tokens, classes=classes)
