@@ -239,13 +239,13 @@ def table(rows: Sequence[tuple[Any, ...]]) -> Columns:
 def test_the_first_greedy_answer_is_looked_at_without_the_token_that_ended_it() -> None:
     study = study_with(generation={"max_tokens": 5, "temperature": [0.7, 0], "samples": 2})
     rows = [
-        (0, "none", 0.7, 0, "stop", "5 6 2"),
-        (0, "none", 0.7, 1, "stop", "9 9 2"),
-        (0, "none", 0.0, 0, "length", "7 7 7"),
-        (0, "mless", 0.7, 0, "length", "5 6 8"),
-        (1, "none", 0.7, 0, "failed", ""),
-        (1, "mless", 0.7, 0, "stop", "2"),
-        (2, "none", 0.7, 0, "length", ""),
+        (0, "none", 0.7, 0, "stop", [5, 6, 2]),
+        (0, "none", 0.7, 1, "stop", [9, 9, 2]),
+        (0, "none", 0.0, 0, "length", [7, 7, 7]),
+        (0, "mless", 0.7, 0, "length", [5, 6, 8]),
+        (1, "none", 0.7, 0, "failed", []),
+        (1, "mless", 0.7, 0, "stop", [2]),
+        (2, "none", 0.7, 0, "length", []),
     ]
     assert answers_in(study, table(rows)) == {
         (0, "none"): [5, 6],

@@ -96,9 +96,9 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     seen: list[tuple[str, int]] = []
 
     def noting(what: str, shard_of: Callable[..., int], function: Callable[..., Any]) -> Callable[..., Any]:
-        def note(*arguments: Any) -> Any:
+        def note(*arguments: Any, **named: Any) -> Any:
             seen.append((what, shard_of(*arguments)))
-            return function(*arguments)
+            return function(*arguments, **named)
 
         return note
 
@@ -106,7 +106,7 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return int(prepared[0].number) // study.batch.shard
 
     monkeypatch.setattr(local, "launch", noting("measured", launched, local.launch))
-    taken = noting("answered", lambda *given: given[1].index, answers.answer_shard)
+    taken = noting("answered", launched, answers.answer_shard)
     monkeypatch.setattr(answers, "answer_shard", taken)
     monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
     return seen

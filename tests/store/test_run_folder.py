@@ -385,7 +385,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(mount) -> None:
     before = everything(path)
     large = Part({"x": np.zeros(100_000)}, [])
     for name in ("shards/tiny/00001.safetensors", NAME):
-        with refused("no space left at .*; free some and run again, it goes on from here"):
+        with refused("no space left at .*; free some and run again, it resumes from here"):
             store.put(name, large)
         assert everything(path) == before
     store = RunStore.open(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.errors import GenerationError
 from fillerscope.measure.engines import answers
+from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.loading import wrap
 from fillerscope.store.schema import answers_name, repeated_answers_name
@@ -68,9 +69,9 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     seen: list[tuple[int, bool]] = []
     usual = answers.answer_shard
 
-    def noting(*given: Any) -> Any:
-        seen.append((given[1].index, len(given) > 7))
-        return usual(*given)
+    def noting(study: Study, items: Sequence[Prepared], *given: Any, again: bool = False) -> Any:
+        seen.append((items[0].number // study.batch.shard, again))
+        return usual(study, items, *given, again=again)
 
     monkeypatch.setattr(answers, "answer_shard", noting)
     return seen
