@@ -1,0 +1,21 @@
+"""The public names of fillerscope, each with the module that it is loaded from."""
+
+from .analysis.run import Run, open_run
+from .api import attention_profile, run
+from .arm.hooks import arm
+from .errors import FillerscopeError
+from .models.loading import load_model
+from .study.study import Study
+from .version import __version__
+
+__all__ = [
+    "FillerscopeError",
+    "Run",
+    "Study",
+    "__version__",
+    "arm",
+    "attention_profile",
+    "load_model",
+    "open_run",
+    "run",
+]
