@@ -32,12 +32,16 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("FILLERSCOPE_CACHE", str(tmp_path / "there"))
     assert cache_folder() == tmp_path / "there"
     monkeypatch.setenv("FILLERSCOPE_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_folder() == tmp_path / "cache" / "fillerscope"
+    monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache" / "fillerscope"
 
 
 def test_a_folder_is_resolved_without_torch(folder: Path) -> None:
     code = (
-        "import sys; from fillerscope.models import catalogue, fetch, convert, resolve;"
+        "import sys; from fillerscope.models import catalogue, fetch, gguf, resolve;"
         "print(resolve.resolve(sys.argv[1]).label, 'torch' in sys.modules, 'transformers' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)

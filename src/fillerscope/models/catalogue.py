@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 DEFAULT = "smollm2-135m"
 
 
@@ -81,6 +83,8 @@ CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
 
 
 def cache_folder() -> Path:
-    """Where models are kept: FILLERSCOPE_CACHE, or the user's cache. It may not exist yet."""
+    """The folder that models are kept in: FILLERSCOPE_CACHE, or the system's cache folder for this user.
+
+    It may not exist yet."""
     chosen = os.environ.get("FILLERSCOPE_CACHE", "")
-    return Path(chosen).expanduser().absolute() if chosen else Path.home() / ".cache" / "fillerscope"
+    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("fillerscope", appauthor=False)
