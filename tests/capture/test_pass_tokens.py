@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,24 +13,11 @@ from fillerscope.capture.memory import FEWEST, MOST, SHARE, bytes_a_token, free_
 from support.families import small_model
 from support.tiny import tiny_model
 
-MEMINFO = "MemTotal:       16000000 kB\nMemFree:          100000 kB\nMemAvailable:    2000000 kB\nBuffers: 5 kB\n"
 
-
-@pytest.fixture
-def meminfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "meminfo"
-    file.write_text(MEMINFO)
-    monkeypatch.setattr(memory, "Path", lambda _: file)
-    return file
-
-
-def test_free_is_what_the_system_says_is_available(meminfo: Path) -> None:
-    cpu = torch.device("cpu")
-    assert free_memory(cpu) == 2_000_000 * 1024
-    meminfo.write_text("MemTotal: 16000000 kB\n")
-    assert free_memory(cpu) is None
-    meminfo.unlink()
-    assert free_memory(cpu) is None
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_free_is_what_the_system_says_is_available(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(total=9, free=1, available=5))
+    assert free_memory(torch.device(device)) == 5
 
 
 def test_on_cuda_what_torch_holds_unused_is_free_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,12 +52,12 @@ def test_of_layers_of_unequal_width_the_widest_counts() -> None:
 
 @pytest.mark.parametrize(
     ("free", "tokens"),
-    [(None, MOST["cpu"]), (0, FEWEST), (1 << 50, MOST["cpu"]), (100, 100), (FEWEST - 1, FEWEST), (257, 256)],
+    [(0, FEWEST), (1 << 50, MOST["cpu"]), (100, 100), (FEWEST - 1, FEWEST), (257, 256)],
 )
-def test_as_many_as_memory_holds_within_limits(free: int | None, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_as_memory_holds_within_limits(free: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`free` in tokens; a share of memory is left alone."""
     model: Any = tiny_model("llama")
-    room = None if free is None else int(free * bytes_a_token(model) / SHARE) + 1
+    room = int(free * bytes_a_token(model) / SHARE) + 1
     monkeypatch.setattr(memory, "free_memory", lambda _: room)
     assert pass_tokens(model) == tokens
 

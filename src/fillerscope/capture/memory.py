@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from fillerscope.models.structure import device_of, head_count, layer_count, text_config
@@ -17,10 +17,7 @@ SHARE = 0.5  # of the memory that is free; the rest is for what the estimate lea
 def pass_tokens(model: Any) -> int:
     device = device_of(model)
     most = MOST[device.type]
-    free = free_memory(device)
-    if free is None:
-        return most
-    return max(FEWEST, min(most, int(SHARE * free / bytes_a_token(model))))
+    return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
 
 
 def bytes_a_token(model: Any) -> int:
@@ -33,13 +30,9 @@ def bytes_a_token(model: Any) -> int:
     return element * (8 * hidden + 3 * widest) + 4 * 8 * layer_count(model) * head_count(model)
 
 
-def free_memory(device: torch.device) -> int | None:
-    """In bytes; None where nobody says."""
+def free_memory(device: torch.device) -> int:
+    """The bytes that can still be had: on a GPU those of the GPU, elsewhere those of the machine."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    facts = Path("/proc/meminfo")
-    if not facts.exists():
-        return None
-    lines = (line.split() for line in facts.read_text(encoding="ascii").splitlines())
-    return next((1024 * int(words[1]) for words in lines if words[0] == "MemAvailable:"), None)
+    return int(psutil.virtual_memory().available)

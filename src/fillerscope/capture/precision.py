@@ -19,7 +19,7 @@ def in_float32(model: Any) -> Iterator[bool]:
     half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]
     free = free_memory(device_of(model))
     needed = sum(one.numel() * 4 for one in half)
-    if not half or (free is not None and needed > free / 2):
+    if not half or needed > free / 2:
         yield False
         return
     kinds = [one.dtype for one in half]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from collections.abc import Callable
 from importlib.metadata import version
+
+import psutil
 
 from fillerscope.cli import tables
 from fillerscope.errors import FillerscopeError
@@ -52,8 +53,8 @@ def _device() -> str:
 
 
 def _memory() -> str:
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return f"{pages / 2**30:.0f} GiB"
+    memory = psutil.virtual_memory()
+    return f"{memory.total / 2**30:.0f} GiB, {memory.available / 2**30:.0f} GiB free"
 
 
 def _cache() -> str:
