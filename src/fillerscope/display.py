@@ -17,6 +17,8 @@ NEVER = "\ufffe\uffff"  # no characters at all, and no XML may hold them
 
 def printable(text: str) -> str:
     """What a model or a data set wrote must not move the cursor, turn the line round or ring the bell."""
+    if text.isprintable():  # most texts are, and some are large
+        return text
     return "".join("\ufffd" if _is_hidden(c) else c for c in text)
 
 
