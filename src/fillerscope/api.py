@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fillerscope.analysis.opened import Run
 from fillerscope.analysis.profile import Profile
-from fillerscope.analysis.run import Run
 from fillerscope.errors import PromptError
 from fillerscope.measure.run_study import run_study
 from fillerscope.progress import SILENT, Progress

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +56,6 @@ class Run:
         self.store, self.partial = store, partial
         self._part = cache(self._read)
         self._tokens = cache(self._read_tokens)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows. Found by name when it is asked for: the page is made of tables of runs."""
-        return str(import_module("fillerscope.analysis.notebook").page(self))
 
     @property
     def path(self) -> Path:
