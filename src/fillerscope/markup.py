@@ -17,13 +17,18 @@ def templates(package: str) -> Environment:
         loader=PackageLoader(package), autoescape=True, finalize=_visible, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["bdi"] = bdi
+    environment.filters |= {"bdi": bdi, "px": px}
     return environment
 
 
 def _visible(value: object) -> object:
     """What no template must forget: characters that cannot be seen are replaced, in all but finished markup."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def px(length: float) -> str:
+    """A length in pixels, to a tenth."""
+    return f"{length:z.1f}".removesuffix(".0")
 
 
 def bdi(text: object) -> Markup:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from fillerscope.analysis.inline_svg import Scale, cells
+from fillerscope.analysis.colour_scale import Scale
+from fillerscope.analysis.inline_svg import heat_map
+from fillerscope.analysis.notebook_html import block, note
+from fillerscope.analysis.notebook_html import table as columned
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import ratio_interval, sample_interval, split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
-from fillerscope.display import block, bounded, note
-from fillerscope.display import table as columned
+from fillerscope.display import bounded
 from fillerscope.errors import FigureError
 from fillerscope.store.schema import SINK_MASS
 
@@ -126,19 +129,22 @@ MAP_NOTE = (
 )
 
 
-def head_map(table: HeadTable) -> str:
+def head_map(table: HeadTable) -> Markup:
     """`drop` of every head as SVG."""
     drop = table.columns["drop"]
 
     def tip(layer: int, head: int) -> str:
-        at = (layer - 1, head - 1)
-        return f"layer {layer}, head {head}: {bounded(drop.value[at], drop.low[at], drop.high[at])}"
+        at = (layer, head)
+        return f"layer {layer + 1}, head {head + 1}: {bounded(drop.value[at], drop.low[at], drop.high[at])}"
 
+    layers, heads = table.shape
+    tips = [[tip(layer, head) for head in range(heads)] for layer in range(layers)]
     dots = (drop.low <= 1) & (drop.high >= 1)
-    return cells(drop.value, Scale.ratios(drop.value), tip, "Layer", "Head", f"{table.condition} / none", dots)
+    labels = ("Layer", "Head", f"{table.condition} / none")
+    return heat_map(drop.value, Scale.ratios(drop.value), labels, tips, dots=dots)
 
 
-def _strongest(table: HeadTable, top: int = 5) -> str:
+def _strongest(table: HeadTable, top: int = 5) -> Markup:
     rows, names = [], [name for name in SHOWN if table.knows(name)]
     for layer, head in table.ranked("drop")[:top]:
         row = table.row(layer, head)

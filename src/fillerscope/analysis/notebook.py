@@ -1,7 +1,6 @@
 """What a notebook shows of a run: what was asked, how far it got, accuracy, the head map, and where to look further.
 
 Never raises and never waits long: a section that cannot be made says why, and what is large is left to commands.
-`Run` finds `page` by name, so that the arrow between the modules points one way only: here to tables, tables to runs.
 """
 
 from __future__ import annotations
@@ -9,10 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.heads import MAP_NOTE, head_map, head_table
+from fillerscope.analysis.notebook_html import block, command, facts, note, table
 from fillerscope.analysis.run import Run
-from fillerscope.display import block, bounded, note, number, shown, table
+from fillerscope.display import bounded, number
 from fillerscope.errors import FillerscopeError
 from fillerscope.store.schema import answer_attention_name, answers_name, merged_name
 
@@ -24,10 +26,11 @@ def page(run: Run) -> str:
     """HTML without a script, a style sheet or anything to fetch."""
     title = _or_error(lambda run: f"Run {run.study.name}", run)
     sections = (_facts, _accuracies, _heads)
-    return block(title, *(_tried(section, run) for section in sections), _further(run))
+    further = command("Look further:", f"fillerscope view {_path(run)}")
+    return block(title, *(_tried(section, run) for section in sections), further)
 
 
-def _tried(section: Callable[[Run], str], run: Run) -> str:
+def _tried(section: Callable[[Run], Markup], run: Run) -> Markup:
     """A notebook shows a run of any state, so that whoever looks at it learns what is wrong."""
     try:
         return section(run)
@@ -47,14 +50,12 @@ def _told(error: Exception) -> str:
     return str(error) if isinstance(error, FillerscopeError) else f"{type(error).__name__}: {error}"
 
 
-def _facts(run: Run) -> str:
+def _facts(run: Run) -> Markup:
     makers: dict[str, Callable[[Run], str]] = {
         "state": _state, "models": _models, "data": _data, "conditions": _conditions, "measured": _measured,
     }  # fmt: skip
     _ = run.study  # without one, there is one error to show and not five
-    facts = {name: _or_error(made, run) for name, made in makers.items()}
-    rows = "".join(f"<div><b>{name}</b>&#160; {shown(text)}</div>" for name, text in facts.items())
-    return f'<div style="font-size:90%;margin:4px 0">{rows}</div>'
+    return facts({name: _or_error(made, run) for name, made in makers.items()})
 
 
 def _state(run: Run) -> str:
@@ -110,10 +111,10 @@ def _measured(run: Run) -> str:
     return ", ".join(name for name, wanted in parts.items() if wanted not in (None, False))
 
 
-def _accuracies(run: Run) -> str:
+def _accuracies(run: Run) -> Markup:
     spec = run.study.generation
     if spec is None:
-        return ""
+        return Markup()
     count = len(run.models) * len(spec.cells()) * len(run.conditions)
     if count > MOST_COMPARED:
         return note(f"Accuracy: {count} rows; fillerscope compare {_path(run)} shows them.")
@@ -141,18 +142,12 @@ def _percent(value: float, low: float, high: float, form: str) -> str:
     return bounded(100 * value, 100 * low, 100 * high, form)
 
 
-def _heads(run: Run) -> str:
+def _heads(run: Run) -> Markup:
     if not (run.has_attention and run.fillers):
-        return ""
+        return Markup()
     found = head_table(run, run.main)
     title = f"{found.label}: {found.condition} against none, queries {found.queries}, n = {found.problems}"
     return block(title, head_map(found), note(MAP_NOTE))
-
-
-def _further(run: Run) -> str:
-    return (
-        f'<div style="font-size:90%;margin:4px 0">Look further: <code>fillerscope view {shown(_path(run))}</code></div>'
-    )
 
 
 def _path(run: Run) -> str:

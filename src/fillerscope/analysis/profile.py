@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from fillerscope.analysis.inline_svg import BLUE, ORANGE, Curve, Scale, Shaded, lines, raster, strongest
+from fillerscope.analysis.colour_scale import Scale
+from fillerscope.analysis.inline_svg import BLUE, ORANGE, Curve, Shaded, heat_map, line, strongest
+from fillerscope.analysis.notebook_html import block, note
 from fillerscope.analysis.stats import mean_interval
-from fillerscope.display import block, bounded, note, number, token
+from fillerscope.display import bounded, number, token
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.store.moments import Moments
 
@@ -121,13 +124,13 @@ class Profile:
         return block(f"{self.name}, n = {self.problems}", picture, note(words))
 
 
-def _curve(profile: Profile, stop: int) -> tuple[str, str]:
+def _curve(profile: Profile, stop: int) -> tuple[Markup, str]:
     """One head. What the first token receives is cut where all else would lie flat below it."""
     mean, (low, high) = profile.mean[0, 0, :stop], (bound[0, 0, :stop] for bound in profile.interval())
     places, step = strongest(mean[None])
     kept = places[0]
     condition, view = _reading(profile.name)
-    curve = Curve(condition, BLUE if condition == "none" else ORANGE, kept, mean[kept], low[kept], high[kept])
+    curve = Curve(BLUE if condition == "none" else ORANGE, kept, mean[kept], low[kept], high[kept])
     tips = [f"{_named(profile, at)}: {bounded(mean[at], low[at], high[at], '.3g')}" for at in kept]
     others = np.concatenate([mean[1:], high[1:]])
     top = float(np.max(others, where=np.isfinite(others), initial=0.0))
@@ -135,13 +138,11 @@ def _curve(profile: Profile, stop: int) -> tuple[str, str]:
     words = "Band: 95% interval of the mean over problems." if np.isfinite(low).any() else "One problem: no interval."
     words += f" Position 0 receives {mean[0]:.3g}, beyond the frame." * bool(is_cut)
     words += f" Each point is the largest of {step} positions." * (step > 1)
-    picture = lines(
-        [curve], "Position", LABELS.get(view, "Attention received"), _filler(profile), tips, top if is_cut else None
-    )
-    return picture, words
+    label = LABELS.get(view, "Attention received")
+    return line(curve, label, tips, _filler(profile), top if is_cut else None), words
 
 
-def _map(profile: Profile, stop: int) -> tuple[str, str]:
+def _map(profile: Profile, stop: int) -> tuple[Markup, str]:
     """Layer by position on average over heads, or head by position where there is one layer."""
     mean = profile.mean[..., :stop]
     rows, noun = (_mean(mean), "layer") if profile.layers > 1 else (mean[0], "head")
@@ -155,10 +156,10 @@ def _map(profile: Profile, stop: int) -> tuple[str, str]:
         f"{_named(profile, at)}: strongest in {noun} {row + 1}, {number(rows[row, at], '.3g')}"
         for row, at in zip(best.tolist(), kept[best, range(len(best))].tolist(), strict=True)
     ]
-    label = LABELS.get(view, "Attention received")
+    labels = (noun.capitalize(), "Position", LABELS.get(view, "Attention received"))
     words = f"Mean over problems{' and heads' * (noun == 'layer')}."
     words += f" Each column is the strongest of {step} positions." * (step > 1)
-    return raster(values, scale, step, tips, noun.capitalize(), "Position", label), words
+    return heat_map(values, scale, labels, [tips], step), words
 
 
 def _named(profile: Profile, position: int) -> str:

@@ -1,0 +1,29 @@
+"""Text for people: what cannot be seen is replaced, numbers have their intervals."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from fillerscope.display import HIDDEN, NEVER, bounded, printable, token
+
+
+def test_numbers_in_words() -> None:
+    assert bounded(0.5, 0.4, 0.6) == "0.500 [0.400, 0.600]"
+    assert bounded(0.5, math.nan, math.nan) == "0.500"
+    assert bounded(math.nan, math.nan, math.nan) == "-"
+    assert bounded(-0.0001, -0.0001, 0.0) == "0.000 [0.000, 0.000]"
+
+
+def test_tokens_show_their_line_breaks_and_stay_short() -> None:
+    assert token(" the\n") == '" the\u21b5"'
+    assert len(token("x" * 1000)) == 26
+
+
+def test_what_cannot_be_seen_is_replaced() -> None:
+    import unicodedata
+
+    assert printable("a\tb\nc\rd\u202e") == "a\tb\nc\ufffdd\ufffd"
+    for letter in map(chr, range(sys.maxunicode + 1)):
+        hidden = (unicodedata.category(letter) in HIDDEN or letter in NEVER) and letter not in "\n\t"
+        assert printable(letter) == ("\ufffd" if hidden else letter)
