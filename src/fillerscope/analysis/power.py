@@ -5,6 +5,7 @@ Numbers in, numbers out. Knows the tests of `stats` by their distribution alone,
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf, isnan, nan, sqrt
@@ -36,6 +37,7 @@ def mcnemar_power(n: int, discordance: float, difference: float, alpha: float = 
         return _approximate_power(n, share, difference, alpha)
     middle, reach = n * share, TAIL * (sqrt(n * share) + 1)
     pairs = np.arange(max(0, int(middle - reach)), min(n, int(middle + reach)) + 1)
+    # The binomial probabilities, by hand: scipy.stats takes half a second to load.
     ways = gammaln(n + 1) - gammaln(pairs + 1) - gammaln(n - pairs + 1)
     chance = np.exp(ways + xlogy(pairs, share) + xlog1py(n - pairs, -share))
     limit, up = _most_rejected(alpha)[pairs], 0.5 + difference / (2 * share) if share > 0 else 0.5
@@ -111,6 +113,7 @@ def _crossing(rising: Callable[[float], float], goal: float, n: int, highest: fl
         if high >= highest:
             return nan
         low, high = high, min(2 * high, highest)
+    # By hand: scipy's root finders end on either side of the root, and what is returned must have the power.
     while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (low, middle) if rising(middle) >= goal else (middle, high)
@@ -126,7 +129,4 @@ def _fewest(rising: Callable[[int], float], goal: float, difference: float) -> f
         low, high = high, 2 * high
         if high > MANY_PROBLEMS:
             return inf
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if rising(middle) >= goal else (middle, high)
-    return float(high)
+    return float(low + 1 + bisect_left(range(low + 1, high), goal, key=rising))

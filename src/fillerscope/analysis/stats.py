@@ -74,16 +74,14 @@ def split_half(samples: Floats, splits: int = 100, seed: int = 0) -> float:
 
 def rank_correlation(a: Floats, b: Floats) -> float:
     """Spearman's rho; NaN where one side is constant."""
-    from scipy.stats import rankdata
+    from scipy.stats import spearmanr  # takes half a second to load, and few need it
 
-    ranks = np.stack([rankdata(a), rankdata(b)])
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    scale = np.sqrt((ranks**2).sum(axis=1).prod())
-    return float(ranks[0] @ ranks[1] / scale) if scale > 0 else float("nan")
+    return float("nan") if 0 in (np.ptp(a), np.ptp(b)) else float(spearmanr(a, b).statistic)
 
 
 def wilson_interval(successes: ArrayLike, n: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
     """Wilson's score interval of a share; NaN where n is zero."""
+    # By hand: scipy's binomtest takes one share at a time.
     hits, total = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64)
     z = ndtri(0.5 + level / 2)
     spread = hits * (total - hits) / np.maximum(total, 1) + z**2 / 4
@@ -96,7 +94,8 @@ def mcnemar_exact(gained: ArrayLike, lost: ArrayLike) -> Floats:
     """Exact two-sided p of as many pairs gained as lost, given the discordant ones; 1 where there are none."""
     up, down = np.asarray(gained, dtype=np.float64), np.asarray(lost, dtype=np.float64)
     rarer, commoner = np.minimum(up, down), np.maximum(up, down)
-    tail: Floats = betainc(np.maximum(commoner, 1), rarer + 1, 0.5)  # the binomial distribution function
+    # The binomial distribution function; scipy.special.bdtr is off by 1e-11, and scipy.stats slow to load.
+    tail: Floats = betainc(np.maximum(commoner, 1), rarer + 1, 0.5)
     return np.minimum(1.0, 2 * tail)
 
 
@@ -107,6 +106,7 @@ def permutation_test(differences: ArrayLike, generator: np.random.Generator, dra
     where there are no more than `draws` patterns of signs; from that many random patterns otherwise, the
     observed one counted among them. NaN without differences or with a missing one.
     """
+    # By hand: scipy's permutation_test is exact for few samples alone, where the lattice is for thousands.
     found = np.asarray(differences, dtype=np.float64)
     if found.size == 0 or not np.isfinite(found).all():
         return float("nan")
@@ -250,6 +250,7 @@ def _resamples(n: int, copies: int, draws: int, generator: np.random.Generator) 
 
 def holm(p: ArrayLike) -> Floats:
     """Holm's adjusted p values of one family; what is NaN stays NaN and is not counted."""
+    # By hand: scipy controls the false discovery rate alone.
     found = np.asarray(p, dtype=np.float64)
     adjusted = np.full(found.shape, np.nan)
     tested = np.flatnonzero(~np.isnan(found))
