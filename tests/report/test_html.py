@@ -186,6 +186,7 @@ def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_whole_report(run: Run, page: Page, text: str) -> None:
     check(page)
     assert text.startswith("<!doctype html>\n")
+    assert f'content="{POLICY}"' in text, "as it is, for people who look for it"
     assert text.endswith("</html>\n")
     sections = [found["id"] for tag, found in page.tags if tag == "section"]
     assert sections == ["verdict", "findings", "figures", "comparison", "flips", "methods", "tables"]

@@ -102,7 +102,7 @@ def _page(run: Run, sections: Sequence[Part], attachments: Sequence[Attachment],
     style, script = (Markup(static.joinpath(name).read_text(encoding="utf-8")) for name in ("style.css", "page.js"))
     return templates("fillerscope.report").get_template("page.html.j2").render(
         study=run.study.name, models=", ".join(run.label(model) for model in run.models), data=data_name(run.study),
-        version=__version__, policy=POLICY, sections=sections, attachments=attachments, style=style,
+        version=__version__, policy=Markup(POLICY), sections=sections, attachments=attachments, style=style,
         script=script, numbers=_json(data),
     )  # fmt: skip
 
