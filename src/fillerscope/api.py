@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from torch import nn
 
 from fillerscope.analysis.opened import Run
 from fillerscope.analysis.profile import Profile
 from fillerscope.errors import PromptError
+from fillerscope.files import Json
 from fillerscope.measure.run_study import run_study
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
+from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.store.moments import Moments
 from fillerscope.study.study import Study
 
@@ -29,8 +31,8 @@ def run(
 
 
 def attention_profile(
-    model: Any,
-    tokenizer: Any,
+    model: nn.Module,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     queries: str = "all",
     diagonal: bool = False,
@@ -74,7 +76,7 @@ def attention_profile(
     return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)
 
 
-def _encoded(texts: Sequence[str], tokenizer: Any, model: Any) -> list[list[int]]:
+def _encoded(texts: Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
     from fillerscope.models.structure import context_length
 
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -91,7 +93,7 @@ def _encoded(texts: Sequence[str], tokenizer: Any, model: Any) -> list[list[int]
     return ids
 
 
-def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[dict[str, Any]]:
+def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[Json]:
     """The tokens that receive most in a head, or on average over the heads of a layer."""
     profile.head(layer, head or 1)  # says so if there is none
     mean = profile.mean[layer - 1]

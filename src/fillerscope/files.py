@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -69,7 +70,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """JSON as files hold it: indented, keys in order, the same bytes for the same value."""
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 

@@ -176,7 +176,7 @@ def test_a_file_with_another_magic_is_refused(tmp_path: Path) -> None:
 
 
 def test_packages_that_are_needed_are_named(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fillerscope.models.unpack.find_spec", lambda name: None if name == "accelerate" else 1)
+    monkeypatch.setattr("fillerscope.models.gguf_reader.find_spec", lambda name: None if name == "accelerate" else 1)
     with pytest.raises(ModelError, match=r"needs the package accelerate; run `pip install accelerate`"):
         resolve(str(write_gguf()))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ class LookbackTable:
         return len(self.values["answer"][0])
 
     def columns(self) -> Columns:
-        table: dict[str, NDArray[Any]] = {"layer": np.arange(1, self.layers + 1)}
+        table: dict[str, NDArray[np.generic]] = {"layer": np.arange(1, self.layers + 1)}
         table["n"] = np.full(self.layers, self.problems)
         for name, (mean, low, high) in self.values.items():
             table |= {name: mean, f"{name}_low": low, f"{name}_high": high}

@@ -25,7 +25,7 @@ class Answers:
     """One model at one temperature. Fields are arrays [problem, condition, sample]."""
 
     conditions: tuple[str, ...]
-    fields: dict[str, NDArray[Any]]
+    fields: dict[str, NDArray[np.generic]]
 
     @property
     def problems(self) -> int:
@@ -43,7 +43,7 @@ class Answers:
 class Sheet:
     """The answers of one condition: arrays [problem, sample]."""
 
-    fields: dict[str, NDArray[Any]]
+    fields: dict[str, NDArray[np.generic]]
 
     @property
     def problems(self) -> int:
@@ -143,7 +143,7 @@ def _drawn(run: Run, temperature: float | None) -> tuple[float, int]:
     return wanted, spec.drawn(wanted)
 
 
-def _fields(columns: Columns, kept: NDArray[np.bool_], shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+def _fields(columns: Columns, kept: NDArray[np.bool_], shape: tuple[int, ...]) -> dict[str, NDArray[np.generic]]:
     return {name: np.array(columns[name], dtype=_kind(name))[kept].reshape(shape) for name in FIELDS}
 
 

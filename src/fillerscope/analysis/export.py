@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.answer_attention import lookback_table
@@ -21,10 +20,10 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store.schema import METRICS, SINK_MASS
+from fillerscope.store.schema import METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, Array]
 
 
 def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
@@ -75,7 +74,7 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
     return temporary.replace(path)
 
 
-def _flat(column: NDArray[Any]) -> NDArray[Any]:
+def _flat(column: Array) -> Array:
     """Lists of numbers as text: CSV has no lists."""
     if column.dtype != object or not len(column) or not isinstance(column[0], np.ndarray):
         return column
@@ -190,7 +189,7 @@ def _again(run: Run) -> Iterator[Columns]:
             yield _keyed({key: _column(values) for key, values in columns.items()}, model=model)
 
 
-def _column(values: list[Any]) -> NDArray[Any]:
+def _column(values: list[Any]) -> Array:
     """Texts as objects: an array of texts takes as much room for each as for the longest."""
     if isinstance(values[0], list):
         rows = np.empty(len(values), dtype=object)

@@ -21,7 +21,6 @@ from threading import RLock
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
@@ -30,6 +29,7 @@ from fillerscope.store.run_folder import Part, RunStore, fitted
 from fillerscope.store.schema import (
     MANIFEST,
     PROBLEMS,
+    Array,
     Manifest,
     answer_attention_name,
     answers_name,
@@ -111,7 +111,7 @@ class Growing(RunStore):
         wanted = list(part.arrays) if keys is None else keys
         return Part({key: self._array(name, part, key) for key in wanted}, part.records)
 
-    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[NDArray[Any]]:
+    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
         part = self._parts.get(name)
         if part is None:
             return super().cut(name, keys, index)
@@ -202,7 +202,7 @@ class Growing(RunStore):
                 break  # gone since it was listed, or damaged: what stands before it counts
         return merging.part()
 
-    def _array(self, name: str, part: Part, key: str) -> NDArray[Any]:
+    def _array(self, name: str, part: Part, key: str) -> Array:
         if key not in part.arrays:
             raise StoreError(f"the shards of {self.path / name} hold no {key}; run the study again")
         array = part.arrays[key]

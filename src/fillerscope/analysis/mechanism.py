@@ -19,7 +19,7 @@ from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS
 from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.float64]
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, NDArray[np.generic]]
 Estimate = tuple[Floats, Floats, Floats]  # value, low and high
 SEED = 0  # of flipped signs: the same run gives the same numbers
 RATIOS = ("variance", "l1", "l2")  # sizes, compared as with / without

@@ -81,7 +81,7 @@ class Profile:
         enough = (self.count >= max(1.0, share * self.problems)).any(axis=(0, 1))
         return int(np.flatnonzero(enough)[-1]) + 1 if enough.any() else 0
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, NDArray[np.generic]]:
         """The tidy table: a row for each layer, head and position that has samples."""
         low, high = self.interval()
         kept = self.count > 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +117,7 @@ def received_uniform(
         return np.where(voters > 0, seen / voters, np.nan)
 
 
-def _between(values: Floats, start: Sequence[int] | NDArray[Any], stop: NDArray[Any]) -> Floats:
+def _between(values: Floats, start: Sequence[int] | NDArray[np.generic], stop: NDArray[np.generic]) -> Floats:
     """Sums of values[start:stop], which may be empty."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(sums[np.maximum(start, stop)] - sums[start])

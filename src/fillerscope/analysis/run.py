@@ -24,6 +24,7 @@ from fillerscope.store.schema import (
     PAIRED_VIEWS,
     SINK_MASS,
     VIEWS,
+    Array,
     Columns,
     ModelFacts,
     ProblemRecord,
@@ -354,7 +355,7 @@ class Run:
             return ANSWER, 0
         return "", _place(queries, self.queries, "queries")
 
-    def _array(self, key: str, model: str | None, source: str = "") -> NDArray[Any]:
+    def _array(self, key: str, model: str | None, source: str = "") -> Array:
         arrays, _ = self._part(self.model(model), (key,), source)
         return np.asarray(arrays[key])
 

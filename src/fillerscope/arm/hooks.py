@@ -82,7 +82,7 @@ def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
 def _hook(
     spec: Redistribution, layer: int, whereabouts: Callable[[], Sequence[Stretch]]
 ) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    def hook(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+    def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return _redistributed(output, spec, layer, whereabouts())
 
     return hook
@@ -220,7 +220,7 @@ def _watching(model: nn.Module, rows: _Rows) -> Iterator[None]:
     def outside(_module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         rows.outer = named_outside(args, kwargs)
 
-    def left(_module: nn.Module, _inputs: Any, _output: Any) -> None:
+    def left(_module: nn.Module, _inputs: object, _output: object) -> None:
         rows.outer = {}
 
     with ExitStack() as stack:

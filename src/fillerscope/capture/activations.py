@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.capture.packing import Packing
 from fillerscope.capture.transfer import to_device
+from fillerscope.files import Json
 from fillerscope.models.structure import activation_modules, decoder_of
 
 LOWEST, HIGHEST = -24, 16  # octaves that are told apart; what is smaller counts as zero
@@ -47,11 +48,11 @@ class Scale:
         side = values_of((self.octaves[0] - LOWEST) * STEPS + steps * COARSE)
         return np.concatenate([-side[::-1], side])
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return asdict(self) | {"edges": self.edges.tolist()}
 
     @classmethod
-    def read(cls, record: dict[str, Any]) -> Scale:
+    def read(cls, record: Json) -> Scale:
         lists = {key: tuple(record[key]) for key in ("eps", "median", "octaves")}
         return cls(**lists, problems=record["problems"], tokens=record["tokens"])
 
@@ -191,7 +192,7 @@ def _histogram(counts: Tensor, scale: Scale) -> Tensor:
 
 
 @contextmanager
-def hearing(model: Any, heard: Any) -> Iterator[None]:
+def hearing(model: nn.Module, heard: Any) -> Iterator[None]:
     """Inside the block `heard(layer, activations)` is told what comes out of every layer's nonlinearity."""
     modules = activation_modules(decoder_of(model))
     hooks = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.capture import blocks, fused
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
@@ -46,7 +46,7 @@ class Recorder:
     attended: Callable[[int, Tensor], None] | None = None  # told a layer and its heads' outputs [token, head, dim]
 
     @classmethod
-    def of(cls, model: Any, packing: Packing, **more: Any) -> Recorder:
+    def of(cls, model: nn.Module, packing: Packing, **more: Any) -> Recorder:
         device = device_of(model)
         layers, heads, groups = layer_count(model), head_count(model), len(packing.weights)
         shapes = (layers, heads, groups, packing.key_count), (layers, heads, packing.tokens)
@@ -162,14 +162,14 @@ def register() -> None:
 
 
 @contextmanager
-def capturing(model: Any, name: str = NAME) -> Iterator[None]:
+def capturing(model: nn.Module, name: str = NAME) -> Iterator[None]:
     """Run a stock model with our attention inside the block, and with its own again after it."""
     register()
     with attending(model, name):
         yield
 
 
-def observe(model: Any, recorder: Recorder) -> Recorder:
+def observe(model: nn.Module, recorder: Recorder) -> Recorder:
     """One forward pass inside `capturing`, over the rows of tokens that the recorder's packing describes."""
     device, shape = device_of(model), (recorder.packing.rows, -1)
     ids, positions = (to_device(array, device).view(shape) for array in recorder.packing.row())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -53,10 +53,15 @@ Origins = Callable[[Packing | None], Sequence[Origin]]  # of a pass: None is a t
 _passes: ContextVar[Passes] = ContextVar("fillerscope_layer_inputs")
 
 
-def note_attention(packing: Packing | None, module: Any, *tensors: Tensor) -> LayerInputs:
+def layer_of(module: nn.Module) -> int:
+    """The number of an attention module's layer, from 0."""
+    return int(cast(int, module.layer_idx))
+
+
+def note_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
     """To be called by an attention function, with queries, keys and values [row, head, token, dim]."""
     inputs = _passes.get().setdefault(packing, LayerInputs())
-    inputs.attention[int(module.layer_idx)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
+    inputs.attention[layer_of(module)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
     return inputs
 
 
@@ -86,7 +91,7 @@ def noting(
 def _given_hook(
     number: int, passes: Passes, pass_now: Callable[[], Packing | None], origins: Origins
 ) -> Callable[[Any, Any, Any], Any]:
-    def hook(_module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def hook(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         hidden = args[0] if args else named.get("hidden_states")
         if not isinstance(hidden, Tensor) or hidden.ndim != 3:  # several streams at once are left as they are
             return None
@@ -106,7 +111,7 @@ def _given_hook(
 
 
 def _ended_hook(passes: Passes, pass_now: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
-    def hook(_module: Any, _args: Any, output: Any) -> None:
+    def hook(_module: nn.Module, _args: object, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
         passes[pass_now()].hidden[ENDED] = hidden.flatten(0, 1)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import psutil
 import torch
+from torch import nn
 
 from fillerscope.models.structure import device_of, head_count, layer_count, text_config
 
@@ -14,13 +13,13 @@ FEWEST = 64
 SHARE = 0.5  # of the memory that is free; the rest is for what the estimate leaves out
 
 
-def pass_tokens(model: Any) -> int:
+def pass_tokens(model: nn.Module) -> int:
     device = device_of(model)
     most = MOST[device.type]
     return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
 
 
-def bytes_a_token(model: Any) -> int:
+def bytes_a_token(model: nn.Module) -> int:
     """What a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
     config = text_config(model)
     hidden = int(config.hidden_size)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.capture.attention import Recorder, observe
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
@@ -117,7 +117,7 @@ class Gauge:
     """A model that measures texts, inside `capturing`. Remembers the beginnings that it has run."""
 
     def __init__(
-        self, model: Any, tokens: int, block: int | None = None, probing: Probing | None = None,
+        self, model: nn.Module, tokens: int, block: int | None = None, probing: Probing | None = None,
         layout: Layout = "shared",
     ) -> None:  # fmt: skip
         self.model, self.tokens, self.block, self.probing = model, tokens, block, probing or Probing()
@@ -213,7 +213,7 @@ class Gauge:
 
 
 def record(
-    model: Any, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]], block: int | None = None
+    model: nn.Module, ids: Sequence[Sequence[int]], original: Sequence[NDArray[np.bool_]], block: int | None = None
 ) -> list[TextAttention]:
     """One forward pass over some texts inside `capturing`: attention received, text by text."""
     texts = [Text(tuple(one), mask) for one, mask in zip(ids, original, strict=True)]

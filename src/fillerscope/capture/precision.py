@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
+from torch import nn
 
 from fillerscope.capture.memory import free_memory
 from fillerscope.models.structure import device_of
 
 
 @contextmanager
-def in_float32(model: Any) -> Iterator[bool]:
+def in_float32(model: nn.Module) -> Iterator[bool]:
     """A model in half precision with its weights in float32 inside the block, which loses nothing on the way back.
     False, and unchanged, where it is in float32 already or memory does not hold it."""
     half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.arm.hooks import Stretch, redistributing
 from fillerscope.capture.activations import Cells, Scale, activity, hearing
@@ -65,7 +64,7 @@ class Collector:
             self.found.setdefault(f"{name}_more", {})[layer] = more
 
     @contextmanager
-    def listening(self, model: Any) -> Iterator[None]:
+    def listening(self, model: nn.Module) -> Iterator[None]:
         with hearing(model, self.heard) if self.cells is not None else nullcontext():
             yield
 
@@ -81,7 +80,7 @@ class Collector:
 
 
 @contextmanager
-def changed(model: Any, packing: Packing) -> Iterator[None]:
+def changed(model: nn.Module, packing: Packing) -> Iterator[None]:
     """What the texts of a pass want done to their activations, each to its own tokens alone."""
     wanted: dict[Redistribution, list[Stretch]] = {}
     for text, place in zip(packing.texts, packing.places(), strict=True):

@@ -20,10 +20,19 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
-from fillerscope.capture.layer_inputs import ENDED, LayerInputs, Origin, Passes, depth_of_kinds, note_attention, noting
+from fillerscope.capture.layer_inputs import (
+    ENDED,
+    LayerInputs,
+    Origin,
+    Passes,
+    depth_of_kinds,
+    layer_of,
+    note_attention,
+    noting,
+)
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.packing import Packing, Text
@@ -32,6 +41,7 @@ from fillerscope.capture.precision import in_float32
 from fillerscope.capture.self_check import refusing
 from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
+from fillerscope.files import Json
 from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
@@ -71,7 +81,7 @@ class RowCheck:
     windows: tuple[int | None, ...]  # of each layer: tokens that a row sees, None for all, 0 for another rule
     tried: tuple[str, ...] = ()  # why layouts before this one were given up
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return asdict(self)
 
 
@@ -191,7 +201,11 @@ def _sample(loaded: LoadedModel, lengths: Sequence[int], depth: int | None) -> _
 
 @torch.inference_mode()
 def _alone(
-    model: Any, ids: Sequence[int], rows: NDArray[np.bool_], origin: Origin | None = None, depth: int | None = None
+    model: nn.Module,
+    ids: Sequence[int],
+    rows: NDArray[np.bool_],
+    origin: Origin | None = None,
+    depth: int | None = None,
 ) -> LayerInputs:
     """One text in the stock model, with its own eager attention and its own mask and positions. `rows` [group, row]
     are the query rows whose attention is added up."""
@@ -294,7 +308,7 @@ def _worst_of(runs: Sequence[list[Tensor]], flipping: bool) -> float:
     return worst
 
 
-def _flips(model: Any) -> bool:
+def _flips(model: nn.Module) -> bool:
     """Whether rounding may send tokens to other experts."""
     return _dtype(model) in HALF and has_experts(model)
 
@@ -314,7 +328,7 @@ def _keeping_rules() -> Iterator[dict[int, MaskRule]]:
         _rules.reset(token)
 
 
-def _windows(model: Any, rules: dict[int, MaskRule]) -> tuple[int | None, ...]:
+def _windows(model: nn.Module, rules: dict[int, MaskRule]) -> tuple[int | None, ...]:
     longest, device = context_length(model) or LONGEST, device_of(model)
     length = min(longest, FURTHEST)
     return tuple(
@@ -330,7 +344,7 @@ def _received(weights: Tensor, rows: Tensor) -> Tensor:
     return sums / voters[:, None]
 
 
-def _dtype(model: Any) -> torch.dtype:
+def _dtype(model: nn.Module) -> torch.dtype:
     return next(decoder_of(model).parameters()).dtype
 
 
@@ -344,13 +358,13 @@ def _register() -> None:
     AttentionMaskInterface.register(STOCK, eager_mask)
 
 
-def _in_rows(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any) -> Any:
+def _in_rows(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any) -> Any:
     note_attention(recorder_at_work().packing, module, query, key, value)
-    _rules.get({})[int(module.layer_idx)] = PLAIN_CAUSAL if attention_mask is None else attention_mask
+    _rules.get({})[layer_of(module)] = PLAIN_CAUSAL if attention_mask is None else attention_mask
     return captured_attention(module, query, key, value, attention_mask, **more)
 
 
-def _stock(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:
+def _stock(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *given: Any, **more: Any) -> Any:
     """The model's own, in float32 as ours is."""
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
@@ -360,5 +374,5 @@ def _stock(module: Any, query: Tensor, key: Tensor, value: Tensor, *given: Any, 
     output, weights = own(module, query.float(), key.float(), value.float(), *given, **more)
     rows = _rows.get()
     assert rows is not None
-    inputs.received[int(module.layer_idx)] = _received(weights[0], rows)
+    inputs.received[layer_of(module)] = _received(weights[0], rows)
     return output.to(query.dtype), weights

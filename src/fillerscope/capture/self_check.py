@@ -26,6 +26,7 @@ from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Gauge, TextAttention
 from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
+from fillerscope.files import Json
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config
 
@@ -44,7 +45,7 @@ class SelfCheck:
     layer: int  # where that is, from 1
     head: int
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return asdict(self)
 
 
@@ -74,7 +75,7 @@ _eager: ContextVar[_Eager] = ContextVar("fillerscope_eager_weights")
 @dataclass(frozen=True)
 class _BothMasks:
     rule: MaskRule
-    given: dict[str, Any]
+    given: Json
 
     def whole(self, rows: int, keys: int) -> Tensor:
         """[1, 1, row, key], made by transformers for rows that are the last ones of a text."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
     """A copy that the host does not wait for."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type != "cuda":
@@ -50,7 +49,7 @@ class Arriving:
         event.record()
         return cls(host, event)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Once they have arrived."""
         if self.event is not None:
             self.event.synchronize()

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import Gauge
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import launch, texts_of
 from fillerscope.store.run_folder import Part
-from fillerscope.store.schema import ArrayName, Columns
+from fillerscope.store.schema import Array, ArrayName, Columns
 from fillerscope.study.study import Study
 
 VOTERS = GROUPS.index("original")  # the group whose rows are the answer's here
@@ -71,6 +69,6 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
     )
 
 
-def _voters_only(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _voters_only(name: str, array: Array) -> Array:
     """The one group of queries, still with an axis of its own."""
     return np.take(array, [VOTERS], ArrayName.parse(name).quantity.axes.index("query"))

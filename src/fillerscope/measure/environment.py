@@ -5,16 +5,16 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from fillerscope.files import Json
 from fillerscope.measure.identity import GRADING
 
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
 
 
-def environment(device: str = "auto") -> dict[str, Any]:
+def environment(device: str = "auto") -> Json:
     """Versions of Python and of the libraries that compute, and the machine."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
     found |= hardware(device)
@@ -26,11 +26,11 @@ def environment(device: str = "auto") -> dict[str, Any]:
     return found
 
 
-def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> Json:
     """The machine as far as it tells; `described` is where Linux describes its processors."""
     from fillerscope.models.loading import choose_device
 
-    found: dict[str, Any] = {"processor": _processor(described), "cores": psutil.cpu_count()}
+    found: Json = {"processor": _processor(described), "cores": psutil.cpu_count()}
     found["memory_gib"] = round(psutil.virtual_memory().total / 2**30, 1)
     if (place := choose_device(device)).startswith("cuda"):
         import torch

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fillerscope.store.schema import FILLER_MASS_ROWS, METRICS
@@ -35,7 +36,12 @@ class Tokens:
 
     @classmethod
     def of(
-        cls, prompts: Sequence[Prompt], plain: Sequence[Prompt], voted: NDArray[np.bool_], skip_first: bool, device: Any
+        cls,
+        prompts: Sequence[Prompt],
+        plain: Sequence[Prompt],
+        voted: NDArray[np.bool_],
+        skip_first: bool,
+        device: torch.device,
     ) -> Tokens:
         """`voted` [query, problem, position] says where there is a value."""
         from fillerscope.capture.transfer import to_device

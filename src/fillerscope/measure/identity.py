@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
 
+from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.problems.sources import Problem, problems_digest
 from fillerscope.study.study import ModelSpec, Study
@@ -25,7 +25,7 @@ SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
 
 
-def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> dict[str, Any]:
+def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> Json:
     """Everything that can change a number, and nothing that cannot."""
     from fillerscope.models.loading import choose_device, choose_dtype
 
@@ -52,7 +52,7 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
     }
 
 
-def _answered_by(spec: ModelSpec) -> dict[str, Any] | None:
+def _answered_by(spec: ModelSpec) -> Json | None:
     """Where answers come from, without what only says how to ask."""
     return spec.endpoint.model_dump(include={"url", "model", "prompt"}) if spec.endpoint else None
 

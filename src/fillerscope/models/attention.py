@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from fillerscope.errors import CaptureError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # What models pass along that does not change the weights, or that the mask says already.
 HARMLESS = {
@@ -18,7 +23,7 @@ HARMLESS = {
 
 
 @contextmanager
-def attending(model: Any, name: str) -> Iterator[None]:
+def attending(model: PreTrainedModel, name: str) -> Iterator[None]:
     """`name` must be registered with transformers' AttentionInterface."""
     before = model.config._attn_implementation
     try:
@@ -31,7 +36,7 @@ def attending(model: Any, name: str) -> Iterator[None]:
         model.set_attn_implementation(before)
 
 
-def refuse_unknown(module: Any, dropout: float, extra: dict[str, Any]) -> None:
+def refuse_unknown(module: nn.Module, dropout: float, extra: dict[str, Any]) -> None:
     """What an attention function of ours is not told how to honour stops the run by name."""
     kind = type(module).__name__
     if dropout:

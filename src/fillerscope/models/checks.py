@@ -11,6 +11,7 @@ from typing import Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
+from fillerscope.files import Json
 from fillerscope.models.digests import TOKENIZER_FILES
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
@@ -59,7 +60,7 @@ def refuse_gaps(report: Any, name: str) -> None:
         )
 
 
-def _read_config(folder: Path, name: str) -> dict[str, Any]:
+def _read_config(folder: Path, name: str) -> Json:
     path = folder / "config.json"
     if not path.exists():
         raise ModelError(_without_config(folder, name))
@@ -81,7 +82,7 @@ def _without_config(folder: Path, name: str) -> str:
     return f"{name} has no config.json in {folder}; give a folder that save_pretrained wrote, or a hub id"
 
 
-def _refuse_remote_code(config: dict[str, Any], name: str) -> None:
+def _refuse_remote_code(config: Json, name: str) -> None:
     """Code that comes with a model is never run; most models that bring some are in transformers by now."""
     kind = config.get("model_type")
     if "auto_map" not in config:

@@ -11,10 +11,11 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
+from fillerscope.prompts.tokenizer import Tokenizer
 
 CHUNK = 1 << 22
 TOKENIZER_FILES = (
@@ -29,6 +30,9 @@ _COUNTED = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", *TOKENIZER_FILES,
     "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja",
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
@@ -78,7 +82,7 @@ def _recalled(note: Path) -> str:
     return ""
 
 
-def model_digest(model: Any, tokenizer: Any) -> str:
+def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     """Of a model in memory, from its config, its weights and its tokenizer."""
     import torch
 
@@ -93,7 +97,7 @@ def model_digest(model: Any, tokenizer: Any) -> str:
     return _digest_of(hashed())
 
 
-def _tokenizer_bytes(tokenizer: Any) -> bytes:
+def _tokenizer_bytes(tokenizer: Tokenizer) -> bytes:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     vocabulary = backend.to_str() if backend else json.dumps(tokenizer.get_vocab(), sort_keys=True)
     return f"{vocabulary}\n{tokenizer.chat_template}".encode()

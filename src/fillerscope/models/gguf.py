@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
 from fillerscope.models.cache import (
@@ -21,8 +21,9 @@ from fillerscope.models.cache import (
 )
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digests import folder_digest
-from fillerscope.models.unpack import alone, one_reading, read_model, read_tokenizer, require_packages
+from fillerscope.models.gguf_reader import alone, one_reading, read_model, read_tokenizer, require_packages
 from fillerscope.progress import SILENT, Progress
+from fillerscope.prompts.tokenizer import Tokenizer
 
 RECORD = "fillerscope.json"
 # Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
@@ -30,6 +31,10 @@ _SAMPLES = (
     "What is 1234 + 5.6?  Answer:\n\n\t42", " / / / //// \\\\ he he", "Größe 日本語 🙂 naïve",
     "def f(x):\n    return x**2", "<|im_start|>user\nhi<|im_end|>", "<bos><start_of_turn>user\nhi",
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
 def converted_folder(stem: str, sha256: str) -> Path:
@@ -86,7 +91,7 @@ def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
         _compare_logits(expected, draft, gguf.name)
 
 
-def _compare_tokenizers(tokenizer: Any, folder: Path, name: str) -> None:
+def _compare_tokenizers(tokenizer: Tokenizer, folder: Path, name: str) -> None:
     from transformers import AutoTokenizer
 
     copy = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -98,15 +103,16 @@ def _compare_tokenizers(tokenizer: Any, folder: Path, name: str) -> None:
         raise ModelError(f"converting {name} lost its chat template")
 
 
-def _logits(model: Any) -> Any:
+def _logits(model: PreTrainedModel) -> Tensor:
     import torch
 
     ids = torch.arange(3, 35)[None] * 7 % model.config.get_text_config().vocab_size
     with torch.inference_mode():
-        return model(input_ids=ids).logits
+        logits: Tensor = model(input_ids=ids).logits
+    return logits
 
 
-def _compare_logits(expected: Any, folder: Path, name: str) -> None:
+def _compare_logits(expected: Tensor, folder: Path, name: str) -> None:
     """The same numbers in another file: only the order of additions may differ."""
     import torch
     from transformers import AutoModelForCausalLM

@@ -7,7 +7,7 @@ business.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,6 +21,10 @@ from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.progress import SILENT, Progress
+from fillerscope.prompts.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -32,8 +36,8 @@ class LoadedModel:
     name: str
     label: str
     digest: str
-    model: Any  # a transformers PreTrainedModel
-    tokenizer: Any
+    model: PreTrainedModel
+    tokenizer: Tokenizer
     dtype: str
     device: str
     layers: int
@@ -76,7 +80,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     return _measurable(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
 
 
-def wrap(model: Any, tokenizer: Any, name: str | None = None) -> LoadedModel:
+def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
     """A model that somebody has in memory already. It is put in eval mode; its digest takes a reading."""
     model.eval()
     called = name or type(model).__name__
@@ -107,13 +111,16 @@ def _devices() -> list[str]:
     return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
 
-def load_tokenizer(folder: ModelFolder) -> Any:
+def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            folder.path, trust_remote_code=False, local_files_only=True
+        )
     except Exception as error:
         raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
+    return tokenizer
 
 
 def stated_context(folder: ModelFolder) -> int | None:
@@ -121,7 +128,7 @@ def stated_context(folder: ModelFolder) -> int | None:
     return getattr(_read_config(folder).get_text_config(decoder=True), "max_position_embeddings", None)
 
 
-def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:
+def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     loader = _loader_for(_read_config(folder), folder.name)
     try:
         model, report = loader.from_pretrained(
@@ -138,7 +145,7 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def _draw(folder: ModelFolder, precision: str, device: str) -> Any:
+def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
     """Weights drawn anew, as large as the model's own, which are read for that."""
     config = _read_config(folder)
     assert folder.untrained is not None
@@ -147,7 +154,7 @@ def _draw(folder: ModelFolder, precision: str, device: str) -> Any:
     return own.given_to(drawn, folder.untrained)
 
 
-def _read_config(folder: ModelFolder) -> Any:
+def _read_config(folder: ModelFolder) -> PretrainedConfig:
     from transformers import AutoConfig
 
     try:
@@ -156,7 +163,7 @@ def _read_config(folder: ModelFolder) -> Any:
         raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
 
 
-def _loader_for(config: Any, name: str) -> Any:
+def _loader_for(config: PretrainedConfig, name: str) -> Any:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -174,7 +181,7 @@ def _loader_for(config: Any, name: str) -> Any:
 _WANTED = "not a decoder language model; choose one that generates text, such as smollm2-135m"
 
 
-def _refuse_others(config: Any, name: str) -> None:
+def _refuse_others(config: PretrainedConfig, name: str) -> None:
     """Encoders too have a place in transformers' list of causal models, so what was saved decides."""
     saved = (config.architectures or [""])[0]
     if getattr(config, "is_encoder_decoder", False):
@@ -183,7 +190,7 @@ def _refuse_others(config: Any, name: str) -> None:
         raise ModelError(f"{name} was saved as {saved}, {_WANTED}")
 
 
-def _to_device(model: Any, device: str, label: str) -> Any:
+def _to_device(model: PreTrainedModel, device: str, label: str) -> PreTrainedModel:
     try:
         return model.to(device)
     except torch.cuda.OutOfMemoryError as error:
@@ -195,7 +202,7 @@ def _to_device(model: Any, device: str, label: str) -> Any:
         ) from error
 
 
-def _measurable(name: str, label: str, digest: str, model: Any, tokenizer: Any) -> LoadedModel:
+def _measurable(name: str, label: str, digest: str, model: PreTrainedModel, tokenizer: Tokenizer) -> LoadedModel:
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelError(f"{label} is made of an encoder and a decoder (type {model.config.model_type}), {_WANTED}")
     attention_modules(decoder_of(model))  # refuses, by layer, what is not a causal decoder

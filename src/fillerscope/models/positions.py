@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from fillerscope.files import Json
 from fillerscope.models.structure import decoder_of, text_config
 
 BY_LENGTH = ("longrope", "dynamic")  # kinds of rotary embedding that change with the longest position of a call
@@ -31,7 +32,7 @@ def length_limit(model: nn.Module) -> int | None:
     return min((int(limit) for limit in limits if limit and limit > 0), default=None)
 
 
-def _rope_settings(config: Any) -> Iterator[dict[str, Any]]:
+def _rope_settings(config: Any) -> Iterator[Json]:
     """One for all layers, or one for each kind of layer."""
     given = getattr(config, "rope_parameters", None) or {}
     yield from [given] if "rope_type" in given else [one for one in given.values() if isinstance(one, dict)]

@@ -8,16 +8,21 @@ and the size of weights, not to what was learned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
-def untrained(loader: Any, config: Any, dtype: torch.dtype, device: str, seed: int) -> Any:
+
+def untrained(
+    loader: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, device: str, seed: int
+) -> PreTrainedModel:
     """Drawn on its device, where large models take seconds. The caller's random numbers stay as they were."""
     place = torch.device(device)
     with torch.random.fork_rng([place] if place.type == "cuda" else [], device_type=place.type):
@@ -41,14 +46,14 @@ class Sizes:
     matrices: dict[str, float]
 
     @classmethod
-    def of(cls, model: Any) -> Sizes:
+    def of(cls, model: nn.Module) -> Sizes:
         named = [(name, value.detach().float()) for name, value in model.named_parameters()]
         return cls(
             {name: value.cpu().clone() for name, value in named if value.dim() < 2},
             {name: float(value.square().mean().sqrt()) for name, value in named if value.dim() > 1},
         )
 
-    def given_to(self, model: Any, seed: int) -> Any:
+    def given_to(self, model: PreTrainedModel, seed: int) -> PreTrainedModel:
         """A drawn model made as large: gains and biases in a random order, matrices scaled."""
         order = torch.Generator().manual_seed(seed)
         with torch.no_grad():

@@ -10,9 +10,9 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fillerscope.errors import ProblemError
+from fillerscope.files import Json
 
 LIST_KEYS = ("data", "rows", "problems", "questions")
 
@@ -20,7 +20,7 @@ LIST_KEYS = ("data", "rows", "problems", "questions")
 @dataclass(frozen=True)
 class Row:
     place: str  # `file:line` in JSON Lines, `file: row n` elsewhere, both counted from 1
-    fields: dict[str, Any]
+    fields: Json
 
 
 def read_rows(path: Path, name: str) -> Iterator[Row]:
@@ -93,7 +93,7 @@ def _decoded(raw: bytes, place: str) -> str:
         raise ProblemError(f"{place}: {reason}; save the file as UTF-8 text") from None
 
 
-def _parsed(text: str, name: str, first_line: int, hint: str) -> Any:
+def _parsed(text: str, name: str, first_line: int, hint: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -103,22 +103,23 @@ def _parsed(text: str, name: str, first_line: int, hint: str) -> Any:
         raise ProblemError(f"{name}:{first_line}: invalid JSON: {one_line(error)}; {hint}") from None
 
 
-def _row(place: str, value: Any) -> Row:
+def _row(place: str, value: object) -> Row:
     if not isinstance(value, dict):
         raise ProblemError(f"{place}: expected an object with named fields, found {kind_of(value)}")
     return Row(place, value)
 
 
-def _list_in(value: Any, name: str) -> list[Any]:
+def _list_in(value: object, name: str) -> list[object]:
     """The array itself, or the one array in an object under a usual name."""
     if isinstance(value, list):
         return value
-    lists = [key for key in LIST_KEYS if isinstance(value, dict) and isinstance(value.get(key), list)]
+    fields = value if isinstance(value, dict) else {}
+    lists = [fields[key] for key in LIST_KEYS if isinstance(fields.get(key), list)]
     if len(lists) != 1:
         found = f"an object with {len(lists)} of them" if isinstance(value, dict) else kind_of(value)
         expected = f"an array of objects, or an object with one array under {', '.join(LIST_KEYS)}"
         raise ProblemError(f"{name}: expected {expected}; found {found}")
-    rows: list[Any] = value[lists[0]]
+    rows: list[object] = lists[0]
     return rows
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems.arithmetic import generate
@@ -127,7 +127,7 @@ def _meta(row: Row, used: set[str | None]) -> Meta:
     return {name: value for name, value in others.items() if _is_small(value) and name.lower() not in LONG_TEXT}
 
 
-def _is_small(value: Any) -> bool:
+def _is_small(value: object) -> bool:
     """What a table of results can hold in one cell."""
     if isinstance(value, str):
         return len(value) <= META_LENGTH and _is_unicode(value)

@@ -10,18 +10,18 @@ import string
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from fillerscope.errors import PromptError
+from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import digest_of
 
-Recipe = Callable[[Condition, Any, np.random.Generator], list[int]]
+Recipe = Callable[[Condition, Tokenizer, np.random.Generator], list[int]]
 
 
-def filler_ids(condition: Condition, tokenizer: Any, seed: int, problem: str) -> list[int]:
+def filler_ids(condition: Condition, tokenizer: Tokenizer, seed: int, problem: str) -> list[int]:
     """The filler of one prompt. `draw: once` gives every problem the same filler, `problem` its own."""
     drawn_for = problem if condition.draw == "problem" else ""
     return RECIPES[condition.kind](condition, tokenizer, generator(seed, condition.name, drawn_for))
@@ -32,11 +32,11 @@ def generator(seed: int, *names: str) -> np.random.Generator:
     return np.random.default_rng([seed, int(digest_of(names)[:16], 16)])
 
 
-def _none(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+def _none(condition: Condition, tokenizer: Tokenizer, random: np.random.Generator) -> list[int]:  # noqa: ARG001
     return []
 
 
-def _repeat(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+def _repeat(condition: Condition, tokenizer: Tokenizer, random: np.random.Generator) -> list[int]:  # noqa: ARG001
     unit, count = _encode(tokenizer, condition.text), condition.count or 0
     if not unit or count % len(unit):
         raise PromptError(
@@ -46,7 +46,7 @@ def _repeat(condition: Condition, tokenizer: Any, random: np.random.Generator) -
     return unit * (count // len(unit))
 
 
-def _text(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:  # noqa: ARG001
+def _text(condition: Condition, tokenizer: Tokenizer, random: np.random.Generator) -> list[int]:  # noqa: ARG001
     ids, count = _encode(tokenizer, condition.text), condition.count
     if not ids:
         raise PromptError(f"condition {condition.name!r}: {_short(condition.text)} gives no tokens; write another text")
@@ -58,7 +58,7 @@ def _text(condition: Condition, tokenizer: Any, random: np.random.Generator) -> 
     return ids
 
 
-def _sentence(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:
+def _sentence(condition: Condition, tokenizer: Tokenizer, random: np.random.Generator) -> list[int]:
     """Sentences in a drawn order, as many as it takes, cut to the exact number of tokens."""
     ids: list[int] = []
     for index in random.permutation(len(sentences())):
@@ -71,7 +71,7 @@ def _sentence(condition: Condition, tokenizer: Any, random: np.random.Generator)
     )
 
 
-def _characters(condition: Condition, tokenizer: Any, random: np.random.Generator) -> list[int]:
+def _characters(condition: Condition, tokenizer: Tokenizer, random: np.random.Generator) -> list[int]:
     """A random string, cut to the exact number of tokens. `text`, where given, is its alphabet."""
     alphabet = condition.text or string.ascii_letters + string.digits + string.punctuation
     count = condition.count or 0
@@ -99,11 +99,11 @@ def sentences() -> list[str]:
     return files("fillerscope.prompts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
-def _encode(tokenizer: Any, text: str) -> list[int]:
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _advice(condition: Condition, tokenizer: Any, tokens: int) -> str:
+def _advice(condition: Condition, tokenizer: Tokenizer, tokens: int) -> str:
     """What to write instead: a count that fits, and a unit of one token if there is one close by."""
     count = condition.count or 0
     if condition.kind == "text":

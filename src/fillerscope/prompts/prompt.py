@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.fillers import filler_ids, generator
+from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import PromptSpec
@@ -89,13 +90,13 @@ class Prompt:
 class PromptMaker:
     """Turns a problem into prompts, one a condition."""
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     spec: PromptSpec
     template: Literal["chat", "raw"]
     seed: int
 
     @classmethod
-    def of(cls, tokenizer: Any, spec: PromptSpec, template: str, seed: int) -> PromptMaker:
+    def of(cls, tokenizer: Tokenizer, spec: PromptSpec, template: str, seed: int) -> PromptMaker:
         has_template = bool(getattr(tokenizer, "chat_template", None))
         if template == "chat" and not has_template:
             raise PromptError("this tokenizer has no chat template; write `template: raw` in the study's prompt")
@@ -224,11 +225,11 @@ def messages(system: str, question: str) -> list[dict[str, str]]:
     return [*turns, {"role": "user", "content": question}]
 
 
-def token_texts(tokenizer: Any, ids: tuple[int, ...]) -> list[str]:
+def token_texts(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[str]:
     """Each token as text, for people to read."""
     return [_token_text(tokenizer, token) for token in ids]
 
 
 @lru_cache(maxsize=1 << 16)
-def _token_text(tokenizer: Any, token: int) -> str:
+def _token_text(tokenizer: Tokenizer, token: int) -> str:
     return str(tokenizer.decode([token], skip_special_tokens=False))

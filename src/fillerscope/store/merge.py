@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.errors import ProblemError
+from fillerscope.files import Json
 from fillerscope.store.moments import Counts, Moments
 from fillerscope.store.run_folder import Part, Stacked
-from fillerscope.store.schema import ArrayName, ProblemRecord
+from fillerscope.store.schema import Array, ArrayName, ProblemRecord
 
 Reducer = TypeVar("Reducer", Moments, Counts)
 Fetch = Callable[[str, list[str] | None], Part]
@@ -29,7 +29,9 @@ class Merger:
         self._records: list[ProblemRecord] = []
         self._moments: dict[ArrayName, Moments] = {}
         self._counts: dict[ArrayName, Counts] = {}
-        self._rows: dict[str, list[tuple[str, tuple[int, ...], np.dtype[Any]]]] = {}  # by array: shards that have it
+        self._rows: dict[
+            str, list[tuple[str, tuple[int, ...], np.dtype[np.generic]]]
+        ] = {}  # by array: shards that have it
 
     def take(self, name: str, part: Part) -> None:
         while (first := self.ahead.pop(0)) != name:
@@ -43,7 +45,7 @@ class Merger:
         if not self._moments:
             first = next(record["error"] for record in self._records if record["status"] == "failed")
             raise ProblemError(f"none of the {len(self._records)} problems could be measured; the first says: {first}")
-        arrays: dict[str, Any] = {key: self._stacked(key) for key in self._rows}
+        arrays: Json = {key: self._stacked(key) for key in self._rows}
         states = [(name, one.state()) for name, one in self._moments.items()]
         states += [(name, one.state()) for name, one in self._counts.items()]
         for name, state in states:
@@ -66,7 +68,7 @@ class Merger:
     def _stacked(self, key: str) -> Stacked:
         shards = self._rows[key]
 
-        def pieces() -> Iterator[NDArray[Any]]:
+        def pieces() -> Iterator[Array]:
             return (self.fetch(name, [key]).arrays[key] for name, *_ in shards)
 
         _, shape, dtype = shards[0]

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.errors import StoreError
-from fillerscope.files import Pieces, disk_errors, file_sha256, json_bytes, temporary_name, write_whole
+from fillerscope.files import Json, Pieces, disk_errors, file_sha256, json_bytes, temporary_name, write_whole
 from fillerscope.store.schema import (
     COLUMN_TYPES,
     FORMAT,
     MANIFEST,
     READABLE,
     STUDY,
+    Array,
     Columns,
     Manifest,
     ProblemRecord,
@@ -41,8 +41,8 @@ class Stacked:
     """Arrays one behind another on the first axis, fetched one at a time: together they need not fit in memory."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    pieces: Callable[[], Iterator[NDArray[Any]]]
+    dtype: np.dtype[np.generic]
+    pieces: Callable[[], Iterator[Array]]
 
     @property
     def itemsize(self) -> int:
@@ -52,7 +52,7 @@ class Stacked:
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.itemsize
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.concatenate(list(self.pieces())).astype(dtype or self.dtype, copy=bool(copy))
 
 
@@ -72,7 +72,7 @@ class RunStore:
         self._trusted: set[str] = set()  # files whose checksum was right when they were first read
 
     @classmethod
-    def create(cls, path: Path, identity: dict[str, Any], study: dict[str, Any]) -> RunStore:
+    def create(cls, path: Path, identity: Json, study: Json) -> RunStore:
         """The folder of this identity, new or as an earlier run left it."""
         if not (path / MANIFEST).exists():
             _begin(path, {"format": FORMAT, "identity": identity, "files": {}})
@@ -112,16 +112,16 @@ class RunStore:
             yield
 
     @property
-    def study(self) -> dict[str, Any]:
+    def study(self) -> Json:
         try:
-            data: dict[str, Any] = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
+            data: Json = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
         except PermissionError:
             raise StoreError(f"{self.path / STUDY} may not be read by you; ask whoever owns it") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
         return data
 
-    def _has_study(self, study: dict[str, Any]) -> bool:
+    def _has_study(self, study: Json) -> bool:
         try:
             return self.study == study
         except StoreError:
@@ -179,7 +179,7 @@ class RunStore:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
         return Part(arrays, records)
 
-    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[NDArray[Any]]:
+    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
         """A piece of some arrays of a file; the rest is not read. An axis of one place stands for all places."""
         from safetensors import SafetensorError, safe_open
 
@@ -233,7 +233,7 @@ def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | 
     )
 
 
-def _is_whole(manifest: dict[str, Any]) -> bool:
+def _is_whole(manifest: Json) -> bool:
     """Whether a manifest has the shape that `put` and `note` give it: somebody may have edited it."""
     files, models = manifest["files"], manifest.get("models", {})
     if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
@@ -257,7 +257,7 @@ def _arrow_type(kind: str) -> Any:
 def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
     """The file in pieces, the arrays as they lie in memory: the library's own `save` copies each of them twice."""
     order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
-    header: dict[str, Any] = {"__metadata__": {"records": json.dumps(part.records, sort_keys=True)}}
+    header: Json = {"__metadata__": {"records": json.dumps(part.records, sort_keys=True)}}
     stop = 0
     for key in order:
         array = part.arrays[key]

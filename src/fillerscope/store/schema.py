@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, NotRequired, TypedDict
 
+from numpy.typing import NDArray
+
+from fillerscope.files import Json
+
 FORMAT = 3  # of run folders; 2 kept token ids of answers as text, 1 had moments without m3
 READABLE = (2, 3)
 MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
@@ -122,6 +126,7 @@ ANSWER_COLUMNS: Mapping[str, str] = {
 PROBLEM_COLUMNS: Mapping[str, str] = {"id": "string", "question": "string", "answer": "string", "meta": "string"}
 COLUMN_TYPES: Mapping[str, str] = {**ANSWER_COLUMNS, **PROBLEM_COLUMNS}
 Columns = dict[str, list[Any]]  # a table: its columns by name
+Array = NDArray[Any]  # of one of the dtypes above
 
 
 def upgraded(columns: Columns) -> Columns:
@@ -162,20 +167,20 @@ class ModelFacts(TypedDict, total=False):
     label: str
     template: str
     batch_tokens: int
-    selfcheck: dict[str, Any]
-    rowcheck: dict[str, Any]
-    answercheck: dict[str, Any]
-    recheck: dict[str, Any]
-    calibration: dict[str, Any]
+    selfcheck: Json
+    rowcheck: Json
+    answercheck: Json
+    recheck: Json
+    calibration: Json
 
 
 class Manifest(TypedDict):
     """What a run is, what it was made with, and the size and checksum of every file."""
 
     format: int
-    identity: dict[str, Any]
+    identity: Json
     files: dict[str, FileEntry]
-    environment: NotRequired[dict[str, Any]]
+    environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]
     problems: NotRequired[int]  # how many there will be
 

@@ -6,8 +6,7 @@ of a model for a benchmark, there is no preset.
 
 from __future__ import annotations
 
-from typing import Any
-
+from fillerscope.files import Json
 from fillerscope.study.published_names import published_name
 
 USUAL = "MATH-500"  # the benchmark where none is named
@@ -49,24 +48,25 @@ ARM_PRESETS: dict[str, dict[str, dict[str, float]]] = {
 }
 
 # What the released code does otherwise: for every model, and for some.
-_RELEASED: dict[str, Any] = {"mode": "replace", "at_least_one": True}
-_RELEASED_FOR: dict[str, dict[str, Any]] = {
+_RELEASED: Json = {"mode": "replace", "at_least_one": True}
+_RELEASED_FOR: dict[str, Json] = {
     "Llama-3.1-8B-Instruct": {"p_min": 0.2},
     "Gemma-3-4b-it": {"quantile_of": "sizes"},
     "Gemma-3-27b-it": {"quantile_of": "sizes"},
 }
 
 
-def arm_preset(model: Any, benchmark: Any, of_code: bool) -> dict[str, Any]:
+def arm_preset(model: object, benchmark: object, of_code: bool) -> Json:
     """All settings of a preset, with its names as they were published. `of_code`: as the released code has them."""
     name = published_name(model, ARM_PRESETS) if isinstance(model, str) else None
     if name is None:
         raise ValueError(f"there are no published settings for {model!r}; there are for {', '.join(ARM_PRESETS)}")
     known = ARM_PRESETS[name]
-    task = published_name(benchmark or USUAL, known) if isinstance(benchmark or USUAL, str) else None
+    wanted = benchmark or USUAL
+    task = published_name(wanted, known) if isinstance(wanted, str) else None
     if task is None:
         raise ValueError(
-            f"there are no published settings of {name} for {benchmark or USUAL!r}; there are for {', '.join(known)}: "
+            f"there are no published settings of {name} for {wanted!r}; there are for {', '.join(known)}: "
             "name one of these as `benchmark`"
         )
     released = _RELEASED | _RELEASED_FOR.get(name, {}) if of_code else {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from fillerscope.files import Json
 from fillerscope.study.generation import Strict
 from fillerscope.study.interventions import Intervention, Knockout, Redistribution, Shift
 from fillerscope.study.sweeps import SWEPT, expand, size
@@ -30,7 +31,7 @@ class Condition(Strict):
 
     @field_validator(*SWEPT, mode="before")
     @classmethod
-    def _not_empty(cls, value: Any) -> Any:
+    def _not_empty(cls, value: object) -> object:
         if value == [] or value == ():
             raise ValueError("the list is empty; give the values that the sweep goes through")
         return value
@@ -58,7 +59,7 @@ class Condition(Strict):
         return not self.has_filler and self.intervention is None
 
 
-_SLASHES: dict[str, Any] = {"kind": "repeat", "text": " /", "count": 55}
+_SLASHES: Json = {"kind": "repeat", "text": " /", "count": 55}
 PRESETS = {
     condition.name: condition
     for condition in (
@@ -76,7 +77,7 @@ PRESETS = {
 USUAL = tuple(PRESETS[name] for name in ("none", "mless", "mful", "random"))  # where a study names none
 
 
-def expanded(value: Any) -> Any:
+def expanded(value: object) -> object:
     """A list of conditions with the cells of every sweep in its place."""
     if not isinstance(value, list | tuple):
         return value
@@ -85,7 +86,7 @@ def expanded(value: Any) -> Any:
     return [cell for item in value for cell in expand(item)]
 
 
-def ready_made(value: Any) -> Any:
+def ready_made(value: object) -> object:
     """A name alone stands for a ready-made condition."""
     if isinstance(value, str) and value not in PRESETS:
         raise ValueError(f"{value!r} is not a ready-made condition; there are {', '.join(PRESETS)}")

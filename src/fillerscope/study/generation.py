@@ -6,7 +6,7 @@ Knows nothing of prompts, models or of who answers.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -54,7 +54,7 @@ class EndpointSpec(Strict):
         return value
 
 
-def listed(value: Any) -> Any:
+def listed(value: object) -> object:
     """One value stands for a list of it."""
     return value if isinstance(value, list | tuple) else [value]
 
@@ -95,7 +95,7 @@ class GenerationSpec(Strict):
 
     @field_validator("noise", mode="before")
     @classmethod
-    def _off(cls, value: Any) -> Any:
+    def _off(cls, value: object) -> object:
         return None if value is False else {} if value is True else value
 
     @model_validator(mode="after")

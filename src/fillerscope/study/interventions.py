@@ -5,7 +5,7 @@ Knows nothing of tensors. What each of them does exactly is in docs/method.md.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -38,7 +38,7 @@ class Redistribution(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _published(cls, value: Any) -> Any:
+    def _published(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
         of_code = value.get("follows") == "code"

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
+from fillerscope.files import Json
 from fillerscope.study.study import ModelSpec, Study
 
 
@@ -70,7 +71,7 @@ def _folder() -> Traversable:
     return files("fillerscope.study").joinpath("ready")
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _given(**values: Any) -> Json:
     return {key: value for key, value in values.items() if value is not None}
 
 

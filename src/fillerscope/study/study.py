@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from fillerscope.errors import StudyError
+from fillerscope.files import Json
 from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.study.generation import EndpointSpec, GenerationSpec, Strict, refuse_repeats
 from fillerscope.study.sweeps import places, swept
@@ -74,7 +75,7 @@ class PromptSpec(Strict):
         return value
 
 
-def _named(value: Any) -> Any:
+def _named(value: object) -> object:
     """A name alone stands for a model with nothing else said about it."""
     return {"name": value} if isinstance(value, str) else value
 
@@ -95,10 +96,11 @@ class ActivationProbe(Strict):
 
     @field_validator("classes", mode="before")
     @classmethod
-    def _mapped(cls, value: Any) -> Any:
+    def _mapped(cls, value: object) -> object:
         """Stored as pairs: JSON is written with its keys sorted, and the order of classes matters."""
-        pairs = isinstance(value, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in value)
-        return {str(name): pattern for name, pattern in value} if pairs else value
+        if isinstance(value, list | tuple) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
+            return {str(name): pattern for name, pattern in value}
+        return value
 
     @field_validator("classes")
     @classmethod
@@ -121,7 +123,7 @@ class Probes(Strict):
 
     @field_validator("attention", "activations", mode="before")
     @classmethod
-    def _off(cls, value: Any) -> Any:
+    def _off(cls, value: object) -> object:
         return None if value is False else {} if value is True else value
 
     @model_validator(mode="after")
@@ -138,7 +140,7 @@ class References(Strict):
 
     @field_validator("twin", mode="before")
     @classmethod
-    def _counted(cls, value: Any) -> Any:
+    def _counted(cls, value: object) -> object:
         if isinstance(value, bool):
             raise ValueError("twin takes a number: 3 or more, or 0")
         return value
@@ -158,7 +160,7 @@ class BatchSpec(Strict):
 
     @field_validator("prefix", mode="before")
     @classmethod
-    def _off(cls, value: Any) -> Any:
+    def _off(cls, value: object) -> object:
         return {False: "off", True: "share"}.get(value, value) if isinstance(value, bool) else value
 
 
@@ -272,7 +274,7 @@ class Study(Strict):
         probes = self.probes.model_copy(update={"answering": False})
         return self.model_copy(update={"generation": None, "probes": probes})
 
-    def measured(self) -> dict[str, Any]:
+    def measured(self) -> Json:
         """The part that can change a number, ready for a digest. Names, labels and figures are not in it."""
         left_out: Any = {
             "name": True,
@@ -285,7 +287,7 @@ class Study(Strict):
         return self.model_dump(mode="json", exclude=left_out)
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """The sha256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

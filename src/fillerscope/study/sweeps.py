@@ -10,40 +10,41 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+
+from fillerscope.files import Json
 
 SWEPT = ("text", "count", "position")
 INSIDE = ("c", "p1", "fraction", "p_min", "p_max", "layers", "by")  # of an intervention
 
 
-def expand(value: Any) -> list[Any]:
+def expand(value: object) -> list[object]:
     """The cells of a sweep, each named after what it has of its own; anything else is left as it is."""
     lists = swept(value)
-    if not all(lists.values()) or not lists:
+    if not isinstance(value, dict) or not lists or not all(lists.values()):
         return [value]  # whoever checks conditions refuses an empty list, and knows its place
     cells = [dict(zip(lists, combination, strict=True)) for combination in product(*lists.values())]
     cells = [cell for cell in cells if cell.get("count") != 0]  # no filler is the baseline, which is there anyway
     return [value | _own(value, cell) | _name(value, cell) for cell in cells]
 
 
-def _own(value: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+def _own(value: Json, cell: Json) -> Json:
     """What a cell has in place of the lists: those of its intervention stay inside it."""
     inside = {key: item for key, item in cell.items() if key in INSIDE}
     outside = {key: item for key, item in cell.items() if key not in INSIDE}
     return outside | ({"intervention": value["intervention"] | inside} if inside else {})
 
 
-def size(value: Any) -> int:
+def size(value: object) -> int:
     """How many combinations a sweep has, without writing them out."""
     return max(1, prod(map(len, swept(value).values())))
 
 
-def places(values: Sequence[Any]) -> list[int]:
+def places(values: Sequence[object]) -> list[int]:
     """For every cell of all sweeps together, the place of the value that it comes from."""
     return [place for place, value in enumerate(values) for _ in expand(value)]
 
 
-def swept(value: Any) -> dict[str, Any]:
+def swept(value: object) -> Json:
     """What a sweep goes through, by key. Layers are a list themselves: they are swept where they hold lists."""
     if not isinstance(value, dict):
         return {}
@@ -55,18 +56,18 @@ def swept(value: Any) -> dict[str, Any]:
     return found | {key: items for key, items in lists.items() if key != "layers" or any(map(_is_list, items))}
 
 
-def _name(value: dict[str, Any], cell: dict[str, Any]) -> dict[str, str]:
+def _name(value: Json, cell: Json) -> dict[str, str]:
     if not isinstance(value.get("name"), str):
         return {}
     own = "-".join(_word(key, item) for key, item in cell.items())
     return {"name": f"{value['name']}-{own}", "sweep": value["name"]}
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _word(key: str, item: Any) -> str:
+def _word(key: str, item: object) -> str:
     """A piece of a name: letters and digits as they are, a sign by what Unicode calls it."""
     if key in INSIDE:
         return key + re.sub("[^0-9.]+", "-", str(item)).strip("-")

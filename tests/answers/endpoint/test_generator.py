@@ -18,7 +18,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from generation.server import (
+from tokenizers.processors import TemplateProcessing
+
+from fillerscope.answers.endpoint.generator import EndpointGenerator
+from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count
+from fillerscope.answers.request import Reply, Request
+from fillerscope.errors import GenerationError
+from fillerscope.study.generation import Decoding, EndpointSpec
+from support.server import (
     answer,
     drop,
     free_port,
@@ -34,13 +41,6 @@ from generation.server import (
     wants_key,
     write_gguf,
 )
-from tokenizers.processors import TemplateProcessing
-
-from fillerscope.answers.endpoint.generator import EndpointGenerator
-from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count
-from fillerscope.answers.request import Reply, Request
-from fillerscope.errors import GenerationError
-from fillerscope.study.generation import Decoding, EndpointSpec
 from support.tiny import tiny_model, tiny_tokenizer
 
 pytest.importorskip("openai")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generation.server import Served, llama_cpp, proxy, write_gguf
 
 from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.noise import SERVER, noise_floor
@@ -18,6 +17,7 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study
+from support.server import Served, llama_cpp, proxy, write_gguf
 from support.studies import save_model, settings
 from support.tiny import tiny_model, tiny_tokenizer
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from grading.hostile import hostile, programs
 
 from fillerscope.answers.grading.grade import JUDGED, Finish, Grade, Grader, Verdict
 from fillerscope.answers.grading.normalise import tidy
 from fillerscope.answers.grading.sandbox import OUTCOMES
 from fillerscope.errors import FillerscopeError, ProblemError
+from support.hostile_answers import hostile, programs
 
 MATH500 = Path(__file__).parents[4] / "shared/data/math500.jsonl"
 needs_math500 = pytest.mark.skipif(not MATH500.exists(), reason="MATH-500 is not on this machine")

@@ -25,6 +25,7 @@ from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError
+from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.generation import Decoding, EndpointSpec
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class EndpointGenerator:
 
     spec: EndpointSpec
     name: str
-    tokenizer: Any = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
     _form: Form | None = field(default=None, init=False)  # None: not settled yet
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:

@@ -6,12 +6,12 @@ Knows nothing of servers: only what they do to text, which is to put a BOS befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fillerscope.answers.local.stops import stop_ids
+from fillerscope.prompts.tokenizer import Tokenizer
 
 
-def prompt_text(tokenizer: Any, ids: Sequence[int]) -> str | None:
+def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
     """The text that is read as exactly these ids by a tokenizer that adds its special tokens, as servers do.
 
     Where the ids begin with a BOS which the tokenizer adds by itself, the text has none. None: there is no such text.
@@ -23,12 +23,12 @@ def prompt_text(tokenizer: Any, ids: Sequence[int]) -> str | None:
     return None
 
 
-def turn_ends(tokenizer: Any) -> tuple[str, ...]:
+def turn_ends(tokenizer: Tokenizer) -> tuple[str, ...]:
     """What ends an answer, as text."""
     return tuple(tokenizer.convert_ids_to_tokens(sorted(stop_ids(None, tokenizer))))
 
 
-def answer_text(tokenizer: Any, text: str, ends: tuple[str, ...]) -> str:
+def answer_text(tokenizer: Tokenizer, text: str, ends: tuple[str, ...]) -> str:
     """An answer up to the end of its turn, without special tokens: some servers leave them in."""
     for end in ends:
         text = text.partition(end)[0]
@@ -37,7 +37,7 @@ def answer_text(tokenizer: Any, text: str, ends: tuple[str, ...]) -> str:
     return text
 
 
-def token_count(tokenizer: Any, text: str, counted: int, ended: bool) -> int:
+def token_count(tokenizer: Tokenizer, text: str, counted: int, ended: bool) -> int:
     """The tokens of an answer without the one that ends its turn.
 
     Most servers count that one, and none says whether it does: where an answer that ended by itself was counted as
@@ -50,7 +50,7 @@ def token_count(tokenizer: Any, text: str, counted: int, ended: bool) -> int:
     return counted - 1 if ended and counted != of_text else counted
 
 
-def _special_tokens(tokenizer: Any) -> list[str]:
+def _special_tokens(tokenizer: Tokenizer) -> list[str]:
     """Longest first, so that none is cut out of the middle of another."""
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True)

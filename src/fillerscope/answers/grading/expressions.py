@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 from fractions import Fraction
-from typing import Any
 
 import sympy
 import sympy.physics.units  # loaded by sympy's simplify when it first needs it
 from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
+from sympy import Expr
 
 from fillerscope.answers.grading.compare import Comparison
 from fillerscope.answers.grading.numbers import Numeral, read_numeral, same_number, stands_for
@@ -51,7 +51,7 @@ def same_expression(reference: str, answer: str) -> bool:
     return bool(verify(gold, given, timeout_seconds=None, allow_set_relation_comp=True))
 
 
-def read(text: str) -> Any:
+def read(text: str) -> Expr:
     """A sympy object with exact numbers, `i` as the imaginary unit and real variables; None if unreadable."""
     found = parse(rf"\boxed{{{text}}}", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
     if not found or isinstance(found[0], str):
@@ -59,17 +59,17 @@ def read(text: str) -> Any:
     return _exact(found[0]) if isinstance(found[0], sympy.Basic) else found[0]
 
 
-def _exact(expression: Any) -> Any:
+def _exact(expression: Expr) -> Expr:
     names = {symbol: _symbol(symbol) for symbol in expression.atoms(sympy.Symbol)}
     decimals = {number: sympy.Rational(str(number)) for number in expression.atoms(sympy.Float)}
     return expression.xreplace({**names, **decimals})
 
 
-def _symbol(symbol: Any) -> Any:
+def _symbol(symbol: Expr) -> Expr:
     return sympy.I if symbol.name == "i" else sympy.Symbol(symbol.name, real=True)
 
 
-def _stands_for(decimal: Numeral, expression: Any) -> bool:
+def _stands_for(decimal: Numeral, expression: Expr) -> bool:
     """For a constant whose value has no finite decimal form: pi, and the square root of 2, but not of 4."""
     if not isinstance(expression, sympy.Expr) or expression.free_symbols:
         return False
@@ -80,5 +80,5 @@ def _stands_for(decimal: Numeral, expression: Any) -> bool:
     return bool(value.is_Float) and stands_for(decimal, _fraction(sympy.Rational(value)))
 
 
-def _fraction(number: Any) -> Fraction:
+def _fraction(number: Expr) -> Fraction:
     return Fraction(int(number.p), int(number.q))

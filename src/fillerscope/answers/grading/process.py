@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from types import TracebackType
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from fillerscope.errors import FillerscopeError
+from fillerscope.files import Json
 
 START_SECONDS = 120.0  # to load sympy, on a busy machine
 
@@ -61,8 +62,10 @@ class WorkerProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         limits = [str(self._cpu_seconds), str(self._memory)]
         command = [sys.executable, "-P", "-B", "-s", "-m", "fillerscope.answers.grading.sandbox", *limits]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env=_environment(), start_new_session=True, **pipes)
+        process = subprocess.Popen(
+            command, env=_environment(), start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         self._process = process
         reply = _exchange(process, None, START_SECONDS)
         if "ready" not in reply:
@@ -78,7 +81,7 @@ def _environment() -> dict[str, str]:
     return ours | {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
 
 
-def _exchange(process: subprocess.Popen[bytes], question: dict[str, str] | None, seconds: float) -> dict[str, Any]:
+def _exchange(process: subprocess.Popen[bytes], question: dict[str, str] | None, seconds: float) -> Json:
     """One line there, one line back; {"lost": why} where none comes."""
     to_worker, from_worker = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     hung = threading.Event()
@@ -96,7 +99,7 @@ def _exchange(process: subprocess.Popen[bytes], question: dict[str, str] | None,
         timer.cancel()
     if not line.endswith(b"\n"):
         return {"lost": "hung" if hung.is_set() else "died"}
-    reply: dict[str, Any] = json.loads(line)
+    reply: Json = json.loads(line)
     return reply
 
 

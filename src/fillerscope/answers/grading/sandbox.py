@@ -153,7 +153,7 @@ def _seal(cpu_seconds: float) -> None:
     _sealed = True
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
     if _sealed and _is_forbidden(event, arguments):
         os._exit(REFUSED)
 

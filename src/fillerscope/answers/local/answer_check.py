@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
@@ -22,9 +22,13 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.precision import in_float32
 from fillerscope.display import first_line
 from fillerscope.errors import FillerscopeError, GenerationError
+from fillerscope.files import Json
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.study.generation import Decoding
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 TOKENS = 3  # of every answer
 PREFIX = 8  # tokens that all prompts begin with, at most
@@ -46,7 +50,7 @@ class AnswerCheck:
     dtype: str  # that the comparison was made in
     tried: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return asdict(self)
 
 
@@ -89,12 +93,12 @@ def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
         )
 
 
-def tolerance_of(model: Any) -> float:
+def tolerance_of(model: PreTrainedModel) -> float:
     """How far logits may be from those of plain passes, of their spread, where rounding is as large as it gets."""
     return MOST.get(model.dtype, MOST[torch.float32])
 
 
-def _chosen(model: Any, requests: Sequence[Request]) -> list[Request]:
+def _chosen(model: nn.Module, requests: Sequence[Request]) -> list[Request]:
     """Prompts of very unequal length made of the study's tokens, nothing done inside the model; of any tokens where
     there is no prompt at hand."""
     limit = length_limit(model)
@@ -117,7 +121,7 @@ def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[floa
     pairs = [(request, reply.ids) for request, reply in zip(requests, replies, strict=True)]
     expected = [_plain(engine, *pair) for pair in pairs]
     gap = max(_difference(one, logits[number]) for number, one in enumerate(expected))
-    least, most = (limits.get(engine.model.dtype, limits[torch.float32]) for limits in (LEAST, MOST))
+    least, most = (limits.get(cast(torch.dtype, engine.model.dtype), limits[torch.float32]) for limits in (LEAST, MOST))
     if gap <= least:
         return gap, least
     request, written = pairs[-1]
@@ -154,5 +158,5 @@ def _difference(expected: Tensor, given: Tensor) -> float:
 
 
 @contextmanager
-def _as_it_is(_model: Any) -> Iterator[bool]:
+def _as_it_is(_model: nn.Module) -> Iterator[bool]:
     yield True

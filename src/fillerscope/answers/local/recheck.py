@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.errors import GenerationError
+from fillerscope.files import Json
 from fillerscope.models.structure import has_experts
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Redistribution
@@ -18,7 +18,7 @@ from fillerscope.study.interventions import Redistribution
 
 def recheck(
     alone: LocalGenerator, requests: Sequence[Request], replies: Sequence[Reply], decoding: Decoding, allowed: float
-) -> dict[str, Any]:
+) -> Json:
     """How many answers are the same from `alone`, which has one row; for the others, how near the choice was.
 
     A margin is the difference of the logits of the two tokens at the first place where the answers part: next to
@@ -39,7 +39,7 @@ def recheck(
     return {"checked": len(requests), "same": len(requests) - len(margins), "margins": margins}
 
 
-def _may_jump(model: Any, request: Request) -> bool:
+def _may_jump(model: nn.Module, request: Request) -> bool:
     """Whether rounding alone may move logits far: where it chooses an expert, or the activations that are changed."""
     return isinstance(request.change, Redistribution) or has_experts(model)
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import CacheLayerMixin
@@ -102,7 +102,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
 class Slots:
     """Answers in progress for one model, inside `attending(model, NAME)`."""
 
-    model: Any
+    model: nn.Module
     layers: int
     count: int
     capacity: int
@@ -128,7 +128,8 @@ class Slots:
 
 
 def slot_mask(
-    batch_size: int, q_length: int, kv_length: int, mask_function: Callable[..., Any], device: Any = None, **_: Any
+    batch_size: int, q_length: int, kv_length: int, mask_function: Callable[..., Any],
+    device: torch.device | None = None, **_: object,
 ) -> Tensor:  # fmt: skip
     """[row, 1, query, key], true where a query may look: the layer's own rule at each row's own positions."""
     query = _pass.get().positions[:, None, :, None]

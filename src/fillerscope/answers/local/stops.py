@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import nn
+
+from fillerscope.prompts.tokenizer import Tokenizer
 
 _MARK = "\u2407ANSWER\u2407"
 
 
-def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def stop_ids(model: nn.Module | None, tokenizer: Tokenizer) -> frozenset[int]:
     """What the model's own settings, its tokenizer and its chat template end an answer with."""
     settings = getattr(model, "generation_config", None)
     named = getattr(settings, "eos_token_id", None)
@@ -16,7 +18,7 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(token) for token in found if token is not None)
 
 
-def _end_of_turn(tokenizer: Any) -> int | None:
+def _end_of_turn(tokenizer: Tokenizer) -> int | None:
     """The special token that the chat template writes behind an answer."""
     if not getattr(tokenizer, "chat_template", None):
         return None

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Unpack
+from typing import Protocol, Unpack
 
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
+from fillerscope.files import Json
 from fillerscope.measure.answer_shard import Ask, answer_shard, asks_of
 from fillerscope.measure.prepare import Shard, ShardPrompts
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
@@ -122,7 +123,7 @@ class Answering:
         self._refuse_no_neighbours(str(known["engine"]))
         return str(known["engine"])
 
-    def _check(self, requests: list[Request]) -> dict[str, Any]:
+    def _check(self, requests: list[Request]) -> Json:
         from fillerscope.answers.local.answer_check import answercheck, exactcheck
 
         check = answercheck(self.work.loaded, requests, self.spec.rows, self.spec.exact)

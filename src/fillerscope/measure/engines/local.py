@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from torch import nn
 
@@ -21,6 +21,7 @@ from fillerscope.capture.probes import Probing
 from fillerscope.capture.row_check import rowcheck
 from fillerscope.capture.self_check import selfcheck
 from fillerscope.errors import ModelError
+from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answers_in, look_back
 from fillerscope.measure.engines.answers import Answering, Missing
 from fillerscope.measure.prepare import Shard, ShardPrompts
@@ -224,9 +225,7 @@ def longest_prompt(prompts: ShardPrompts, shards: Sequence[Shard]) -> int:
     return max((prompt.room for item in items for prompt in item.prompts.values()), default=0)
 
 
-def calibration(
-    prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard], layout: Layout = "shared"
-) -> dict[str, Any]:
+def calibration(prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard], layout: Layout = "shared") -> Json:
     """Of the first prompts of the study, however it is cut into shards; nothing where there are none."""
     study = prompts.study
     assert study.probes.activations is not None

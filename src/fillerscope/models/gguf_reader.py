@@ -11,12 +11,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_gaps
 from fillerscope.progress import Progress
+from fillerscope.prompts.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def require_packages(gguf: Path) -> None:
@@ -58,11 +62,11 @@ def one_reading() -> Iterator[None]:
             setattr(gguf, name, function)
 
 
-def read_tokenizer(folder: Path, gguf: Path) -> Any:
+def read_tokenizer(folder: Path, gguf: Path) -> Tokenizer:
     from transformers import AutoTokenizer
 
     with _explained(gguf):
-        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
         if _wants_bos(folder / gguf.name):
             _add_bos(tokenizer)
     return tokenizer
@@ -87,7 +91,7 @@ def _add_bos(tokenizer: Any) -> None:
     )
 
 
-def read_model(folder: Path, gguf: Path, progress: Progress) -> Any:
+def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
     import torch
     import transformers
 
