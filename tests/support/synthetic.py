@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.measure.head_summary import ODDS
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import (
     ACTIVATION_METRICS,
     METRICS,
     PROBLEMS,
+    Quantity,
     answer_attention_name,
     answers_name,
     merged_name,
@@ -373,8 +373,8 @@ class Synthetic:
                 received = table[:, METRICS.index("received_original"), 1:2]
                 values = self.diluted * self._samples("none", "aligned")[rows][:, 1:2, ..., :longest]
                 state = Moments.of(values, np.isfinite(values[:, :, :1, :1]))
-                arrays |= {f"{ODDS}_heads": (self.diluted * received).astype(np.float32)}
-                arrays |= {f"{ODDS}/{key}": array for key, array in state.state().items()}
+                arrays |= {Quantity.SAME_ODDS_HEADS.key("none"): (self.diluted * received).astype(np.float32)}
+                arrays |= {Quantity.SAME_ODDS.key("none", key): array for key, array in state.state().items()}
             arrays |= self._affine(condition.name, rows) if self.affine and not condition.is_baseline else {}
             arrays |= self._activations(condition.name, rows) if self.activations else {}
         return Part(arrays, records)

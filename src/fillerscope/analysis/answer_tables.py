@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any
 
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import PROBLEMS, Columns, answers_name, repeated_answers_name
+from fillerscope.store.schema import PROBLEMS, AnsweredProblem, Columns, answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 
 
@@ -22,18 +21,21 @@ class AnswerTables:
         self._read: dict[tuple[str, bool], Columns] = {}
 
     @cached_property
-    def problems(self) -> list[dict[str, Any]]:
+    def problems(self) -> list[AnsweredProblem]:
         """Id, question, answer and meta of each."""
         table = self.store.get_table(PROBLEMS)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         try:
-            found = [row | {"meta": dict(json.loads(row["meta"]))} for row in rows]
+            problems: list[AnsweredProblem] = [
+                {"id": row["id"], "question": row["question"], "answer": row["answer"], "meta": json.loads(row["meta"])}
+                for row in rows
+            ]
         except (KeyError, TypeError, ValueError):
-            found = []
-        if not found:
+            problems = []
+        if not problems or not all(isinstance(problem["meta"], dict) for problem in problems):
             path = self.store.path / PROBLEMS
             raise StoreError(f"{path} does not hold the problems; remove it and run the study again")
-        return found
+        return problems
 
     def answered(self, model: str) -> int:
         """How many problems a model has answered, from the first on."""

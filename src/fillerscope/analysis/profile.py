@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from fillerscope.analysis.stats import mean_interval
 from fillerscope.display import bounded, number, token
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.store.moments import Moments
+from fillerscope.study.conditions import BASELINE
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +34,9 @@ class Profile:
     moments: Moments
     problems: int
     tokens: tuple[str, ...] = ()  # the token at each position, where all problems share it, else ""
+    condition: str = BASELINE
+    view: str = ""  # one of the views of a run; empty for texts of any kind
+    filler: tuple[int, int] | None = None  # first position and the one behind the last, where the filler is shown
 
     dims = ("layer", "head", "position")
 
@@ -74,7 +77,7 @@ class Profile:
             )
         cell = (slice(layer - 1, layer), slice(head - 1, head))
         parts = [np.broadcast_to(part, self.moments.mean.shape)[cell] for part in self.moments.state().values()]
-        return Profile(f"{self.name} L{layer}H{head}", Moments(*parts), self.problems, self.tokens)
+        return replace(self, name=f"{self.name} L{layer}H{head}", moments=Moments(*parts))
 
     def reach(self, share: float = 0.5) -> int:
         """How many positions, from the start, at least this share of the problems has."""
@@ -129,8 +132,8 @@ def _curve(profile: Profile, stop: int) -> tuple[Markup, str]:
     mean, (low, high) = profile.mean[0, 0, :stop], (bound[0, 0, :stop] for bound in profile.interval())
     places, step = strongest(mean[None])
     kept = places[0]
-    condition, view = _reading(profile.name)
-    curve = Curve(BLUE if condition == "none" else ORANGE, kept, mean[kept], low[kept], high[kept])
+    condition, view = profile.condition, profile.view
+    curve = Curve(BLUE if condition == BASELINE else ORANGE, kept, mean[kept], low[kept], high[kept])
     tips = [f"{_named(profile, at)}: {bounded(mean[at], low[at], high[at], '.3g')}" for at in kept]
     others = np.concatenate([mean[1:], high[1:]])
     top = float(np.max(others, where=np.isfinite(others), initial=0.0))
@@ -148,7 +151,7 @@ def _map(profile: Profile, stop: int) -> tuple[Markup, str]:
     rows, noun = (_mean(mean), "layer") if profile.layers > 1 else (mean[0], "head")
     kept, step = strongest(rows)
     values = np.take_along_axis(rows, kept, axis=1)
-    view = _reading(profile.name)[1]
+    view = profile.view
     is_change = view in LABELS or bool((values < 0).any())
     scale = Scale.differences(values) if is_change else Scale.amounts(values)
     best = np.nan_to_num(np.abs(values), nan=-1.0).argmax(axis=0)
@@ -175,18 +178,8 @@ def _mean(values: Floats) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _reading(name: str) -> tuple[str, str]:
-    """Condition and view, where a profile is one of a run: `Run.profile` ends its name with them."""
-    found = re.search(r" (\S+) (whole|aligned|difference|logratio) \S+( L\d+H\d+)?$", name)
-    return (found[1], found[2]) if found else ("none", "")
-
-
 def _filler(profile: Profile) -> Shaded | None:
-    """Where the filler stands in a whole prompt, whose filler tokens are shown as dots: the longest row of them."""
-    marks = "".join("x" if text == "\u00b7" else "-" for text in profile.tokens)
-    rows = [found.span() for found in re.finditer("x+", marks)] if _reading(profile.name)[1] == "whole" else []
-    longest = max(rows, key=lambda span: span[1] - span[0], default=None)
-    return Shaded(*longest, "filler") if longest else None
+    return Shaded(*profile.filler, "filler") if profile.filler else None
 
 
 def _optional(name: str) -> Any:

@@ -31,7 +31,7 @@ from fillerscope.report.panels import Panel, histogram, layer_panels, name_of, r
 from fillerscope.report.wire import clean, pack
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part, fitted
-from fillerscope.store.schema import MOMENTS
+from fillerscope.store.schema import MOMENTS, AnsweredProblem
 from fillerscope.study.study import QUERIES
 from fillerscope.study.token_classes import ALL
 
@@ -286,7 +286,7 @@ def transcripts(run: Run, model: str, wanted: Mapping[str, str], start: int = 0)
     return clean({"total": len(rows), "start": start, "answers": rows[start : start + PAGE]})
 
 
-def _transcripts(found: Answers, problems: Sequence[Record]) -> Iterator[Record]:
+def _transcripts(found: Answers, problems: Sequence[AnsweredProblem]) -> Iterator[Record]:
     """By place: nothing says that ids are different."""
     for place, name in enumerate(found.conditions):
         cut = {key: array[:, place] for key, array in found.fields.items()}

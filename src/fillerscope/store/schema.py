@@ -156,6 +156,15 @@ class ProblemRecord(TypedDict):
     prompts: NotRequired[dict[str, PromptRecord]]  # by condition
 
 
+class AnsweredProblem(TypedDict):
+    """A problem that was to be answered, as the table of problems holds it."""
+
+    id: str
+    question: str
+    answer: str
+    meta: dict[str, Any]
+
+
 class FileEntry(TypedDict):
     bytes: int
     sha256: str
