@@ -7,13 +7,16 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOCK := requirements/lock.txt
+TORCH := requirements/torch.txt
+PIP := $(BIN)/python -m pip install --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check page bench clean
+.PHONY: help demo test test-slow check page bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
@@ -22,6 +25,7 @@ help:
 	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale"
 	@echo "make page         build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
+	@echo "make lock         write $(LOCK) from pyproject.toml (ARGS=--upgrade takes the newest versions)"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
 	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
 
@@ -41,34 +45,57 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/report/test_bundle.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_setup.py tests/report/test_bundle.py
 
 page:
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-# The other tools come with much, so only this target installs them; constraints.txt keeps torch and transformers.
+# The other tools come with much, so only this target installs them; what is installed keeps its version.
 bench: $(READY)
-	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[bench]' | $(show-progress)
+	@$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/installed.txt
+	@set -o pipefail; $(PIP) -c $(VENV)/installed.txt -e '.[bench]' | $(show-progress)
 	@$(BIN)/python benchmarks/capture.py $(ARGS)
+
+# One version of each package for all Pythons and systems, with the hashes of all its files. Versions stay where
+# they still fit. torch and what comes with it are taken out: see requirements/torch.txt.
+UV := uv==0.13.7
+without-torch = awk '/^[^ \#]/ { skip = /^(torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*)==/ } !skip'
+
+lock:
+	@$(require-python)
+	@$(require-venv)
+	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet '$(UV)'
+	@$(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	  --generate-hashes --extra dev -c $(TORCH) --custom-compile-command 'make lock' -o $(LOCK) $(ARGS) pyproject.toml
+	@$(without-torch) $(LOCK) > $(VENV)/lock.txt && cp $(VENV)/lock.txt $(LOCK)
+	@echo "$(LOCK) pins $$(grep -c '^[a-z]' $(LOCK)) packages"
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the requirements change. The stamp is written last, so an interrupted set-up
-# is taken up again; an environment whose interpreter has gone is made anew.
-$(READY): pyproject.toml constraints.txt
+# is taken up again; an environment whose interpreter has gone is made anew. All but torch is checked against
+# the hashes of the lock. torch comes after it, because a build of torch finds its other requirements there.
+$(READY): pyproject.toml $(LOCK) $(TORCH)
 	@$(require-python)
 	@$(require-venv)
 	@if ! $(BIN)/python -c 'import pip; $(recent)' 2>/dev/null; then \
-	  echo "[1/3] making $(VENV) with $$($(PYTHON) --version)"; \
+	  echo "[1/5] making $(VENV) with $$($(PYTHON) --version)"; \
 	  $(PYTHON) -m venv --clear $(VENV); \
-	else echo "[1/3] keeping $(VENV)"; fi
-	@echo "[2/3] bringing pip up to date"
-	@$(BIN)/python -m pip install --quiet --upgrade -c constraints.txt 'pip>=24.1'
-	@echo "[3/3] installing fillerscope and its tools: some minutes the first time, a dot for each package"
-	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev]' | $(show-progress)
+	else echo "[1/5] keeping $(VENV)"; fi
+	@echo "[2/5] bringing pip up to date"
+	@$(only-pip) $(LOCK) > $(VENV)/pip.txt && $(PIP) --quiet --require-hashes --no-deps -r $(VENV)/pip.txt
+	@echo "[3/5] installing the packages of the lock: some minutes the first time, a dot for each package"
+	@set -o pipefail; $(PIP) --require-hashes --no-deps -r $(LOCK) | $(show-progress)
+	@echo "[4/5] installing torch"
+	@set -o pipefail; $(PIP) -r $(TORCH) | $(show-progress)
+	@echo "[5/5] installing fillerscope"
+	@$(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+# pip goes first: it should not replace itself while it installs the others.
+only-pip = awk '/^[^ \#]/ { ours = /^pip==/ } ours'
 
 recent = import sys; sys.exit(sys.version_info < (3, 11))
 

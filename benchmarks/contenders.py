@@ -168,7 +168,7 @@ def installed(names: Iterable[str]) -> list[str]:
     """Without the peers that are not there, which are named."""
     missing = [name for name in names if name in PEERS and find_spec(PEERS[name][0]) is None]
     for name in missing:
-        say(f"{name} is not installed and is left out: pip install -c constraints.txt -e '.[bench]'")
+        say(f"{name} is not installed and is left out: `make bench` installs it")
     return [name for name in names if name not in missing]
 
 
