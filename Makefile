@@ -71,7 +71,7 @@ lock:
 	@echo "$(LOCK) pins $$(grep -c '^[a-z]' $(LOCK)) packages"
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the requirements change. The stamp is written last, so an interrupted set-up
