@@ -15,8 +15,8 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
 from fillerscope.figures.affine import CHANCE
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.layer_map import LIMIT, measures
-from fillerscope.figures.recipes import recipe
 from fillerscope.figures.registry import check, draw, names_for
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import SERIES

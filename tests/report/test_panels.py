@@ -13,10 +13,11 @@ import pytest
 
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run
+from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
-from fillerscope.report.panels import CHARTS, Panel, layer_panels, name_of, panels, rows_of
+from fillerscope.report.panels import CHARTS, Panel, layer_panels, panels, rows_of
 from fillerscope.report.wire import clean
 from fillerscope.study.conditions import Condition
 from support.grid import some_fast

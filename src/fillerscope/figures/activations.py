@@ -14,6 +14,7 @@ from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, on
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ def _draw_histograms(axes: Axes, run: Run, conditions: list[str], layer: int, mo
     places = octaves(edges)
     inset = axes.inset_axes((0.3, 0.58, 0.68, 0.36))
     top = 0.0
-    for index, name in enumerate(["none", *conditions]):
+    for index, name in enumerate([BASELINE, *conditions]):
         share = _shares(run, name, layer, model)
-        colour, dash = (GREY, "solid") if name == "none" else (SERIES[index - 1], DASHES[index % len(DASHES)])
+        colour, dash = (GREY, "solid") if name == BASELINE else (SERIES[index - 1], DASHES[index % len(DASHES)])
         style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.0}
         axes.stairs(share / np.diff(places), places, label=label(run, name), **style)
         inset.stairs(share / np.diff(edges), edges, **style)
@@ -129,7 +130,7 @@ def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> d
             own = {key: column[place].item() for key, column in columns.items()}
             rows.append({"view": "layers", "condition": table.condition} | own)
     edges = run.calibration(model)["edges"]
-    for name in ["none", *(table.condition for table in tables)]:
+    for name in [BASELINE, *(table.condition for table in tables)]:
         counts = run.histogram(name, model=model)[layer - 1].tolist()
         bins = zip(edges[:-1], edges[1:], counts, strict=True)
         keys = {"view": "histogram", "condition": name, "layer": layer}

@@ -13,7 +13,7 @@ from fillerscope.analysis.mechanism import activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import STARS_NOTE, stars, table_of_rows
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.request import Answered, Request, accuracy_record, opening, sentences
 from fillerscope.figures.style import WIDTH, Drawn, styled
 from fillerscope.study.conditions import Condition

@@ -11,9 +11,10 @@ from fillerscope.analysis.mechanism import Columns, Estimate
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import MARKERS, refuse_many
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.request import Request, opening, sentences
 from fillerscope.figures.style import SERIES
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.interventions import Redistribution
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def by_layer(axes: Axes, layers: int, title: str, none: float | None = None) -> 
 
 def words(run: Run, model: str, conditions: Sequence[str], count: str, *notes: str) -> str:
     """A caption."""
-    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != "none"]
+    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
     return " ".join([opening(run, [model], [count]), *recipes, *sentences(notes)])
 
 
@@ -98,7 +99,7 @@ def one_layer(run: Run, request: Request, model: str) -> int:
 
 
 def checked_layer(run: Run, layer: int, model: str) -> int:
-    count = run.summary("entropy", "none", model=model).shape[1]
+    count = run.summary("entropy", BASELINE, model=model).shape[1]
     if layer > count:
         raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {count}")
     return layer

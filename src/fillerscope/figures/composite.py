@@ -21,7 +21,7 @@ from fillerscope.figures.bars import (
     table_of_rows,
     wrapped,
 )
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.references import ALL_HEADS, TWINS, behind, twin_note
 from fillerscope.figures.request import (
     Answered,
@@ -58,6 +58,7 @@ from fillerscope.figures.style import (
     styled,
 )
 from fillerscope.study import published
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
@@ -126,9 +127,9 @@ def _conditions(run: Run, request: Request) -> list[str]:
     fillers = request.fillers(run)
     if request.conditions:
         refuse_many("composite", len(fillers), len(FILLS) - 1)
-        return ["none", *fillers]
+        return [BASELINE, *fillers]
     usual = [name for name in USUAL if name in fillers]
-    return ["none", *(usual or fillers[: MOST - 1])]
+    return [BASELINE, *(usual or fillers[: MOST - 1])]
 
 
 def _panels(units: float, attention: bool) -> Panels:
@@ -164,7 +165,7 @@ def _published(run: Run, row: Accuracy) -> float | None:
 def _draw_accuracy(
     run: Run, panels: Panels, answered: Answered, models: Sequence[str], conditions: Sequence[str]
 ) -> None:
-    names = {name: "w/o" if name == "none" else f"w/ {name.capitalize()}" for name in conditions}
+    names = {name: "w/o" if name == BASELINE else f"w/ {name.capitalize()}" for name in conditions}
     shares = {text: [_share(run, answered.row(model, name)) for model in models] for name, text in names.items()}
     draw_bars(panels.bars, shares, [run.label(model) for model in models], (panels.width, panels.height))
     how = wrapped(f"{answered.drawn}, n = {answered.count(*models)}", panels.width, 7)
@@ -182,7 +183,7 @@ def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[s
         colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
         return line_of(profile, layer, choice.heads[0], name.capitalize(), colour, dash, request, skipped, end, keys)
 
-    aligned = [line(name, "aligned", i, ALIGNED_END) for i, name in enumerate(["none", *fillers])]
+    aligned = [line(name, "aligned", i, ALIGNED_END) for i, name in enumerate([BASELINE, *fillers])]
     whole = [line(name, "whole", i, WHOLE_END) for i, name in enumerate(fillers)]
     aligned = behind(run, model, aligned[1], "aligned") + aligned
     whole = behind(run, model, whole[0], "whole") + whole
@@ -195,7 +196,7 @@ def _choose(
     """The first model that has the head; where none has, a head of the first."""
     wanted = request if request.heads else replace(request, heads=(HEAD,), strict=False)
     for model in models:
-        layers, heads = run.summary("entropy", "none", queries, model).shape[1:]
+        layers, heads = run.summary("entropy", BASELINE, queries, model).shape[1:]
         if layer <= layers and wanted.heads[0] <= heads:
             return model, choose_heads(run, replace(wanted, heads=wanted.heads[:1]), layer, 1, filler, queries, model)
     return models[0], choose_heads(run, wanted, layer, 1, filler, queries, models[0])

@@ -8,7 +8,7 @@ import numpy as np
 
 from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.recipes import quotient
+from fillerscope.figures.condition_text import quotient
 from fillerscope.figures.references import DOTTED, GREY, LENGTH, TWINS, twin_note
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.recipes import quotient
+from fillerscope.figures.condition_text import quotient
 from fillerscope.figures.request import Request, caption
 from fillerscope.figures.style import NOTHING, Drawn, fit_titles, grid, styled
 

@@ -30,6 +30,7 @@ from fillerscope.figures.style import (
     styled,
     table_of,
 )
+from fillerscope.study.conditions import BASELINE
 
 ALIGNED_END, WHOLE_END = 60, 120
 
@@ -58,14 +59,14 @@ def draw(run: Run, request: Request) -> Drawn:
             keys | {"view": view, "condition": name},
         )
 
-    views = (("none", "aligned"), (filler, "aligned"), (filler, "whole"))
+    views = ((BASELINE, "aligned"), (filler, "aligned"), (filler, "whole"))
     profiles = {(name, view): run.profile(name, queries, view, model) for name, view in views}
     lines = []
     with styled():
         figure, axes = grid(2, len(choice.heads), 3.9)
         for column, head in enumerate(choice.heads):
             top = [
-                line("none", "aligned", head, f"w/o {label}", BLUE, DASHES[0], ALIGNED_END),
+                line(BASELINE, "aligned", head, f"w/o {label}", BLUE, DASHES[0], ALIGNED_END),
                 line(filler, "aligned", head, f"w/ {label}", RED, DASHES[1], ALIGNED_END),
             ]
             bottom = [line(filler, "whole", head, f"w/ {label}", RED, DASHES[1], WHOLE_END)]

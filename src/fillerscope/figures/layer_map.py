@@ -17,6 +17,7 @@ from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.by_layer import label, shown, words
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
     """All that was measured: changes first, then shares."""
 
     def pair(metric: str) -> tuple[Floats, Floats]:
-        with_, without = (mean_over(run.summary(metric, name, model=model)) for name in (condition, "none"))
+        with_, without = (mean_over(run.summary(metric, name, model=model)) for name in (condition, BASELINE))
         return with_, without
 
     def log_ratio(metric: str) -> Floats:

@@ -27,6 +27,7 @@ from fillerscope.figures.style import (
     styled,
     table_of,
 )
+from fillerscope.study.conditions import BASELINE
 
 END = 60
 
@@ -34,7 +35,7 @@ END = 60
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
-    series = (("none", "None", BLUE, DASHES[0]), (filler, filler.capitalize(), ORANGE, DASHES[1]))
+    series = ((BASELINE, "None", BLUE, DASHES[0]), (filler, filler.capitalize(), ORANGE, DASHES[1]))
     profiles = {name: run.profile(name, queries, "aligned", model) for name, *_ in series}
     layers = first_layers(run, request, model, 3)
     choice = choose_heads(run, request, layers[0], 1, filler, queries, model)

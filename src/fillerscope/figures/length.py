@@ -13,7 +13,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, table_of_rows, whiskers
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.request import (
     Answered,
     Request,
@@ -25,7 +25,7 @@ from fillerscope.figures.request import (
     swept,
 )
 from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
-from fillerscope.study.conditions import Condition
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def lacks(study: Study) -> str:
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     lines = {name: sorted(cells, key=_length) for name, cells in _lines(run, request).items()}
-    conditions = ["none", *(cell.name for cells in lines.values() for cell in cells)]
+    conditions = [BASELINE, *(cell.name for cells in lines.values() for cell in cells)]
     answered = Answered.of(run, [model]) if run.has_answers else None
     queries = request.queries or "original"
     layer = first_layers(run, request, model)[0] if run.has_attention else 1
@@ -92,7 +92,7 @@ def _length(condition: Condition) -> int:
 
 
 def _draw_accuracy(axes: Axes, answered: Answered, model: str, lines: dict[str, list[Condition]]) -> None:
-    baseline = answered.row(model, "none")
+    baseline = answered.row(model, BASELINE)
     end = max(_length(cell) for cells in lines.values() for cell in cells)
     for index, cells in enumerate(lines.values()):
         rows = [answered.row(model, cell.name) for cell in cells]

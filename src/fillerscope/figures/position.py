@@ -27,7 +27,7 @@ from fillerscope.figures.bars import (
     whiskers,
     write_above,
 )
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.request import (
     Answered,
     Request,
@@ -40,7 +40,7 @@ from fillerscope.figures.request import (
 )
 from fillerscope.figures.style import SERIES, WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
 from fillerscope.study import published
-from fillerscope.study.conditions import Condition
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def draw(run: Run, request: Request) -> Drawn:
 
 
 def _answer_points(answered: Answered, model: str, lines: dict[str, list[Condition]]) -> list[Point]:
-    first = Point(0, "", "none", answered.row(model, "none"))
+    first = Point(0, "", BASELINE, answered.row(model, BASELINE))
     cells = [(index, cell) for index, cells in enumerate(lines.values()) for cell in cells]
     return [first, *(Point(index, c.position, c.name, answered.row(model, c.name)) for index, c in cells)]
 

@@ -13,9 +13,9 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import ANSWER, Region, Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.recipes import PLACES, recipe
+from fillerscope.figures.condition_text import PLACES, recipe
 from fillerscope.figures.style import Line
-from fillerscope.study.conditions import Condition
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import FigureSpec, Study
 
@@ -51,9 +51,9 @@ class Request:
         return self.fillers(run)[0] if self.conditions else run.main
 
     def fillers(self, run: Run) -> list[str]:
-        if self.conditions and set(self.conditions) == {"none"}:
+        if self.conditions and set(self.conditions) == {BASELINE}:
             raise FigureError("`none` is what the others are compared with; name a condition with filler")
-        names = [name for name in self.conditions if name != "none"] or run.needed_fillers()
+        names = [name for name in self.conditions if name != BASELINE] or run.needed_fillers()
         return [run.condition(name).name for name in names]
 
     def skips_first(self, run: Run, index: int = 0) -> bool:
@@ -101,7 +101,7 @@ def first_layers(run: Run, request: Request, model: str | None, wanted: int = 1)
 
 def refuse_layer(run: Run, layer: int, there: Sequence[int], model: str | None) -> None:
     """One that is not there, or has no attention, as some of hybrid models."""
-    layers = run.summary("entropy", "none", model=model).shape[1]
+    layers = run.summary("entropy", BASELINE, model=model).shape[1]
     if not 1 <= layer <= layers:
         raise FigureError(f"there is no layer {layer}: {run.label(run.model(model))} has layers 1 to {layers}")
     if layer not in there:
@@ -192,7 +192,7 @@ def _word(key: str, value: Any) -> str:
 def caption(run: Run, conditions: list[str], queries: str, *more: str, models: list[str]) -> str:
     """What a reader must know to read the picture, in full sentences."""
     counts = [str(len(run.measured(model, queries))) for model in models]
-    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != "none"]
+    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
     return " ".join([opening(run, models, counts), *recipes, attention_words(run, queries), *sentences(more)])
 
 

@@ -18,7 +18,7 @@ from fillerscope.analysis.findings.attention import Finding, with_interval
 from fillerscope.analysis.findings.attention_claims import sentences_like
 from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import described
 
 Tone = Literal["change", "no change", "cannot be told"]
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
@@ -130,7 +130,7 @@ def _joined(known: _Known, parts: Sequence[_Part]) -> str:
 
 def _made_of(run: Run) -> str:
     """The main condition in words."""
-    return recipe(run.main, [run.condition(run.main)]).removeprefix(f"{run.main}: ").removesuffix(".")
+    return described([run.condition(run.main)])
 
 
 def _attention(known: _Known) -> _Part | None:

@@ -16,11 +16,12 @@ from fillerscope.analysis.run import Region, Run
 from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FillerscopeError
 from fillerscope.figures.by_layer import stacked
-from fillerscope.figures.recipes import PLACES
+from fillerscope.figures.condition_text import PLACES, name_of
 from fillerscope.figures.references import TWINS
 from fillerscope.figures.request import swept
 from fillerscope.figures.style import Y_LABEL, Drawn
 from fillerscope.report.wire import clean
+from fillerscope.study.conditions import BASELINE
 
 Row = dict[str, Any]
 Panel = dict[str, Any]
@@ -166,7 +167,7 @@ def _length(run: Run, rows: list[Row]) -> list[Panel]:
                 which = f", {'mean of all layers' if layer == 'all' else f'layer {layer}'}" if layer else ""
                 line = _curve(part, "length", key, "low", "high", scale) | {"label": f"{name}{which}"}
                 series.append(line | {"style": place + 1, "dash": place + (3 if layer == "all" else 0)})
-        baseline = [row for row in own if row["condition"] == "none"]
+        baseline = [row for row in own if row["condition"] == BASELINE]
         none = scale * baseline[0][key] if baseline else None
         if series:
             found.append(_lines(title, "Filler length (tokens)", axis, series, none=none))
@@ -221,19 +222,12 @@ def regions(run: Run, conditions: Sequence[str], model: str | None = None) -> li
 def _tokens(run: Run, names: Sequence[str], view: str, model: str | None) -> list[str]:
     """The text under each position where all conditions of a panel have the same."""
     try:
-        rows = [run.tokens(name if view == "whole" else "none", model) for name in names]
+        rows = [run.tokens(name if view == "whole" else BASELINE, model) for name in names]
     except FillerscopeError:
         return []
     longest = max(rows, key=len)
     shared = [all(row[i] == text for row in rows if i < len(row)) for i, text in enumerate(longest)]
     return [text if same else "" for text, same in zip(longest, shared, strict=True)]
-
-
-def name_of(run: Run, condition: str) -> str:
-    """Its label; where another condition has the same, its name."""
-    label = run.condition(condition).label
-    shared = sum(one.label == label for one in run.study.conditions) > 1
-    return condition if shared or not label else label
 
 
 def _named(run: Run, condition: str) -> Row:

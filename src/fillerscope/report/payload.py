@@ -25,9 +25,9 @@ from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import described, name_of
 from fillerscope.figures.request import data_name
-from fillerscope.report.panels import Panel, histogram, layer_panels, name_of, regions
+from fillerscope.report.panels import Panel, histogram, layer_panels, regions
 from fillerscope.report.wire import clean, pack
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part, fitted
@@ -91,7 +91,7 @@ def _model(run: Run, name: str) -> Record:
 
 def _condition(run: Run, name: str) -> Record:
     condition = run.condition(name)
-    words = "the prompt as it is" if condition.is_baseline else recipe(name, [condition]).partition(": ")[2]
+    words = "the prompt as it is" if condition.is_baseline else f"{described([condition])}."
     return {"name": name, "label": name_of(run, name), "recipe": words, "filler": condition.has_filler}
 
 

@@ -14,6 +14,7 @@ from fillerscope.study.sweeps import SWEPT, expand, size
 BASELINE = "none"  # the condition that all others are compared with: the prompt as it is
 MOST_CONDITIONS = 10_000  # each is a row of every table
 KINDS = ("repeat", "text", "sentence", "characters")
+BASELINE = "none"  # the name of the condition that all others are compared with
 
 
 class Condition(Strict):
@@ -63,7 +64,7 @@ _SLASHES: Json = {"kind": "repeat", "text": " /", "count": 55}
 PRESETS = {
     condition.name: condition
     for condition in (
-        Condition(name="none", kind="none", label="None"),
+        Condition(name=BASELINE, kind="none", label="None"),
         Condition(name="mless", label="Meaningless tokens", **_SLASHES),
         Condition(name="mful", kind="repeat", text=" he", count=55, label="Meaningful tokens"),
         Condition(name="random", kind="sentence", count=55, label="Random sentence"),
@@ -74,7 +75,7 @@ PRESETS = {
         Condition(name="positions", intervention=Shift(kind="shift"), label="Positions only"),
     )
 }
-USUAL = tuple(PRESETS[name] for name in ("none", "mless", "mful", "random"))  # where a study names none
+USUAL = tuple(PRESETS[name] for name in (BASELINE, "mless", "mful", "random"))  # where a study names none
 
 
 def expanded(value: object) -> object:

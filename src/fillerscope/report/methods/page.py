@@ -11,7 +11,7 @@ from typing import Any
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.findings.all import answers_there, compared_so_far, records_there, there
 from fillerscope.analysis.run import Run
-from fillerscope.figures.recipes import recipe
+from fillerscope.figures.condition_text import recipe
 from fillerscope.report.methods.how_made import (
     again,
     checks,

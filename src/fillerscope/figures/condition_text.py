@@ -1,9 +1,10 @@
-"""What a condition is made of, in the words of a caption: the filler, its place, and what is done inside the model."""
+"""A condition in words: what it is called, and what it is made of (filler, place, what is done inside the model)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fillerscope.analysis.run import Run
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution, Shift
 
@@ -21,13 +22,24 @@ RULES = {
 
 
 def recipe(name: str, cells: Sequence[Condition]) -> str:
-    """One condition, or the cells of a sweep."""
-    parts = [_filler(cells) if cells[0].has_filler else "", _inside(cells)]
-    return f"{name}: {', '.join(filter(None, parts))}."
+    """A sentence on one condition, or on the cells of a sweep, that begins with its name."""
+    return f"{name}: {described(cells)}."
+
+
+def described(cells: Sequence[Condition]) -> str:
+    """What one condition, or the cells of a sweep, are made of."""
+    return ", ".join(filter(None, [_filler(cells) if cells[0].has_filler else "", _inside(cells)]))
+
+
+def name_of(run: Run, condition: str) -> str:
+    """The label of a condition; where another one has the same label, or there is none, its name."""
+    label = run.condition(condition).label
+    shared = sum(one.label == label for one in run.study.conditions) > 1
+    return condition if shared or not label else label
 
 
 def quotient(conditions: Sequence[Condition]) -> str:
-    """What a ratio to none is called: not every condition has filler."""
+    """The name of a ratio to the baseline: not every condition has filler."""
     return "with / without filler" if all(one.has_filler for one in conditions) else "condition / none"
 
 
