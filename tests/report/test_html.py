@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fillerscope.analysis.flips import flips
 from fillerscope.analysis.live import open_growing
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.figures.registry import draw
+from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import html, panels, parts, pictures
@@ -357,7 +358,7 @@ def test_a_figure_that_fails_is_named_with_its_reason(run: Run, monkeypatch: pyt
 
 @pytest.mark.usefixtures("sketched")
 def test_a_figure_without_panels_is_open_in_print(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(panels.CHARTS, "depth")
+    monkeypatch.setitem(FIGURES, "depth", replace(FIGURES["depth"], panels=None))
     page = Page(render(run))
     prints = [found for tag, found in page.tags if tag == "details" and found.get("class") == "print"]
     assert len(prints) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import name_of
+from fillerscope.figures.figure import Figure
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn
-from fillerscope.report.panels import CHARTS, Panel, layer_panels, panels, rows_of
+from fillerscope.figures.table import rows_of
+from fillerscope.report.panels import Panel, layer_panels, panels
 from fillerscope.report.wire import clean
 from fillerscope.study.conditions import Condition
 from support.grid import some_fast
@@ -283,10 +286,27 @@ def of_arm(run: Run, rows: list[dict[str, Any]]) -> Iterator[Any]:
 # What a panel says beside its numbers
 
 
-def test_every_figure_has_an_interactive_form_and_a_new_one_needs_none(runs: Runs) -> None:
-    assert CHARTS.keys() == FIGURES.keys()
+def test_every_figure_has_an_interactive_form_and_a_new_one_needs_none(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(figure.panels for figure in FIGURES.values())
     drawn = draw(runs["all"], "depth")
-    assert panels(runs["all"], Drawn("new", drawn.figure, drawn.table, drawn.caption)) == []
+    assert panels(runs["all"], replace(drawn, name="new")) == []
+    monkeypatch.setitem(FIGURES, "new", Figure("new", "New", FIGURES["depth"].draw))
+    assert panels(runs["all"], replace(drawn, name="new")) == []
+
+
+def test_two_models_with_one_label_have_panels_of_their_own(tmp_path: Path) -> None:
+    run = Synthetic(labels={"tiny-a": "Same", "tiny-b": "Same"}, problems=2, **SMALL).build(tmp_path / "run")
+    drawn = draw(run, "fillers")
+    made = panels(run, drawn)
+    assert [line.source.model for line in drawn.lines] == ["tiny-a"] * 2 + ["tiny-b"] * 2
+    assert [len(panel["series"]) for panel in made] == [2, 2]
+
+
+def test_a_head_asked_for_twice_has_one_panel(runs: Runs) -> None:
+    once, twice = (panels(runs["all"], draw(runs["all"], "heads", Request(heads=heads))) for heads in ((2,), (2, 2)))
+    assert twice == once
 
 
 def test_only_whole_prompts_have_regions_and_aligned_curves_the_tokens_without_filler(runs: Runs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +10,13 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import LayerMeasure, LinePanel, Panel, Series, layer_panels
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, styled
+from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, page, styled
+from fillerscope.figures.table import Cell, Table, groups, numbers, rows_of, table_of_rows, where
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
@@ -37,13 +40,11 @@ def lacks(study: Study) -> str:
 
 
 def draw(run: Run, request: Request) -> Drawn:
-    from matplotlib.figure import Figure
-
     model = run.model(request.models[0] if request.models else None)
     conditions, layer = shown(run, request, "activations"), one_layer(run, request, model)
     tables = [activation_table(run, name, model=model) for name in conditions]
     with styled():
-        figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
+        figure = page(WIDTH, 3.7)
         spec = figure.add_gridspec(2, 4)
         left = figure.add_subplot(spec[:, :2])
         _draw_histograms(left, run, conditions, layer, model)
@@ -122,8 +123,8 @@ def _zoom(inset: Axes, eps: float) -> None:
     inset.grid(False)
 
 
-def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> dict[str, NDArray[Any]]:
-    rows: list[dict[str, Any]] = []
+def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> Table:
+    rows: list[dict[str, Cell]] = []
     for table in tables:
         columns = table.columns()
         for place in range(table.layers):
@@ -133,7 +134,7 @@ def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> d
     for name in [BASELINE, *(table.condition for table in tables)]:
         counts = run.histogram(name, model=model)[layer - 1].tolist()
         bins = zip(edges[:-1], edges[1:], counts, strict=True)
-        keys = {"view": "histogram", "condition": name, "layer": layer}
+        keys: dict[str, Cell] = {"view": "histogram", "condition": name, "layer": layer}
         rows += [keys | {"low": low, "high": high, "count": count} for low, high, count in bins]
     return table_of_rows(rows)
 
@@ -155,3 +156,35 @@ def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
 def _c(run: Run) -> float:
     probe = run.study.probes.activations
     return probe.c if probe else float("nan")
+
+
+def _panels(_: Run, drawn: Drawn) -> list[Panel]:
+    rows = rows_of(drawn.table)
+    bins = where(rows, "view", "histogram")
+    by_condition = {str(name): own for (name,), own in groups(bins, "condition")}
+    first = next(iter(by_condition.values()))
+    edges = [*numbers(first[:1], "low"), *numbers(first, "high")]
+    counts = {name: [int(count) for count in numbers(own, "count")] for name, own in by_condition.items()}
+    layers = layer_panels(MEASURES, where(rows, "view", "layers"))
+    return [histogram(int(numbers(bins, "layer")[0]), edges, counts), *layers]
+
+
+def histogram(layer: int, edges: Sequence[float], counts: Mapping[str, Sequence[int]]) -> LinePanel:
+    """Shares per bin by condition, on an axis of octaves; bins are numbered, and the page names their edges."""
+    series = [
+        Series(name, list(range(len(values))), [value / max(sum(values), 1) for value in values], list(values))
+        for name, values in counts.items()
+    ]
+    title = f"MLP activations, layer {layer}"
+    return LinePanel(title, "Activation", "Share of activations in a bin", series, zero=True, edges=list(edges))
+
+
+NEAR_ZERO = LayerMeasure("near_zero_difference", "Near zero, change in points", no_change=0.0, scale=100.0)
+VARIANCE = LayerMeasure("variance_ratio", "Variance, ratio to none", no_change=1.0)
+MEASURES = (
+    NEAR_ZERO,
+    VARIANCE,
+    LayerMeasure("l1_ratio", "L1, ratio to none", no_change=1.0),
+    LayerMeasure("gini_difference", "Gini, difference to none", no_change=0.0),
+)
+FIGURE = Figure("activations", "MLP activations", draw, _panels, lacks, MEASURES)

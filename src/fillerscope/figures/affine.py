@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, every, label, look, shown, stacked, words
+from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, every, label, look, shown, words
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
+from fillerscope.figures.table import rows_of, stacked
 from fillerscope.study.study import Study
 
 NOTES = (
@@ -79,3 +82,18 @@ def _draw(panels: NDArray[Any], table: AffineTable, index: int, text: str) -> No
     marks = every(len(there), index)
     panels[1, 0].plot(there + 1, table.consistency[there], linestyle=DASHED, markevery=marks, **look(index))
     curve(panels[1, 1], table.values["relative_bias"], index)
+
+
+def _panels(_: Run, drawn: Drawn) -> list[Panel]:
+    return layer_panels(MEASURES, rows_of(drawn.table))
+
+
+MEASURES = (
+    LayerMeasure("lambda_fit", "Lambda, fitted", no_change=1.0),
+    LayerMeasure("lambda_mass", "1 - filler mass", no_change=1.0),
+    LayerMeasure("explained", "Variation explained", no_change=1.0),
+    LayerMeasure("direction", "One direction, within a problem", zero=True),
+    LayerMeasure("consistency", "One direction, across problems", zero=True),
+    LayerMeasure("relative_bias", "Relative bias", zero=True),
+)
+FIGURE = Figure("affine", "The affine picture by layer", draw, _panels, lacks, MEASURES)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, label, shown, stacked, words
+from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, label, shown, words
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
+from fillerscope.figures.table import rows_of, stacked
 from fillerscope.study.study import Study
 
 
@@ -46,3 +49,16 @@ def draw(run: Run, request: Request) -> Drawn:
     )
     text = words(run, model, conditions, str(tables[0].problems), *notes)
     return Drawn("lookback", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
+
+
+def _panels(_: Run, drawn: Drawn) -> list[Panel]:
+    return layer_panels(MEASURES, rows_of(drawn.table))
+
+
+MEASURES = (
+    LayerMeasure("answer", "Mass on the filler: answer", zero=True),
+    LayerMeasure("question", "Mass on the filler: question", zero=True),
+    LayerMeasure("per_filler", "From the answer, per filler token", zero=True),
+    LayerMeasure("per_original", "From the answer, per original token", zero=True),
+)
+FIGURE = Figure("lookback", "Where the answer attends", draw, _panels, lacks, MEASURES)

@@ -8,35 +8,62 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.mechanism import activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.bars import STARS_NOTE, stars, table_of_rows
-from fillerscope.figures.condition_text import recipe
-from fillerscope.figures.request import Answered, Request, accuracy_record, opening, sentences
-from fillerscope.figures.style import WIDTH, Drawn, styled
+from fillerscope.figures.answered import Answered, accuracy_record
+from fillerscope.figures.bars import STARS_NOTE, stars
+from fillerscope.figures.captions import opening, sentences
+from fillerscope.figures.condition_text import name_of, recipe
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Bar, BarPanel, Columns
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import WIDTH, Drawn, page, styled
+from fillerscope.figures.table import Cell as Value
+from fillerscope.figures.table import groups, rows_of, table_of_rows
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Redistribution
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Page
 
 KEYS = ("c", "fraction", "p1", "p_min", "p_max", "layers")
 NAMES = {"layers": "layer", "fraction": "fraction", "c": "c", "p1": "p1"}
 SIDE = 2  # maps in a row
-MEASURES = {"accuracy": "accuracy, points", "near_zero": "near zero, points", "variance": "variance, ratio"}
+Setting = float | tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a map shows: its name in print, its name on the page, and how it goes to an axis there."""
+
+    print: str
+    title: str
+    columns: Columns
+    no_change: float
+    scale: float
+
+
+MEASURES = {
+    "accuracy": Measure("accuracy, points", "accuracy, change in points", Columns.of("difference"), 0.0, 100.0),
+    "near_zero": Measure("near zero, points", "near zero, change in points", Columns("value"), 0.0, 100.0),
+    "variance": Measure("variance, ratio", "variance, ratio to none", Columns("value"), 1.0, 1.0),
+}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of one condition; `bounds` decide whether it lies surely on one side of no change."""
+    """A number of one condition, what is written on it, and the cells of its row in the table."""
 
     condition: Condition
     value: float
     text: str
-    record: dict[str, Any]
+    record: dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -60,16 +87,17 @@ def lacks(study: Study) -> str:
 
 def _sweeps(study: Study, names: Sequence[str] = ()) -> dict[str, list[Condition]]:
     """Cells of each sweep that moves activations, where there are two or more."""
-    found: dict[str, list[Condition]] = {}
+    sweeps: dict[str, list[Condition]] = {}
     for cell in study.conditions:
         wanted = not names or cell.name in names or cell.sweep in names
         if cell.sweep and wanted and isinstance(cell.intervention, Redistribution):
-            found.setdefault(cell.sweep, []).append(cell)
-    return {name: cells for name, cells in found.items() if len(cells) > 1 and _varied(cells)}
+            sweeps.setdefault(cell.sweep, []).append(cell)
+    return {name: cells for name, cells in sweeps.items() if len(cells) > 1 and _varied(cells)}
 
 
-def _setting(cell: Condition, key: str) -> Any:
-    return getattr(cell.intervention, key)
+def _setting(cell: Condition, key: str) -> Setting:
+    value: Setting = getattr(cell.intervention, key)
+    return value
 
 
 def _varied(cells: Sequence[Condition]) -> list[str]:
@@ -99,53 +127,60 @@ def _maps(run: Run, model: str, name: str, cells: list[Condition], answered: Ans
     """A map for each measure, and for each combination of what varies beyond two settings."""
     rows, *more = _varied(cells)
     columns, others = (more[0], more[1:]) if more else ("c" if rows == "p1" else "p1", [])
-    groups: dict[tuple[Any, ...], list[Condition]] = {}
+    combined: dict[tuple[Setting, ...], list[Condition]] = {}
     for cell in cells:
-        groups.setdefault(tuple(_setting(cell, key) for key in others), []).append(cell)
+        combined.setdefault(tuple(_setting(cell, key) for key in others), []).append(cell)
     maps = []
-    for values, group in groups.items():
+    for values, group in combined.items():
         own = "".join(f", {_word(key)} {_value(value)}" for key, value in zip(others, values, strict=True))
         for measure in ("accuracy",) if answered else ("near_zero", "variance"):
-            found = [_cell(run, model, cell, measure, answered) for cell in group]
-            maps.append(Map(measure, f"{cells[0].label or name}{own}: {MEASURES[measure]}", rows, columns, found))
+            numbers = [_cell(run, model, cell, measure, answered) for cell in group]
+            title = f"{cells[0].label or name}{own}: {MEASURES[measure].print}"
+            maps.append(Map(measure, title, rows, columns, numbers))
     return maps
 
 
 def _cell(run: Run, model: str, cell: Condition, measure: str, answered: Answered | None) -> Cell:
-    if answered:
-        row = answered.row(model, cell.name)
-        assert row.against is not None
-        change = row.against
-        bounds = f"\n[{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]"
-        told = f"{100 * change.difference:+z.1f}{stars(change.adjusted)}"
-        told += bounds if np.isfinite(change.difference_low) else ""
-        return Cell(cell, 100 * change.difference, told, accuracy_record(row))
+    return _accuracy(cell, answered.row(model, cell.name)) if answered else _activations(run, model, cell, measure)
+
+
+def _accuracy(cell: Condition, row: Accuracy) -> Cell:
+    assert row.against is not None
+    change = row.against
+    bounds = f"\n[{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]"
+    text = f"{100 * change.difference:+z.1f}{stars(change.adjusted)}"
+    text += bounds if np.isfinite(change.difference_low) else ""
+    return Cell(cell, 100 * change.difference, text, accuracy_record(row))
+
+
+def _activations(run: Run, model: str, cell: Condition, measure: str) -> Cell:
+    """The change in the first layer that the condition redistributes."""
+    assert isinstance(cell.intervention, Redistribution)
     table = activation_table(run, cell.name, model=model)
-    layer = _setting(cell, "layers")[0] - 1
-    found = table.difference[measure] if measure == "near_zero" else table.ratio[measure]
-    scale = 100.0 if measure == "near_zero" else 1.0
-    value, low, high = (scale * float(bound[layer]) for bound in found)
+    layer = cell.intervention.layers[0] - 1
+    estimate = table.difference[measure] if measure == "near_zero" else table.ratio[measure]
+    scale = MEASURES[measure].scale
+    value, low, high = (scale * float(bound[layer]) for bound in estimate)
     p = float(table.p[measure][layer])
     form = "+z.1f" if measure == "near_zero" else ".2f"
-    told = f"{value:{form}}{stars(p)}"
-    told += f"\n[{low:{form}}, {high:{form}}]" if np.isfinite(low) else ""
-    shown = {"value": value / scale, "low": low / scale, "high": high / scale, "p": p, "n": int(table.n[layer])}
-    return Cell(cell, value if measure == "near_zero" else float(np.log2(value)), told, shown | {"layer": layer + 1})
+    text = f"{value:{form}}{stars(p)}"
+    text += f"\n[{low:{form}}, {high:{form}}]" if np.isfinite(low) else ""
+    record: dict[str, Value] = {"value": value / scale, "low": low / scale, "high": high / scale, "p": p}
+    record |= {"n": int(table.n[layer]), "layer": layer + 1}
+    return Cell(cell, value if measure == "near_zero" else float(np.log2(value)), text, record)
 
 
-def _grid(maps: Sequence[Map]) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
+def _grid(maps: Sequence[Map]) -> tuple[Page, NDArray[Any]]:
     widest = max(len(_values(one, one.columns)) for one in maps)
     side = 1 if widest > 5 or len(maps) == 1 else SIDE
     rows = ceil(len(maps) / side)
     tallest = max(len(_values(one, one.rows)) for one in maps)
     width = min(WIDTH, max(2.8, 1.0 + 0.72 * widest) * side)
-    figure = Figure(figsize=(width, 0.35 + rows * (0.85 + 0.36 * tallest)), layout="constrained")
+    figure = page(width, 0.35 + rows * (0.85 + 0.36 * tallest))
     return figure, figure.subplots(rows, side, squeeze=False)
 
 
-def _values(one: Map, key: str) -> list[Any]:
+def _values(one: Map, key: str) -> list[Setting]:
     return sorted({_setting(cell.condition, key) for cell in one.cells}, key=lambda value: (value is not None, value))
 
 
@@ -173,16 +208,18 @@ def _word(key: str) -> str:
     return NAMES.get(key, key)
 
 
-def _value(value: Any) -> str:
+def _value(value: Setting) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return "by c" if value is None else f"{value:g}"
 
 
-def _row(one: Map, cell: Cell) -> dict[str, Any]:
-    settings = {key: _setting(cell.condition, key) for key in KEYS}
-    settings["layers"] = " ".join(map(str, settings["layers"]))
-    return {"measure": one.measure, "condition": cell.condition.name} | settings | cell.record
+def _row(one: Map, cell: Cell) -> dict[str, Value]:
+    row: dict[str, Value] = {"measure": one.measure, "condition": cell.condition.name}
+    for key in KEYS:
+        value = _setting(cell.condition, key)
+        row[key] = " ".join(map(str, value)) if isinstance(value, tuple) else value
+    return row | cell.record
 
 
 def _caption(run: Run, model: str, sweeps: dict[str, list[Condition]], answered: Answered | None) -> str:
@@ -198,3 +235,17 @@ def _caption(run: Run, model: str, sweeps: dict[str, list[Condition]], answered:
         "the 95% interval over problems", f"{STARS_NOTE}, signs flipped at random, not adjusted",
     ]  # fmt: skip
     return " ".join([opening(run, [model], [str(len(run.measured(model)))]), *recipes, *sentences(notes)])
+
+
+def _panels(run: Run, drawn: Drawn) -> list[BarPanel]:
+    """A point for each cell of the sweeps, under the name that says its settings."""
+    panels = []
+    for (name,), rows in groups(rows_of(drawn.table), "measure"):
+        measure = MEASURES[str(name)]
+        points = [(name_of(run, str(row["condition"])), [Bar.of(row, measure.columns, measure.scale)]) for row in rows]
+        title = f"ARM: {measure.title}"
+        panels.append(BarPanel(title, measure.title, points, no_change=measure.no_change, mark="point"))
+    return panels
+
+
+FIGURE = Figure("arm", "Sensitivity of ARM", draw, _panels, lacks)

@@ -11,10 +11,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fillerscope.errors import FigureError
-from fillerscope.figures.style import Line, text_width
+from fillerscope.figures.style import text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,19 +189,3 @@ def wrapped(text: str, inches: float, size: float) -> str:
             line = line[at:]
         line += letter
     return "\n".join([*lines, line])
-
-
-def rows_of(line: Line) -> list[dict[str, Any]]:
-    """The points of a curve, a row each."""
-    columns = line.columns()
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def table_of_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Rows with different keys as columns; None, an empty cell, where a row does not have the key."""
-    keys = dict.fromkeys(key for row in rows for key in row)
-    table: dict[str, NDArray[Any]] = {}
-    for key in keys:
-        values = [row.get(key) for row in rows]
-        table[key] = np.array(values, dtype=object if None in values else None)
-    return table

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillerscope.analysis.mechanism import Columns, Estimate
+from fillerscope.analysis.mechanism import Estimate
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import MARKERS, refuse_many
+from fillerscope.figures.captions import opening, sentences
 from fillerscope.figures.condition_text import recipe
-from fillerscope.figures.request import Request, opening, sentences
-from fillerscope.figures.style import SERIES
+from fillerscope.figures.request import Request
+from fillerscope.figures.style import SERIES, Dash
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.interventions import Redistribution
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST = len(SERIES)
 GREY = "#555555"
-DASHED = (0, (3, 1.2))
+DASHED: Dash = (0, (3, 1.2))
 BANDS = "bands: 95% interval over problems"
 
 
@@ -52,11 +53,11 @@ def look(index: int) -> dict[str, Any]:
 
 
 def curve(
-    axes: Axes, found: Estimate, index: int, text: str | None = None, dash: Any = "solid", scale: float = 1
+    axes: Axes, estimate: Estimate, index: int, text: str | None = None, dash: Dash = "solid", scale: float = 1
 ) -> None:
     """A measure by layer with its band."""
-    there = np.flatnonzero(np.isfinite(found[0]))  # layers without attention are passed over
-    value, low, high = (scale * bound[there] for bound in found)
+    there = np.flatnonzero(np.isfinite(estimate[0]))  # layers without attention are passed over
+    value, low, high = (scale * bound[there] for bound in estimate)
     axes.plot(there + 1, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
     axes.fill_between(there + 1, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
 
@@ -83,13 +84,6 @@ def words(run: Run, model: str, conditions: Sequence[str], count: str, *notes: s
     """A caption."""
     recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
     return " ".join([opening(run, [model], [count]), *recipes, *sentences(notes)])
-
-
-def stacked(parts: Sequence[tuple[str, Columns]]) -> Columns:
-    """The tables of several conditions under one another."""
-    names = np.concatenate([np.full(len(next(iter(part.values()))), name) for name, part in parts])
-    keys = list(parts[0][1])
-    return {"condition": names} | {key: np.concatenate([part[key] for _, part in parts]) for key in keys}
 
 
 def one_layer(run: Run, request: Request, model: str) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.run import Region, Run
+from fillerscope.figures.answered import Answered, accuracy_record
 from fillerscope.figures.bars import (
     FILLS,
     GAP,
@@ -16,30 +17,25 @@ from fillerscope.figures.bars import (
     draw_bars,
     legend_above,
     refuse_many,
-    rows_of,
     stars,
-    table_of_rows,
     wrapped,
 )
-from fillerscope.figures.condition_text import recipe
-from fillerscope.figures.references import ALL_HEADS, TWINS, behind, twin_note
-from fillerscope.figures.request import (
-    Answered,
-    Choice,
-    Request,
-    accuracy_record,
+from fillerscope.figures.captions import (
     attention_words,
     band_note,
-    choose_heads,
     data_name,
-    first_layers,
     first_note,
-    line_of,
     opening,
     reach_note,
     region_note,
     sentences,
 )
+from fillerscope.figures.condition_text import recipe
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.lines import is_of_twins, line_of, prompt_panels, source_in, table_of, with_twins
+from fillerscope.figures.panels import BarPanel, Panel, accuracy_bar
+from fillerscope.figures.references import ALL_HEADS, twin_note
+from fillerscope.figures.request import Choice, Layer, Request, choose_heads, first_layers
 from fillerscope.figures.style import (
     BLUE,
     DASHES,
@@ -52,22 +48,26 @@ from fillerscope.figures.style import (
     Y_LABEL,
     Drawn,
     Line,
+    Look,
     draw_lines,
     mark,
+    page,
     shade,
     styled,
 )
+from fillerscope.figures.table import Cell, groups, rows_of, table_of_rows, where
 from fillerscope.study import published
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Page
 
 HEAD = 14  # as published; another one where no model has so many
 USUAL, MOST = ("mless", "mful"), 4
 ALIGNED_END, WHOLE_END = 60, 120
+COLUMNS = ("model", "condition", "view", "queries", "layer", "head")
 COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, "#555555")
 SIDE_BY_SIDE = 14  # bars with their gaps that fit beside the other panels
 
@@ -76,8 +76,7 @@ SIDE_BY_SIDE = 14  # bars with their gaps that fit beside the other panels
 class Head:
     """The head that is shown, with its curves."""
 
-    model: str
-    layer: int
+    layer: Layer
     choice: Choice
     aligned: list[Line]
     whole: list[Line]
@@ -89,7 +88,7 @@ class Head:
 class Panels:
     """The panels, and about how large they are in inches."""
 
-    figure: Figure
+    figure: Page
     bars: Axes
     width: float
     height: float
@@ -113,13 +112,14 @@ def draw(run: Run, request: Request) -> Drawn:
         if head is not None:
             _draw_head(run, panels, head, request, conditions[1:])
     lines = [] if head is None else [*head.aligned, *head.whole]
-    table = table_of_rows([*(_record(run, row) for row in rows), *(row for line in lines for row in rows_of(line))])
+    points = rows_of(table_of(run, lines, COLUMNS)) if lines else []
+    table = table_of_rows([*(_record(run, row) for row in rows), *points])
     recipes = [recipe(name, [run.condition(name)]) for name in conditions[1:]]
     words = [opening(run, models, [answered.count(model) for model in models]), *recipes]
     words += [*sentences(_accuracy_notes(run, answered, rows))]
     if head is not None:
         words += [attention_words(run, queries), *sentences(_head_notes(run, request, head))]
-    return Drawn("composite", panels.figure, table, " ".join(words))
+    return Drawn("composite", panels.figure, table, " ".join(words), tuple(lines))
 
 
 def _conditions(run: Run, request: Request) -> list[str]:
@@ -133,20 +133,19 @@ def _conditions(run: Run, request: Request) -> list[str]:
 
 
 def _panels(units: float, attention: bool) -> Panels:
-    from matplotlib.figure import Figure
-
+    """Accuracy beside the two panels of the head, or above them where there are many bars."""
     wanted = 0.7 + 0.32 * units
     if not attention:
         width = min(WIDTH, max(WIDTH / 2, wanted))
-        figure = Figure(figsize=(width, 2.8), layout="constrained")
+        figure = page(width, 2.8)
         return Panels(figure, figure.add_subplot(), width - 0.6, 2.0)
     if units > SIDE_BY_SIDE:
-        figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
+        figure = page(WIDTH, 5.2)
         spec = figure.add_gridspec(2, 2)
         head = figure.add_subplot(spec[1, 0]), figure.add_subplot(spec[1, 1])
         return Panels(figure, figure.add_subplot(spec[0, :]), WIDTH - 0.6, 1.7, head, WIDTH / 2 - 0.7)
     left = min(4.0, max(2.5, wanted))
-    figure = Figure(figsize=(WIDTH, 4.7), layout="constrained")
+    figure = page(WIDTH, 4.7)
     spec = figure.add_gridspec(2, 2, width_ratios=(left, WIDTH - left))
     head = figure.add_subplot(spec[0, 1]), figure.add_subplot(spec[1, 1])
     return Panels(figure, figure.add_subplot(spec[:, 0]), left - 0.5, 3.8, head, WIDTH - left - 0.7)
@@ -173,61 +172,58 @@ def _draw_accuracy(
 
 
 def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[str], queries: str) -> Head:
-    layer = first_layers(run, request, models[0])[0]
-    model, choice = _choose(run, request, models, layer, fillers[0], queries)
-    skipped = request.skips_first(run, run.models.index(model))
+    layer, choice = _choose(run, request, models, fillers[0], queries)
 
     def line(name: str, view: str, index: int, end: int) -> Line:
-        keys = {"model": run.label(model), "condition": name, "view": view, "queries": queries}
-        profile = run.profile(name, queries, view, model)
-        colour, dash = COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)]
-        return line_of(profile, layer, choice.heads[0], name.capitalize(), colour, dash, request, skipped, end, keys)
+        look = Look(name.capitalize(), COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
+        return line_of(run, request, source_in(layer, name, view, choice.heads[0]), look, end)
 
     aligned = [line(name, "aligned", i, ALIGNED_END) for i, name in enumerate([BASELINE, *fillers])]
     whole = [line(name, "whole", i, WHOLE_END) for i, name in enumerate(fillers)]
-    aligned = behind(run, model, aligned[1], "aligned") + aligned
-    whole = behind(run, model, whole[0], "whole") + whole
-    return Head(model, layer, choice, aligned, whole, [run.region(name, model) for name in fillers], skipped)
+    aligned, whole = with_twins(run, aligned, aligned[1]), with_twins(run, whole, whole[0])
+    skipped = request.skips_first(run, run.models.index(layer.model))
+    return Head(layer, choice, aligned, whole, [run.region(name, layer.model) for name in fillers], skipped)
 
 
-def _choose(
-    run: Run, request: Request, models: Sequence[str], layer: int, filler: str, queries: str
-) -> tuple[str, Choice]:
-    """The first model that has the head; where none has, a head of the first."""
+def _choose(run: Run, request: Request, models: Sequence[str], filler: str, queries: str) -> tuple[Layer, Choice]:
+    """The head in the first model that has it; where none has, a head of the first."""
+    number = first_layers(run, request, models[0])[0]
     wanted = request if request.heads else replace(request, heads=(HEAD,), strict=False)
     for model in models:
         layers, heads = run.summary("entropy", BASELINE, queries, model).shape[1:]
-        if layer <= layers and wanted.heads[0] <= heads:
-            return model, choose_heads(run, replace(wanted, heads=wanted.heads[:1]), layer, 1, filler, queries, model)
-    return models[0], choose_heads(run, wanted, layer, 1, filler, queries, models[0])
+        if number <= layers and wanted.heads[0] <= heads:
+            layer = Layer(model, number, queries)
+            return layer, choose_heads(run, replace(wanted, heads=wanted.heads[:1]), layer, filler, 1)
+    layer = Layer(models[0], number, queries)
+    return layer, choose_heads(run, wanted, layer, filler, 1)
 
 
 def _draw_head(run: Run, panels: Panels, head: Head, request: Request, fillers: Sequence[str]) -> None:
     aligned, whole = panels.head
     draw_lines(aligned, head.aligned, ALIGNED_END, request.limit(0))
-    for line in (line for line in head.aligned if line.label != TWINS):
-        aligned.fill_between(line.x, 0, line.y, color=line.colour, alpha=0.1, linewidth=0)
+    for line in (line for line in head.aligned if not is_of_twins(line)):
+        aligned.fill_between(line.x, 0, line.y, color=line.look.colour, alpha=0.1, linewidth=0)
     draw_lines(whole, head.whole, WHOLE_END, request.limit(1), HEADROOM)
     _mark(whole, head, run.condition(fillers[0]).label if len(fillers) == 1 else "")
     aligned.set_xlabel("Token position, filler left out")
     whole.set_xlabel("Token position")
     for axes in panels.head:
         axes.set_ylabel(Y_LABEL)
-    where = wrapped(f"{run.label(head.model)}, layer {head.layer}", panels.head_width, 7)
+    where = wrapped(f"{run.label(head.layer.model)}, layer {head.layer.number}", panels.head_width, 7)
     legend_above(panels.head, panels.head_width, f"Average attention on Head {head.choice.heads[0]}", where)
 
 
 def _mark(axes: Axes, head: Head, text: str) -> None:
     """Shade the region that all fillers share; where they stand in different places, a bar for each at the top."""
-    found = {region for region in head.regions if region is not None}
-    if len(found) == 1:
-        (region,) = found
+    places = {region for region in head.regions if region is not None}
+    if len(places) == 1:
+        (region,) = places
         shade(axes, region.start, region.stop, text or "filler")
         return
-    lines = [line for line in head.whole if line.label != TWINS]
+    lines = [line for line in head.whole if not is_of_twins(line)]
     for index, (line, place) in enumerate(zip(lines, head.regions, strict=True)):
         if place is not None:
-            mark(axes, place.start, place.stop, line.colour, 0.98 - 0.03 * index)
+            mark(axes, place.start, place.stop, line.look.colour, 0.98 - 0.03 * index)
 
 
 def _accuracy_notes(run: Run, answered: Answered, rows: Sequence[Accuracy]) -> list[str]:
@@ -236,24 +232,31 @@ def _accuracy_notes(run: Run, answered: Answered, rows: Sequence[Accuracy]) -> l
     return [*answered.notes, f"{STARS_NOTE}, {answered.test}; no mark: p of 0.05 or more", marks]
 
 
-def _first_filler(head: Head) -> str:
-    return next(str(line.keys["condition"]) for line in head.whole if line.label != TWINS)
-
-
 def _head_notes(run: Run, request: Request, head: Head) -> list[str]:
-    where = f"attention: {run.label(head.model)}, layer {head.layer}, head {head.choice.heads[0]}"
+    model = head.layer.model
+    place = f"attention: {run.label(model)}, layer {head.layer.number}, head {head.choice.heads[0]}"
+    first = next(line.source.condition for line in head.whole if not is_of_twins(line))
     regions = [region for region in head.regions if region is not None]
     return [
-        f"{where}, n = {len(run.measured(head.model))} problems",
+        f"{place}, n = {len(run.measured(model))} problems",
         head.choice.note,
         first_note([head.skipped]),
         band_note(request),
         reach_note(request),
         region_note([regions]),
-        twin_note(run, head.model, _first_filler(head), ALL_HEADS),
+        twin_note(run, model, first, ALL_HEADS),
     ]
 
 
-def _record(run: Run, row: Accuracy) -> dict[str, Any]:
+def _record(run: Run, row: Accuracy) -> dict[str, Cell]:
     mark = stars(row.against.adjusted) if row.against else ""
     return {"view": "accuracy"} | accuracy_record(row, mark=mark, published=_published(run, row))
+
+
+def _panels_of_page(run: Run, drawn: Drawn) -> list[Panel]:
+    rows = groups(where(rows_of(drawn.table), "view", "accuracy"), "model")
+    bars = [(str(label), [accuracy_bar(row) for row in own]) for (label,), own in rows]
+    return [BarPanel("Accuracy", "Accuracy, %", bars), *prompt_panels(run, drawn)]
+
+
+FIGURE = Figure("composite", "Accuracy, and one head", draw, _panels_of_page, lacks, shows_all_models=True)

@@ -8,10 +8,14 @@ import numpy as np
 
 from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.run import Run
+from fillerscope.figures.captions import caption
 from fillerscope.figures.condition_text import quotient
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.references import DOTTED, GREY, LENGTH, TWINS, twin_note
-from fillerscope.figures.request import Request, caption
+from fillerscope.figures.request import Request
 from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
+from fillerscope.figures.table import rows_of, stacked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +57,8 @@ def _length_note(table: DepthTable) -> str:
         "mass_share": "the share that as many average tokens have",
         "odds": "the drop of rows that keep their odds while filler draws as average tokens do",
     }
-    told = "; ".join(words[name] for name in known)
-    return f"dashed grey: length alone under {table.condition}: {told}" if told else ""
+    text = "; ".join(words[name] for name in known)
+    return f"dashed grey: length alone under {table.condition}: {text}" if text else ""
 
 
 def draw(run: Run, request: Request) -> Drawn:
@@ -88,9 +92,6 @@ def draw(run: Run, request: Request) -> Drawn:
             panel.set_xlim(0.5, tables[0].layers + 0.5)
             panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
         legend(figure, [axes[0, 0]], run.label(model))
-    parts = [table.columns() for table in tables]
-    columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    names = np.concatenate([np.full(table.layers, table.condition) for table in tables])
     notes = (
         "filler mass: share of attention that original tokens after the filler give to it",
         f"paired drop: attention received by original tokens, {ratio}",
@@ -100,4 +101,19 @@ def draw(run: Run, request: Request) -> Drawn:
         twin_note(run, model, conditions[0]),
     )
     text = caption(run, conditions, queries, *notes, models=[model])
-    return Drawn("depth", figure, {"condition": names} | columns, text)
+    return Drawn("depth", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
+
+
+def _panels(_: Run, drawn: Drawn) -> list[Panel]:
+    return layer_panels(MEASURES, rows_of(drawn.table))
+
+
+MEASURES = (
+    LayerMeasure("mass", "Filler mass, share of attention", zero=True),
+    LayerMeasure("lambda", "Lambda, 1 - filler mass", no_change=1.0),
+    LayerMeasure("drop", "Paired drop, ratio to none", no_change=1.0),
+    LayerMeasure("odds", "Drop that length alone gives", no_change=1.0),
+    LayerMeasure("beyond", "Beyond length, drop / that", no_change=1.0),
+    LayerMeasure("twin", "Paired drop, untrained twins (mean and range)", no_change=1.0),
+)
+FIGURE = Figure("depth", "The effect by layer", draw, _panels, measures=MEASURES)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fillerscope.analysis.run import Region, Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.references import ALL_HEADS, behind, twin_note
-from fillerscope.figures.request import (
-    Request,
-    band_note,
-    caption,
-    choose_heads,
-    first_layers,
-    first_note,
-    line_of,
-    reach_note,
-    region_note,
-)
+from fillerscope.figures.captions import band_note, caption, first_note, reach_note, region_note
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.lines import line_of, prompt_panels, source_in, table_of, with_twins
+from fillerscope.figures.references import ALL_HEADS, twin_note
+from fillerscope.figures.request import Layer, Request, choose_heads, first_layers
 from fillerscope.figures.style import (
     BLUE,
     DASHES,
@@ -30,6 +24,8 @@ from fillerscope.figures.style import (
     SKY,
     Y_LABEL,
     Drawn,
+    Line,
+    Look,
     draw_lines,
     fit_titles,
     grid,
@@ -37,7 +33,6 @@ from fillerscope.figures.style import (
     mark,
     shade,
     styled,
-    table_of,
 )
 
 if TYPE_CHECKING:
@@ -50,32 +45,40 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 def draw(run: Run, request: Request) -> Drawn:
     conditions = _conditions(run, request)
     queries = request.queries or "all"
-    layer = first_layers(run, request, request.models[0] if request.models else None)[0]
-    panels, notes = _panels(run, request, layer, conditions[0], queries)
-    lines, skipped, regions = [], [], []
+    number = first_layers(run, request, request.models[0] if request.models else None)[0]
+    models = [run.model(name) for name in request.models] or run.models
+    panels, notes = _panels(run, request, [Layer(model, number, queries) for model in models], conditions[0])
+    lines: list[Line] = []
+    regions = []
     with styled():
         figure, axes = grid(1, len(panels), 2.3)
-        for column, (model, head) in enumerate(panels):
-            skipped.append(request.skips_first(run, run.models.index(model)))
-            panel = [
-                line_of(run.profile(name, queries, "whole", model), layer, head, run.condition(name).label or name,
-                        COLOURS[i % 6], DASHES[i % 6], request, skipped[-1], END,
-                        {"model": run.label(model), "condition": name, "queries": queries})
-                for i, name in enumerate(conditions)
-            ]  # fmt: skip
-            panel = behind(run, model, panel[0], "whole") + panel
+        for column, (layer, head) in enumerate(panels):
+            panel = _lines(run, request, layer, head, conditions)
             draw_lines(axes[0, column], panel, END, request.limit(column), HEADROOM)
-            regions.append(_mark(run, axes[0, column], conditions, model))
-            axes[0, column].set_title(f"{run.label(model)} Layer {layer} Head {head}")
+            regions.append(_mark(run, axes[0, column], conditions, layer.model))
+            axes[0, column].set_title(f"{run.label(layer.model)} Layer {number} Head {head}")
             axes[0, column].set_xlabel("Token position")
             lines += panel
         axes[0, 0].set_ylabel(Y_LABEL)
         fit_titles(axes.flat)
         legend(figure, axes.flat)
-    models = list(dict.fromkeys(model for model, _ in panels))
+    models = list(dict.fromkeys(models))
+    skipped = [request.skips_first(run, run.models.index(model)) for model in models]
     notes = [*notes, first_note(skipped), band_note(request), reach_note(request), region_note(regions)]
     notes += [next(filter(None, (twin_note(run, model, conditions[0], ALL_HEADS) for model in models)), "")]
-    return Drawn("fillers", figure, table_of(lines), caption(run, conditions, queries, *notes, models=models))
+    text = caption(run, conditions, queries, *notes, models=models)
+    return Drawn("fillers", figure, table_of(run, lines), text, tuple(lines))
+
+
+def _lines(run: Run, request: Request, layer: Layer, head: int, conditions: Sequence[str]) -> list[Line]:
+    looks = [
+        Look(run.condition(name).label or name, COLOURS[i % 6], DASHES[i % 6]) for i, name in enumerate(conditions)
+    ]
+    lines = [
+        line_of(run, request, source_in(layer, name, "whole", head), look, END)
+        for name, look in zip(conditions, looks, strict=True)
+    ]
+    return with_twins(run, lines, lines[0])
 
 
 def _conditions(run: Run, request: Request) -> list[str]:
@@ -108,17 +111,19 @@ def _mark(run: Run, axes: Axes, conditions: list[str], model: str) -> list[Regio
 
 
 def _panels(
-    run: Run, request: Request, layer: int, condition: str, queries: str
-) -> tuple[list[tuple[str, int]], list[str]]:
+    run: Run, request: Request, layers: Sequence[Layer], condition: str
+) -> tuple[list[tuple[Layer, int]], list[str]]:
     """One head a model; with a single model, three of its heads."""
-    models = [run.model(name) for name in request.models] or run.models
-    if len(models) == 1:
-        choice = choose_heads(run, request, layer, 3, condition, queries, models[0])
-        return [(models[0], head) for head in choice.heads], [choice.note]
+    if len(layers) == 1:
+        choice = choose_heads(run, request, layers[0], condition, 3)
+        return [(layers[0], head) for head in choice.heads], [choice.note]
     panels, notes = [], []
-    for index, model in enumerate(models):
+    for index, layer in enumerate(layers):
         asked = request.heads[index : index + 1] if len(request.heads) > 1 else request.heads
-        choice = choose_heads(run, replace(request, heads=asked), layer, 1, condition, queries, model)
-        panels.append((model, choice.heads[0]))
-        notes.append(f"{run.label(model)}: {choice.note}" if choice.note else "")
+        choice = choose_heads(run, replace(request, heads=asked), layer, condition, 1)
+        panels.append((layer, choice.heads[0]))
+        notes.append(f"{run.label(layer.model)}: {choice.note}" if choice.note else "")
     return panels, notes
+
+
+FIGURE = Figure("fillers", "Repeated tokens against a sentence", draw, prompt_panels, shows_all_models=True)

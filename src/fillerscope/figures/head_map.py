@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from math import ceil, log2
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.condition_text import quotient
-from fillerscope.figures.request import Request, caption
+from fillerscope.figures.captions import caption
+from fillerscope.figures.condition_text import name_of, quotient
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Columns, MapPanel, Shading
+from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, Drawn, fit_titles, grid, styled
+from fillerscope.figures.table import Row, Table, groups, number, rows_of, table_of_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure as Page
+    from matplotlib.image import AxesImage
 
 Floats = NDArray[np.float64]
 PANELS = 3  # side by side
@@ -65,7 +76,7 @@ def draw(run: Run, request: Request) -> Drawn:
     return Drawn("headmap", figure, columns, caption(run, conditions, queries, *notes, models=[model]))
 
 
-def _draw_kind(figure: Any, axes: NDArray[Any], label: str, maps: Sequence[Map]) -> list[Any]:
+def _draw_kind(figure: Page, axes: NDArray[Any], label: str, maps: Sequence[Map]) -> list[Axes]:
     """Panels of one kind on one scale of colours; those that were drawn."""
     from matplotlib.colors import TwoSlopeNorm
 
@@ -106,7 +117,7 @@ def _marked(table: HeadTable, name: str) -> NDArray[np.bool_]:
     return np.asarray((column.low <= 1) & (column.high >= 1))
 
 
-def _panel(axes: Any, one: Map, norm: Any) -> Any:
+def _panel(axes: Axes, one: Map, norm: Normalize) -> AxesImage:
     from matplotlib import colormaps
 
     layers, heads = one.values.shape
@@ -131,7 +142,7 @@ def _ticks(count: int) -> list[int]:
     return sorted({1, *range(step, count + 1, step)})
 
 
-def _ratio_ticks(bar: Any, reach: float) -> None:
+def _ratio_ticks(bar: Colorbar, reach: float) -> None:
     """Tick at round ratios, printed as ratios."""
     inside = [ratio for ratio in RATIOS if abs(np.log2(ratio)) <= reach]
     shown: list[float] = []
@@ -142,10 +153,31 @@ def _ratio_ticks(bar: Any, reach: float) -> None:
     bar.minorticks_off()
 
 
-def _columns(tables: list[HeadTable]) -> dict[str, NDArray[Any]]:
-    rows = []
+def _columns(tables: list[HeadTable]) -> Table:
+    rows: list[Row] = []
     for table in tables:
         layers, heads = table.shape
         places = [(layer, head) for layer in range(1, layers + 1) for head in range(1, heads + 1)]
         rows += [{"model": table.label, "condition": table.condition} | table.row(*place) for place in places]
-    return {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    return table_of_rows(rows)
+
+
+def _panels(run: Run, drawn: Drawn) -> list[MapPanel]:
+    """The drop and what is beyond length, each on one scale, as in print."""
+    rows = rows_of(drawn.table)
+    return [*_maps(run, rows, "drop", "Paired drop"), *_maps(run, rows, "beyond", "Beyond length")]
+
+
+def _maps(run: Run, rows: Sequence[Row], column: str, name: str) -> list[MapPanel]:
+    known = [value for row in rows if (value := number(row, column))]
+    reach = max((abs(log2(value)) for value in known if value > 0), default=0.0)
+    shading = Shading(column, "ratio", name, Columns.of(column), reach)
+    more = "" if column == "drop" else f", {name.lower()}"
+    return [
+        MapPanel(f"{label}, {name_of(run, str(condition))}{more}", own, "layer", "head", shading)
+        for (label, condition), own in groups(rows, "model", "condition")
+        if any(number(row, column) is not None for row in own)
+    ]
+
+
+FIGURE = Figure("headmap", "Every head at a glance", draw, _panels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +13,26 @@ from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.mechanism import activation_table, affine_table, mean_over
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
-from fillerscope.figures.bars import table_of_rows
 from fillerscope.figures.by_layer import label, shown, words
+from fillerscope.figures.condition_text import name_of
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Columns, MapPanel, Shading
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import NOTHING, WIDTH, Drawn, fit_titles, styled, text_width
+from fillerscope.figures.table import Cell, Row, Table, groups, rows_of, table_of_rows
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.colors import Normalize as Norm
+    from matplotlib.figure import Figure as Page
+    from matplotlib.gridspec import GridSpec
+    from matplotlib.image import AxesImage
 
 Floats = NDArray[np.float64]
+Kind = Literal["change", "share"]
+NUMBERS = ("mean", "low", "high", "effect")  # columns of the table
 PANELS = 3  # side by side
 ROW, GAP = 0.145, 0.5  # inches of a measure's row; rows between changes and shares
 SHORTEST = 2.2  # inches that the two scales need, one above the other
@@ -47,6 +55,10 @@ class Measure:
     low: Floats
     high: Floats
     effect: Floats  # mean over standard deviation over problems; of a share, the share
+
+    @property
+    def kind(self) -> Kind:
+        return "change" if self.is_change else "share"
 
     @classmethod
     def change(cls, name: str, samples: Floats) -> Measure:
@@ -105,25 +117,25 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions = shown(run, request, "layermap", moved=True)
-    found = {name: measures(run, name, model) for name in conditions}
-    names = list(dict.fromkeys((row.name, row.is_change) for rows in found.values() for row in rows))
+    measured = {name: measures(run, name, model) for name in conditions}
+    names = list(dict.fromkeys((row.name, row.is_change) for rows in measured.values() for row in rows))
     names.sort(key=lambda pair: not pair[1])
     columns = min(PANELS, len(conditions))
     with styled():
         figure, spec, bars = _page(ceil(len(conditions) / columns), columns, names)
-        images: dict[bool, Any] = {}
+        images: dict[bool, AxesImage] = {}
         panels = []
-        for place, (name, table) in enumerate(found.items()):
+        for place, (name, table) in enumerate(measured.items()):
             panels.append(figure.add_subplot(spec[divmod(place, columns)]))
             images |= _panel(panels[-1], table, names, label(run, name))
             _name_rows(panels[-1], names, shown=place % columns == 0)
         fit_titles(panels)
         _bars(figure, images, bars)
         figure.suptitle(run.label(model), fontsize=8.5, y=1 - 0.08 / figure.get_figheight(), va="top")
-    return Drawn("layermap", figure, _table(found), _caption(run, model, conditions))
+    return Drawn("layermap", figure, _table(measured), _caption(run, model, conditions))
 
 
-def _page(rows: int, columns: int, names: list[tuple[str, bool]]) -> tuple[Figure, Any, Any]:
+def _page(rows: int, columns: int, names: list[tuple[str, bool]]) -> tuple[Page, GridSpec, GridSpec]:
     """The places of panels and of the two scales, in inches from what is written around them."""
     from matplotlib.figure import Figure
 
@@ -145,7 +157,7 @@ def _places(names: list[tuple[str, bool]]) -> dict[str, float]:
     return {name: place + (0.0 if is_change else GAP) for place, (name, is_change) in enumerate(names)}
 
 
-def _panel(axes: Axes, table: list[Measure], names: list[tuple[str, bool]], title: str) -> dict[bool, Any]:
+def _panel(axes: Axes, table: list[Measure], names: list[tuple[str, bool]], title: str) -> dict[bool, AxesImage]:
     """Draws the map of one condition; what nothing was measured for is grey."""
     from matplotlib import colormaps
     from matplotlib.colors import AsinhNorm, Normalize
@@ -156,7 +168,7 @@ def _panel(axes: Axes, table: list[Measure], names: list[tuple[str, bool]], titl
     for is_change in (True, False):
         rows = [name for name, kind in names if kind is is_change]
         if rows:
-            norm: Any = AsinhNorm(LINEAR, -LIMIT, LIMIT) if is_change else Normalize(0, 1)
+            norm: Norm = AsinhNorm(LINEAR, -LIMIT, LIMIT) if is_change else Normalize(0, 1)
             colours = colormaps["RdBu_r" if is_change else "Greens"].with_extremes(bad=NOTHING)
             values = np.array([known[name].effect if name in known else np.full(layers, np.nan) for name in rows])
             images[is_change] = axes.imshow(
@@ -183,7 +195,7 @@ def _name_rows(axes: Axes, names: list[tuple[str, bool]], shown: bool) -> None:
     axes.grid(False)
 
 
-def _bars(figure: Any, images: dict[bool, Any], spec: Any) -> None:
+def _bars(figure: Page, images: dict[bool, AxesImage], spec: GridSpec) -> None:
     """The scale of changes above that of shares."""
     for place, (is_change, image) in enumerate(sorted(images.items(), reverse=True)):
         bar = figure.colorbar(image, cax=figure.add_subplot(spec[place]))
@@ -193,15 +205,14 @@ def _bars(figure: Any, images: dict[bool, Any], spec: Any) -> None:
         bar.set_label("effect (standard deviations)" if is_change else "share")
 
 
-def _table(found: dict[str, list[Measure]]) -> dict[str, NDArray[Any]]:
-    rows = []
-    for condition, table in found.items():
+def _table(measured: dict[str, list[Measure]]) -> Table:
+    rows: list[Row] = []
+    for condition, table in measured.items():
         for row in table:
             for layer in range(len(row.mean)):
-                cell = {key: float(getattr(row, key)[layer]) for key in ("mean", "low", "high", "effect")}
-                kind = "change" if row.is_change else "share"
-                keys = {"condition": condition, "measure": row.name, "kind": kind, "layer": layer + 1}
-                rows.append(keys | cell)
+                values = (float(array[layer]) for array in (row.mean, row.low, row.high, row.effect))
+                keys: dict[str, Cell] = {"condition": condition, "measure": row.name, "kind": row.kind}
+                rows.append(keys | {"layer": layer + 1} | dict(zip(NUMBERS, values, strict=True)))
     return table_of_rows(rows)
 
 
@@ -214,3 +225,20 @@ def _caption(run: Run, model: str, conditions: list[str]) -> str:
         "grey: not measured, or nothing to measure",
     )
     return words(run, model, conditions, str(len(run.measured(model))), *notes)
+
+
+def _panels(run: Run, drawn: Drawn) -> list[MapPanel]:
+    """Changes and shares of a condition have maps, and scales, of their own."""
+    panels = []
+    for (condition, kind), rows in groups(rows_of(drawn.table), "condition", "kind"):
+        shading = SHADINGS[str(kind)]
+        title = f"{name_of(run, str(condition))}: {shading.name}"
+        panels.append(MapPanel(title, rows, "measure", "layer", shading))
+    return panels
+
+
+SHADINGS = {
+    "change": Shading("effect", "change", "change in standard deviations", Columns("mean")),
+    "share": Shading("effect", "share", "share", Columns("mean")),
+}
+FIGURE = Figure("layermap", "Every measure in every layer", draw, _panels, lacks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,19 +12,15 @@ from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.errors import FigureError
-from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, table_of_rows, whiskers
+from fillerscope.figures.answered import Answered, accuracy_record
+from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, whiskers
+from fillerscope.figures.captions import attention_words, opening, sentences
 from fillerscope.figures.condition_text import recipe
-from fillerscope.figures.request import (
-    Answered,
-    Request,
-    accuracy_record,
-    attention_words,
-    first_layers,
-    opening,
-    sentences,
-    swept,
-)
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Columns, LinePanel, OwnLook, Series
+from fillerscope.figures.request import Request, first_layers, swept
 from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
+from fillerscope.figures.table import Cell, Row, groups, number, rows_of, table_of_rows, where
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study
 
@@ -32,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SURE = 0.05
+AXIS = "Filler length (tokens)"
+ALL_LAYERS = "all"  # stands where the number of a layer does
 DODGE = 0.012  # of the axis, between the error bars of two lines
 
 
@@ -69,7 +67,7 @@ def draw(run: Run, request: Request) -> Drawn:
             _draw_mass(axes[0, -1], masses, layer)
         _name_lines(axes[0, 0], list(lines))
         for panel in axes.flat:
-            panel.set_xlabel("Filler length (tokens)")
+            panel.set_xlabel(AXIS)
             end = max(_length(cell) for cells in lines.values() for cell in cells)
             panel.set_xlim(-0.04 * end, 1.04 * end)
         fit_titles(axes.flat)
@@ -98,7 +96,7 @@ def _draw_accuracy(axes: Axes, answered: Answered, model: str, lines: dict[str, 
         rows = [answered.row(model, cell.name) for cell in cells]
         shift = DODGE * end * (index - (len(lines) - 1) / 2)
         colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
-        places = np.array([_length(cell) for cell in cells]) + shift
+        places = [_length(cell) + shift for cell in cells]
         values = [100 * row.accuracy for row in (baseline, *rows)]
         axes.plot([0, *places], values, color=colour, linestyle=DASHES[index % len(DASHES)])
         _points(axes, places, rows, colour, marker)
@@ -115,7 +113,7 @@ def _name_lines(axes: Axes, names: Sequence[str]) -> None:
                   linestyle=DASHES[index % len(DASHES)], label=name)  # fmt: skip
 
 
-def _points(axes: Axes, places: Sequence[float] | Any, rows: Sequence[Accuracy], colour: str, marker: str) -> None:
+def _points(axes: Axes, places: Sequence[float], rows: Sequence[Accuracy], colour: str, marker: str) -> None:
     """Filled where the accuracy differs from that without filler, open where it may not."""
     for sure in (True, False):
         chosen = [i for i, row in enumerate(rows) if _sure(row) is sure]
@@ -142,15 +140,15 @@ def _masses(
 
 
 def _of_line(run: Run, model: str, cells: list[Condition], layer: int, queries: str) -> dict[str, list[Mass]]:
-    found: dict[str, list[Mass]] = {str(layer): [], "all": []}
+    masses: dict[str, list[Mass]] = {str(layer): [], ALL_LAYERS: []}
     for cell in cells:
         by_layer = run.summary("filler_mass", cell.name, queries, model).mean(axis=-1)
         if layer > by_layer.shape[1]:
             raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {by_layer.shape[1]}")
-        for which, samples in ((str(layer), by_layer[:, layer - 1]), ("all", by_layer.mean(axis=1))):
+        for which, samples in ((str(layer), by_layer[:, layer - 1]), (ALL_LAYERS, by_layer.mean(axis=1))):
             mean, low, high = (float(value) for value in sample_interval(samples))
-            found[which].append(Mass(cell.name, _length(cell), which, mean, low, high))
-    return found
+            masses[which].append(Mass(cell.name, _length(cell), which, mean, low, high))
+    return masses
 
 
 def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int) -> None:
@@ -158,8 +156,8 @@ def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int)
         colour = SERIES[index % len(SERIES)]
         for which, found in by_layer.items():
             x, y, low, high = np.array([(m.length, m.mean, m.low, m.high) for m in found]).T
-            marker, dash = MARKERS[index % len(MARKERS)], "solid" if which != "all" else (0, (1, 0.8))
-            axes.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=3.5 if which != "all" else 2.5)
+            marker, dash = MARKERS[index % len(MARKERS)], "solid" if which != ALL_LAYERS else (0, (1, 0.8))
+            axes.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=3.5 if which != ALL_LAYERS else 2.5)
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
     for text, dash in ((f"Layer {layer}", "solid"), ("Mean of all layers", (0, (1, 0.8)))):
         axes.plot([], [], color="#555555", linestyle=dash, label=text)
@@ -172,14 +170,16 @@ def _flat(masses: dict[str, dict[str, list[Mass]]]) -> list[Mass]:
     return [mass for by_layer in masses.values() for found in by_layer.values() for mass in found]
 
 
-def _record(run: Run, row: Accuracy) -> dict[str, Any]:
-    length = _length(run.condition(row.condition))
-    return {"measure": "accuracy", "length": length} | accuracy_record(row)
+def _record(run: Run, row: Accuracy) -> dict[str, Cell]:
+    first: dict[str, Cell] = {"measure": "accuracy", "length": _length(run.condition(row.condition))}
+    return first | accuracy_record(row)
 
 
-def _mass_record(run: Run, model: str, mass: Mass) -> dict[str, Any]:
-    record = {"measure": "filler mass", "length": mass.length, "model": run.label(model), "condition": mass.condition}
-    return record | {"layer": mass.layer, "mass": mass.mean, "low": mass.low, "high": mass.high}
+def _mass_record(run: Run, model: str, mass: Mass) -> dict[str, Cell]:
+    return {
+        "measure": "filler mass", "length": mass.length, "model": run.label(model), "condition": mass.condition,
+        "layer": mass.layer, "mass": mass.mean, "low": mass.low, "high": mass.high,
+    }  # fmt: skip
 
 
 def _caption(
@@ -199,3 +199,30 @@ def _caption(
             ),
         ]
     return " ".join(words)
+
+
+def _panels(run: Run, drawn: Drawn) -> list[LinePanel]:
+    rows = rows_of(drawn.table)
+    lines = swept(run.study, "count", [str(row["condition"]) for row in rows])
+    accuracy, masses = where(rows, "measure", "accuracy"), where(rows, "measure", "filler mass")
+    percent = _series(lines, accuracy, "accuracy", 100.0)
+    baseline = [number(row, "accuracy", 100.0) for row in where(accuracy, "condition", BASELINE)]
+    panels = [
+        LinePanel("Accuracy", AXIS, "Accuracy, %", percent, no_change=baseline[0] if baseline else None),
+        LinePanel("Filler mass", AXIS, "Share of attention", _series(lines, masses, "mass")),
+    ]
+    return [panel for panel in panels if panel.series]
+
+
+def _series(lines: dict[str, list[Condition]], rows: Sequence[Row], column: str, scale: float = 1.0) -> list[Series]:
+    """The lines of one measure along the lengths of each filler."""
+    series = []
+    for place, (name, cells) in enumerate(lines.items()):
+        for (layer,), own in groups(where(rows, "condition", *(cell.name for cell in cells)), "layer"):
+            which = "" if layer is None else ", mean of all layers" if layer == ALL_LAYERS else f", layer {layer}"
+            look = OwnLook(f"{name}{which}", place + 1, place + (3 if layer == ALL_LAYERS else 0))
+            series.append(Series.of(look, own, "length", Columns(column), scale))
+    return series
+
+
+FIGURE = Figure("length", "Filler length", draw, _panels, lacks)

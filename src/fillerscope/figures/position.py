@@ -12,6 +12,8 @@ from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
+from fillerscope.figures import condition_text
+from fillerscope.figures.answered import Answered, accuracy_record
 from fillerscope.figures.bars import (
     ACCURACY_LABEL,
     INK,
@@ -23,29 +25,23 @@ from fillerscope.figures.bars import (
     refuse_many,
     scale,
     stars,
-    table_of_rows,
     whiskers,
     write_above,
 )
+from fillerscope.figures.captions import attention_words, opening, sentences
 from fillerscope.figures.condition_text import recipe
-from fillerscope.figures.request import (
-    Answered,
-    Request,
-    accuracy_record,
-    attention_words,
-    first_layers,
-    opening,
-    sentences,
-    swept,
-)
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Bar, BarPanel, Columns, accuracy_bar
+from fillerscope.figures.request import Request, first_layers, swept
 from fillerscope.figures.style import SERIES, WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
+from fillerscope.figures.table import Cell, groups, rows_of, table_of_rows, where
 from fillerscope.study import published
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Page
 
 PLACES = {"start": "start", "before_question": "before\nquestion", "end": "end", "random": "random"}
 SPREAD = 0.75  # of the way to the next place, taken by the points of one place
@@ -113,7 +109,7 @@ def _drop_points(run: Run, model: str, lines: dict[str, list[Condition]], layer:
     return found
 
 
-def _panels(answers: bool, attention: bool, lines: int) -> tuple[Figure, list[Axes], float]:
+def _panels(answers: bool, attention: bool, lines: int) -> tuple[Page, list[Axes], float]:
     """Side by side, or one above the other where there is much to write. With the width of a panel in inches."""
     both, wide = answers and attention, answers and lines > 1
     figure, axes = grid(2, 1, 4.6) if both and wide else grid(1, 1 + both, 2.9)
@@ -179,7 +175,7 @@ def _xs(points: Sequence[Point], places: list[str], lines: int) -> list[float]:
 
 
 def _name_places(axes: Axes, places: list[str]) -> None:
-    axes.set_xticks(range(len(places)), even([PLACES.get(place, "none") for place in places]))
+    axes.set_xticks(range(len(places)), even([PLACES.get(place, BASELINE) for place in places]))
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("Place of the filler")
@@ -212,15 +208,18 @@ def _published(run: Run, point: Point) -> float | None:
     return published.accuracy_at(model, run.study.problems.source, run.condition(point.condition))
 
 
-def _record(run: Run, point: Point) -> dict[str, Any]:
+def _record(run: Run, point: Point) -> dict[str, Cell]:
     assert point.row is not None
     record = accuracy_record(point.row, published=_published(run, point))
     return {"measure": "accuracy", "position": point.position} | record
 
 
-def _drop_record(run: Run, model: str, layer: int, point: Point) -> dict[str, Any]:
-    record = {"measure": "drop", "position": point.position, "model": run.label(model), "condition": point.condition}
-    return record | {"layer": layer} | dict(zip(("drop", "low", "high"), point.drop, strict=True))
+def _drop_record(run: Run, model: str, layer: int, point: Point) -> dict[str, Cell]:
+    drop, low, high = point.drop
+    return {
+        "measure": "drop", "position": point.position, "model": run.label(model), "condition": point.condition,
+        "layer": layer, "drop": drop, "low": low, "high": high,
+    }  # fmt: skip
 
 
 def _accuracy_notes(run: Run, answered: Answered, points: Sequence[Point], brief: bool) -> list[str]:
@@ -235,3 +234,28 @@ def _accuracy_notes(run: Run, answered: Answered, points: Sequence[Point], brief
 def _drop_note(layer: int) -> str:
     drop = "paired drop: attention received by original tokens with / without filler"
     return f"{drop}, each problem's mean over the heads of layer {layer}, with 95% interval over problems"
+
+
+def _panels_of_page(_: Run, drawn: Drawn) -> list[BarPanel]:
+    panels = []
+    rows = rows_of(drawn.table)
+    accuracy, drops = where(rows, "measure", "accuracy"), where(rows, "measure", "drop")
+    if accuracy:
+        bars = [(_place(place), [accuracy_bar(row) for row in own]) for (place,), own in groups(accuracy, "position")]
+        panels.append(BarPanel("Accuracy", "Accuracy, %", bars, mark="point"))
+    if drops:
+        points = [
+            (_place(place), [Bar.of(row, Columns("drop")) for row in own])
+            for (place,), own in groups(drops, "position")
+        ]
+        title = f"Paired drop, layer {drops[0]['layer']}"
+        panels.append(BarPanel(title, "With / without filler", points, no_change=1.0, mark="point"))
+    return panels
+
+
+def _place(position: Cell) -> str:
+    """Where the filler goes, in words; the baseline has none."""
+    return condition_text.PLACES.get(str(position), BASELINE)
+
+
+FIGURE = Figure("position", "Place of the filler", draw, _panels_of_page, lacks)

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.run import Run
-from fillerscope.analysis.twins import UNTRAINED, head_profiles
-from fillerscope.figures.style import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,18 +16,8 @@ if TYPE_CHECKING:
 GREY = "#7A7A7A"
 DOTTED = (0, (1, 1.4))
 TWINS, LENGTH = "Untrained twins", "Length alone"
+ALL_HEADS = "their heads of that layer"  # what the band behind a head is over
 Floats = NDArray[np.float64]
-
-
-def behind(run: Run, model: str, line: Line, view: str) -> list[Line]:
-    """The twins behind the line of one head: mean and range over all their heads of its layer."""
-    condition, queries = str(line.keys["condition"]), str(line.keys["queries"])
-    values = head_profiles(run, condition, int(line.keys["layer"]), queries, view, model)
-    if not values.size:
-        return []
-    shown = values[:, line.x]
-    keys = line.keys | {"condition": UNTRAINED}
-    return [Line(TWINS, GREY, line.x, shown.mean(0), shown.min(0), shown.max(0), line.n, DOTTED, keys)]
 
 
 def twin_curve(axes: Axes, found: Sequence[Floats], scale: float = 1.0) -> None:
@@ -53,6 +41,3 @@ def twin_note(run: Run, model: str | None, condition: str, what: str = "") -> st
         f"grey, dotted: {count} untrained twins (the same configuration, weights drawn anew) under {condition}, mean "
         f"and range{over}"
     )
-
-
-ALL_HEADS = "their heads of that layer"

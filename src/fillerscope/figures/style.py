@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fillerscope.display import printable
 from fillerscope.errors import FigureError
+from fillerscope.figures.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +26,8 @@ NOTHING = "#D8D8D8"  # where there is nothing to measure
 # Distinct for colour-blind readers, of different lightness for grey print; dashes tell them apart again.
 BLUE, ORANGE, RED, GREEN, PURPLE, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8E5EA2", "#56B4E9"
 SERIES = (ORANGE, GREEN, PURPLE, SKY, RED, BLUE)
-DASHES: tuple[Any, ...] = (
+Dash = str | tuple[float, tuple[float, ...]]
+DASHES: tuple[Dash, ...] = (
     "solid",
     (0, (4, 0.6)),  # short gaps: a longer one can swallow the tip of a peak
     (0, (5, 1, 1, 1)),
@@ -66,34 +68,48 @@ _RC: Any = {
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure, the numbers in it, and the words under it."""
+class Source:
+    """Which curve of a run a line shows."""
 
-    name: str
-    figure: Figure
-    table: dict[str, NDArray[Any]]
-    caption: str
+    model: str
+    condition: str
+    queries: str
+    view: str
+    layer: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line looks, and what the legend calls it."""
+
+    label: str
+    colour: str
+    dash: Dash = "solid"
 
 
 @dataclass(frozen=True)
 class Line:
     """One curve with its band."""
 
-    label: str
-    colour: str
-    x: NDArray[Any]
-    y: NDArray[Any]
-    low: NDArray[Any]
-    high: NDArray[Any]
-    n: NDArray[Any]
-    dash: Any = "solid"
-    keys: dict[str, Any] = field(default_factory=dict)  # what the CSV says of it: model, condition, layer...
+    source: Source
+    look: Look
+    x: NDArray[np.int64]
+    y: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    n: NDArray[np.int64]
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        repeated = {key: np.full(len(self.x), value) for key, value in self.keys.items()}
-        return repeated | {
-            "position": self.x, "mean": self.y, "low": self.low, "high": self.high, "n": self.n,
-        }  # fmt: skip
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, the numbers in it, and the words under it."""
+
+    name: str
+    figure: Figure
+    table: Table
+    caption: str
+    lines: tuple[Line, ...] = ()  # those along a prompt, in the order of the table
 
 
 @contextmanager
@@ -104,19 +120,24 @@ def styled() -> Iterator[None]:
         yield
 
 
-def grid(rows: int, columns: int, height: float) -> tuple[Figure, NDArray[Any]]:
-    """Panels at print width, three side by side, more in a wider figure; axes always come as [row, column]."""
+def page(width: float, height: float) -> Figure:
+    """An empty figure, so many inches large, that makes room for what is written around its panels."""
     from matplotlib.figure import Figure
 
-    width = WIDTH / 2 if columns == 1 else max(WIDTH, WIDTH / 3 * columns)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def grid(rows: int, columns: int, height: float) -> tuple[Figure, NDArray[Any]]:
+    """Panels at print width, three side by side, more in a wider figure; axes always come as [row, column]."""
+    figure = page(WIDTH / 2 if columns == 1 else max(WIDTH, WIDTH / 3 * columns), height)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def draw_lines(axes: Axes, lines: Sequence[Line], end: int, y_max: float | None = None, headroom: float = 0.05) -> None:
     for line in lines:
-        axes.plot(line.x, line.y, color=line.colour, linestyle=line.dash, label=line.label)
-        axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.18, linewidth=0)
+        look = line.look
+        axes.plot(line.x, line.y, color=look.colour, linestyle=look.dash, label=look.label)
+        axes.fill_between(line.x, line.low, line.high, color=look.colour, alpha=0.18, linewidth=0)
     axes.set_xlim(0, end)
     axes.margins(y=headroom)
     axes.set_ylim(0, y_max)
@@ -205,11 +226,6 @@ def text_width(text: str, size: float) -> float:
     return max(0.01, *widths) / 72
 
 
-def table_of(lines: Sequence[Line]) -> dict[str, NDArray[Any]]:
-    parts = [line.columns() for line in lines]
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
 def save(drawn: Drawn, folder: Path) -> list[Path]:
     """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
     try:
@@ -250,7 +266,7 @@ def _make_visible(figure: Figure) -> None:
             axis.set_major_formatter(FuncFormatter(lambda place, at, names=names: printable(names(place, at))))
 
 
-def write_csv(table: dict[str, NDArray[Any]], path: Path) -> Path:
+def write_csv(table: Table, path: Path) -> Path:
     import pyarrow
     from pyarrow import csv
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.activations import lacks as lacks
-from fillerscope.figures.bars import table_of_rows
+from fillerscope.figures.activations import NEAR_ZERO, VARIANCE, lacks
 from fillerscope.figures.by_layer import GREY, checked_layer, label, look, shown, words
+from fillerscope.figures.figure import Figure
+from fillerscope.figures.panels import Bar, BarPanel, Columns
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, grid, legend, styled
+from fillerscope.figures.table import Row, groups, rows_of, table_of_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,9 +55,9 @@ def _panel(axes: Axes, run: Run, tables: Tables, conditions: Sequence[str], laye
     _, none, scale = PANELS[metric]
     step = SPREAD / len(conditions)
     for index, name in enumerate(conditions):
-        found = [tables[name, cls] for cls in run.classes]
-        value, low, high = (scale * bound for bound in np.array([_cell(table, metric, layer) for table in found]).T)
-        places = np.arange(len(found)) + step * (index - (len(conditions) - 1) / 2)
+        cells = [_cell(tables[name, cls], metric, layer) for cls in run.classes]
+        value, low, high = (scale * bound for bound in np.array(cells).T)
+        places = np.arange(len(cells)) + step * (index - (len(conditions) - 1) / 2)
         reach = np.nan_to_num([value - low, high - value]).clip(min=0)
         style = look(index) | {"markersize": 3.4}
         axes.errorbar(value, places, xerr=reach, label=label(run, name), linestyle="none", elinewidth=0.9, **style)
@@ -68,21 +70,39 @@ def _panel(axes: Axes, run: Run, tables: Tables, conditions: Sequence[str], laye
 
 
 def _cell(table: ActivationTable, metric: str, layer: int) -> list[float]:
-    found = table.ratio[metric] if metric in table.ratio else table.difference[metric]
-    return [float(bound[layer - 1]) for bound in found]
+    estimate = table.ratio[metric] if metric in table.ratio else table.difference[metric]
+    return [float(bound[layer - 1]) for bound in estimate]
 
 
 def _count(tables: Tables, conditions: Sequence[str], cls: str, layer: int) -> str:
-    """The same under all conditions as a rule."""
-    found = sorted({int(tables[name, cls].n[layer - 1]) for name in conditions})
-    return str(found[0]) if len(found) == 1 else f"{found[0]}-{found[-1]}"
+    """How many problems have such a token: as a rule the same number under all conditions."""
+    counts = sorted({int(tables[name, cls].n[layer - 1]) for name in conditions})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
 
 
-def _rows(tables: Tables, layers: Sequence[int]) -> list[dict[str, Any]]:
-    rows = []
+def _rows(tables: Tables, layers: Sequence[int]) -> list[Row]:
+    rows: list[Row] = []
     for (name, cls), table in tables.items():
         columns = table.columns()
         for layer in layers:
             own = {key: column[layer - 1].item() for key, column in columns.items()}
             rows.append({"condition": name, "token_class": cls} | own)
     return rows
+
+
+def _panels(_: Run, drawn: Drawn) -> list[BarPanel]:
+    """For each layer two measures by class of token."""
+    panels = []
+    for (layer,), rows in groups(rows_of(drawn.table), "layer"):
+        for measure in (NEAR_ZERO, VARIANCE):
+            columns = Columns.of(measure.column)
+            by_class = [
+                (f"{cls} (n = {own[0]['n']})", [Bar.of(row, columns, measure.scale) for row in own])
+                for (cls,), own in groups(rows, "token_class")
+            ]
+            title = f"{measure.title}, layer {layer}"
+            panels.append(BarPanel(title, measure.title, by_class, measure.no_change, mark="point"))
+    return panels
+
+
+FIGURE = Figure("tokenclasses", "Activations by class of token", draw, _panels, lacks)

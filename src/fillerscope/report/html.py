@@ -17,8 +17,7 @@ from markupsafe import Markup
 from fillerscope.analysis.findings.all import compared_so_far, findings_of, missing_from
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.figures.condition_text import name_of
-from fillerscope.figures.request import data_name
+from fillerscope.figures.captions import data_name
 from fillerscope.markup import templates
 from fillerscope.report import parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables

@@ -18,7 +18,7 @@ from fillerscope.report import payload
 from fillerscope.report.attachments import LARGE, Attachment, prints_of
 from fillerscope.report.headline import Headline
 from fillerscope.report.methods.page import as_text
-from fillerscope.report.panels import name_of
+from fillerscope.figures.condition_text import name_of
 from fillerscope.report.pictures import Picture
 from fillerscope.report.sections import Section
 

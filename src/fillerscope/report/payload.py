@@ -25,8 +25,8 @@ from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.figures.captions import data_name
 from fillerscope.figures.condition_text import described, name_of
-from fillerscope.figures.request import data_name
 from fillerscope.report.panels import Panel, histogram, layer_panels, regions
 from fillerscope.report.wire import clean, pack
 from fillerscope.store.moments import Moments

@@ -9,27 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fillerscope.analysis.run import Run
-from fillerscope.figures.registry import asked, draw, names_for
+from fillerscope.figures.registry import FIGURES, asked, draw, names_for
 from fillerscope.figures.style import Drawn, save, styled
 from fillerscope.report.panels import Panel, panels
 
-SEVERAL = ("composite", "fillers")  # show all models of a run at once
-TITLES = {
-    "layers": "One head in three layers",
-    "heads": "Three heads, aligned and whole",
-    "fillers": "Repeated tokens against a sentence",
-    "headmap": "Every head at a glance",
-    "depth": "The effect by layer",
-    "composite": "Accuracy, and one head",
-    "length": "Filler length",
-    "position": "Place of the filler",
-    "affine": "The affine picture by layer",
-    "activations": "MLP activations",
-    "tokenclasses": "Activations by class of token",
-    "layermap": "Every measure in every layer",
-    "lookback": "Where the answer attends",
-    "arm": "Sensitivity of ARM",
-}
 SCREEN = 144  # dots per inch
 
 
@@ -46,7 +29,7 @@ class Picture:
 
 
 def pictures(run: Run, tell: Callable[[int, int], None]) -> tuple[list[Picture], dict[str, str]]:
-    """All figures that the run allows, and why others were not drawn. `tell` hears how many are done of how many."""
+    """All figures that the run allows, and why others were not drawn. `tell` gets how many of how many are done."""
     wanted = _wanted(run)
     found, missed = [], {}
     for number, (name, model) in enumerate(wanted):
@@ -62,8 +45,8 @@ def _wanted(run: Run) -> list[tuple[str, str | None]]:
     """Figures of one model are drawn for each."""
     found: list[tuple[str, str | None]] = []
     for name in names_for(run):
-        alone = name in SEVERAL or len(run.models) == 1
-        found += [(name, None)] if alone else [(name, model) for model in run.models]
+        together = FIGURES[name].shows_all_models or len(run.models) == 1
+        found += [(name, None)] if together else [(name, model) for model in run.models]
     return found
 
 
@@ -74,7 +57,7 @@ def _picture(run: Run, name: str, model: str | None) -> Picture:
         paths = save(drawn, Path(folder))
         files = {path.suffix[1:]: path.read_bytes() for path in paths if path.suffix in (".pdf", ".svg", ".csv")}
     own = name if model is None else f"{name}-{run.models.index(model) + 1}"
-    title = TITLES.get(name, name) + ("" if model is None else f": {run.label(model)}")
+    title = FIGURES[name].title + ("" if model is None else f": {run.label(model)}")
     return Picture(own, title, drawn.caption, panels(run, drawn), _preview(drawn), files)
 
 
