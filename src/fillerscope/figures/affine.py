@@ -78,9 +78,9 @@ def _draw(panels: NDArray[Any], table: AffineTable, index: int, text: str) -> No
     curve(panels[0, 0], table.values["lambda_mass"], index, dash=DASHED)
     curve(panels[0, 1], table.values["explained"], index)
     curve(panels[1, 0], table.values["direction"], index)
-    there = np.flatnonzero(np.isfinite(table.consistency))
-    marks = every(len(there), index)
-    panels[1, 0].plot(there + 1, table.consistency[there], linestyle=DASHED, markevery=marks, **look(index))
+    measured = np.flatnonzero(np.isfinite(table.consistency))
+    marks = every(len(measured), index)
+    panels[1, 0].plot(measured + 1, table.consistency[measured], linestyle=DASHED, markevery=marks, **look(index))
     curve(panels[1, 1], table.values["relative_bias"], index)
 
 

@@ -107,9 +107,9 @@ def whiskers(axes: Axes, places: Iterable[float], shares: Sequence[Share], **sty
 
 def hollow_marks(axes: Axes, marks: Iterable[tuple[float, Share]]) -> None:
     """What was published, beside what was measured."""
-    found = [(x, 100 * share.published) for x, share in marks if share.published is not None]
-    if found:
-        x, y = np.transpose(found)
+    published = [(x, 100 * share.published) for x, share in marks if share.published is not None]
+    if published:
+        x, y = np.transpose(published)
         axes.errorbar(
             x, y, fmt="D", markersize=3.6, color=INK, markerfacecolor="white", markeredgewidth=0.8, zorder=5,
             label=PUBLISHED, clip_on=False,

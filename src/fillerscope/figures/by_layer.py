@@ -56,10 +56,10 @@ def curve(
     axes: Axes, estimate: Estimate, index: int, text: str | None = None, dash: Dash = "solid", scale: float = 1
 ) -> None:
     """A measure by layer with its band."""
-    there = np.flatnonzero(np.isfinite(estimate[0]))  # layers without attention are passed over
-    value, low, high = (scale * bound[there] for bound in estimate)
-    axes.plot(there + 1, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
-    axes.fill_between(there + 1, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
+    measured = np.flatnonzero(np.isfinite(estimate[0]))  # layers without attention are passed over
+    value, low, high = (scale * bound[measured] for bound in estimate)
+    axes.plot(measured + 1, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
+    axes.fill_between(measured + 1, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
 
 
 def every(layers: int, index: int = 0) -> list[int]:

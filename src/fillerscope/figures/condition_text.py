@@ -54,10 +54,10 @@ def _filler(cells: Sequence[Condition]) -> str:
 
 def _inside(cells: Sequence[Condition]) -> str:
     """What is done inside the model."""
-    found = [cell.intervention for cell in cells]
-    moved = [item for item in found if isinstance(item, Redistribution)]
-    hidden = [item for item in found if isinstance(item, Knockout)]
-    shifts = [item for item in found if isinstance(item, Shift)]
+    changes = [cell.intervention for cell in cells]
+    moved = [item for item in changes if isinstance(item, Redistribution)]
+    hidden = [item for item in changes if isinstance(item, Knockout)]
+    shifts = [item for item in changes if isinstance(item, Shift)]
     if moved:
         return _redistribution(moved)
     if hidden:
@@ -68,16 +68,16 @@ def _inside(cells: Sequence[Condition]) -> str:
     return ""
 
 
-def _redistribution(found: Sequence[Redistribution]) -> str:
-    fixed = [f"{item.fraction:g}" for item in found if item.fraction is not None]
-    amount = f"fraction {_either(fixed)}" if fixed else f"c {_either([f'{item.c:g}' for item in found])}"
-    limits = _either([f"{item.p_min:g} to {item.p_max:g}" for item in found])
-    usual = {(item.p_min, item.p_max) for item in found} == {USUAL_LIMITS} or fixed
+def _redistribution(moved: Sequence[Redistribution]) -> str:
+    fixed = [f"{item.fraction:g}" for item in moved if item.fraction is not None]
+    amount = f"fraction {_either(fixed)}" if fixed else f"c {_either([f'{item.c:g}' for item in moved])}"
+    limits = _either([f"{item.p_min:g} to {item.p_max:g}" for item in moved])
+    usual = {(item.p_min, item.p_max) for item in moved} == {USUAL_LIMITS} or fixed
     parts = [
-        f"{RULES[found[0].kind]} in {_either([_layers(item.layers) for item in found])}", amount,
+        f"{RULES[moved[0].kind]} in {_either([_layers(item.layers) for item in moved])}", amount,
         "" if usual else f"at least and at most {limits} of the elements",
-        _either(["at least one element" if item.at_least_one else "" for item in found]),
-        f"p1 {_either([_percentile(item) for item in found])}", _either([item.mode for item in found]),
+        _either(["at least one element" if item.at_least_one else "" for item in moved]),
+        f"p1 {_either([_percentile(item) for item in moved])}", _either([item.mode for item in moved]),
     ]  # fmt: skip
     return ", ".join(filter(None, parts))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,77 +22,40 @@ from fillerscope.figures.table import rows_of, stacked
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS = {
-    "mass": ("Filler mass", "Share of attention"),
-    "lambda": ("Lambda, as 1 - filler mass", "1 - filler mass"),
-    "drop": ("Paired drop", ""),  # the name of the ratio
-}
+
+@dataclass(frozen=True)
+class Shown:
+    """A panel in print: a measure, and which columns say what length alone and untrained twins give for it."""
+
+    measure: str
+    title: str
+    label: str  # "" for the name of the ratio
+    length: str
+    twins: str
+    one_less: bool = False  # 1 less the references is shown
 
 
-# By panel: what length alone would give and what twins give, in the table, and whether 1 less that is shown.
-REFERENCES = {
-    "mass": ("mass_share", "twin_mass", False),
-    "lambda": ("mass_share", "twin_mass", True),
-    "drop": ("odds", "twin", False),
-}
-
-
-def _draw_references(axes: Axes, table: DepthTable, measure: str) -> None:
-    """Of the first condition."""
-    length, twins, less = REFERENCES[measure]
-    nothing = [np.full(table.layers, np.nan)] * 3
-    alone, mean, low, high = (
-        1 - values if less else values for values in (table.values[length][0], *table.values.get(twins, nothing))
-    )
-    layers = np.arange(1, table.layers + 1)
-    if np.isfinite(alone).any():
-        axes.plot(layers, alone, color=GREY, linestyle=(0, (4, 2)), linewidth=0.9, label=LENGTH, zorder=1)
-    if np.isfinite(low).any():
-        axes.plot(layers, mean, color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
-        axes.fill_between(layers, low, high, color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
-
-
-def _length_note(table: DepthTable) -> str:
-    """What a caption says of the dashed lines, as far as there are any."""
-    known = [name for name in ("mass_share", "odds") if np.isfinite(table.values[name][0]).any()]
-    words = {
-        "mass_share": "the share that as many average tokens have",
-        "odds": "the drop of rows that keep their odds while filler draws as average tokens do",
-    }
-    text = "; ".join(words[name] for name in known)
-    return f"dashed grey: length alone under {table.condition}: {text}" if text else ""
+SHOWN = (
+    Shown("mass", "Filler mass", "Share of attention", "mass_share", "twin_mass"),
+    Shown("lambda", "Lambda, as 1 - filler mass", "1 - filler mass", "mass_share", "twin_mass", one_less=True),
+    Shown("drop", "Paired drop", "", "odds", "twin"),
+)
 
 
 def draw(run: Run, request: Request) -> Drawn:
-    from matplotlib.ticker import MaxNLocator
-
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
     tables = [depth_table(run, name, queries, model) for name in conditions]
     ratio = quotient([run.condition(name) for name in conditions])
     filled = any(run.condition(name).has_filler for name in conditions)
-    panels = PANELS if filled else {"drop": PANELS["drop"]}  # mass is of filler
+    panels = SHOWN if filled else SHOWN[-1:]  # mass is of filler
     with styled():
         figure, axes = grid(1, len(panels), 2.5)
-        for column, (measure, (title, label)) in enumerate(panels.items()):
-            panel = axes[0, column]
-            _draw_references(panel, tables[0], measure)
-            for index, table in enumerate(tables):
-                there = np.flatnonzero(np.isfinite(table.values[measure][0]))  # hybrids have layers without attention
-                mean, low, high = (bound[there] for bound in table.values[measure])
-                name = run.condition(table.condition).label or table.condition
-                colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
-                panel.plot(there + 1, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
-                panel.fill_between(there + 1, low, high, color=colour, alpha=0.22, linewidth=0)
-            if measure == "drop":
-                panel.axhline(1.0, color="#555555", linewidth=0.7)
-            else:
-                panel.set_ylim(0, 1.02 if measure == "lambda" else None)
-            panel.set_title(title)
-            panel.set_ylabel(label or ratio.capitalize())
-            panel.set_xlabel("Layer")
-            panel.set_xlim(0.5, tables[0].layers + 0.5)
-            panel.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+        for panel_axes, panel in zip(axes.flat, panels, strict=True):
+            _draw_references(panel_axes, tables[0], panel)
+            _draw_measure(run, panel_axes, tables, panel.measure)
+            panel_axes.set_title(panel.title)
+            panel_axes.set_ylabel(panel.label or ratio.capitalize())
         legend(figure, [axes[0, 0]], run.label(model))
     notes = (
         "filler mass: share of attention that original tokens after the filler give to it",
@@ -102,6 +67,50 @@ def draw(run: Run, request: Request) -> Drawn:
     )
     text = caption(run, conditions, queries, *notes, models=[model])
     return Drawn("depth", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
+
+
+def _draw_references(axes: Axes, table: DepthTable, panel: Shown) -> None:
+    """Length alone and untrained twins under the first condition, where they are known."""
+    nothing = [np.full(table.layers, np.nan)] * 3
+    references = (table.values[panel.length][0], *table.values.get(panel.twins, nothing))
+    alone, mean, low, high = (1 - values if panel.one_less else values for values in references)
+    layers = np.arange(1, table.layers + 1)
+    if np.isfinite(alone).any():
+        axes.plot(layers, alone, color=GREY, linestyle=(0, (4, 2)), linewidth=0.9, label=LENGTH, zorder=1)
+    if np.isfinite(low).any():
+        axes.plot(layers, mean, color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
+        axes.fill_between(layers, low, high, color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
+
+
+def _draw_measure(run: Run, axes: Axes, tables: Sequence[DepthTable], measure: str) -> None:
+    """A line for each condition, over the axis of layers."""
+    from matplotlib.ticker import MaxNLocator
+
+    for index, table in enumerate(tables):
+        measured = np.flatnonzero(np.isfinite(table.values[measure][0]))  # hybrids have layers without attention
+        mean, low, high = (bound[measured] for bound in table.values[measure])
+        name = run.condition(table.condition).label or table.condition
+        colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
+        axes.plot(measured + 1, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
+        axes.fill_between(measured + 1, low, high, color=colour, alpha=0.22, linewidth=0)
+    if measure == "drop":
+        axes.axhline(1.0, color="#555555", linewidth=0.7)
+    else:
+        axes.set_ylim(0, 1.02 if measure == "lambda" else None)
+    axes.set_xlabel("Layer")
+    axes.set_xlim(0.5, tables[0].layers + 0.5)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+
+
+def _length_note(table: DepthTable) -> str:
+    """What a caption says of the dashed lines, as far as there are any."""
+    known = [name for name in ("mass_share", "odds") if np.isfinite(table.values[name][0]).any()]
+    words = {
+        "mass_share": "the share that as many average tokens have",
+        "odds": "the drop of rows that keep their odds while filler draws as average tokens do",
+    }
+    text = "; ".join(words[name] for name in known)
+    return f"dashed grey: length alone under {table.condition}: {text}" if text else ""
 
 
 def _panels(_: Run, drawn: Drawn) -> list[Panel]:

@@ -99,12 +99,12 @@ def _conditions(run: Run, request: Request) -> list[str]:
 
 def _mark(run: Run, axes: Axes, conditions: list[str], model: str) -> list[Region]:
     """Shade the region that all fillers share; where they stand in different places, a bar for each at the top."""
-    found = [run.region(name, model) for name in conditions]
-    regions = [region for region in found if region is not None]
+    places = [run.region(name, model) for name in conditions]
+    regions = [region for region in places if region is not None]
     if len(set(regions)) == 1:
         shade(axes, regions[0].start, regions[0].stop, "filler")
         return regions
-    for index, region in enumerate(found):
+    for index, region in enumerate(places):
         if region is not None:
             mark(axes, region.start, region.stop, COLOURS[index % 6], 0.98 - 0.03 * index)
     return regions

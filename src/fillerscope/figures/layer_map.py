@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.answer_attention import lookback_table
-from fillerscope.analysis.mechanism import activation_table, affine_table, mean_over
+from fillerscope.analysis.mechanism import Estimate, activation_table, affine_table, mean_over
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.figures.by_layer import label, shown, words
@@ -71,8 +71,8 @@ class Measure:
         return cls(name, True, mean, low, high, np.clip(effect, -LIMIT, LIMIT))
 
     @classmethod
-    def share(cls, name: str, found: tuple[Floats, Floats, Floats]) -> Measure:
-        return cls(name, False, *found, np.clip(found[0], 0.0, 1.0))
+    def share(cls, name: str, estimate: Estimate) -> Measure:
+        return cls(name, False, *estimate, np.clip(estimate[0], 0.0, 1.0))
 
 
 def lacks(study: Study) -> str:
@@ -92,9 +92,9 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
         with_, without = pair(metric)
         return np.log(with_) - np.log(without)
 
-    found = [Measure.change("Attention on original tokens", log_ratio("received_original"))]
-    found += [Measure.change("Peak of attention", log_ratio("peak"))]
-    found += [Measure.change("Entropy of attention", np.subtract(*pair("entropy")))]
+    changes = [Measure.change("Attention on original tokens", log_ratio("received_original"))]
+    changes += [Measure.change("Peak of attention", log_ratio("peak"))]
+    changes += [Measure.change("Entropy of attention", np.subtract(*pair("entropy")))]
     shares = []
     if run.condition(condition).has_filler:
         mass = mean_over(run.summary("filler_mass", condition, model=model))
@@ -104,14 +104,14 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
             shares.append(Measure.share("Filler mass, answer", answer))
     if run.study.probes.affine:
         affine = affine_table(run, condition, model)
-        found.append(Measure.change("Lambda - 1", affine.samples["lambda_fit"] - 1))
+        changes.append(Measure.change("Lambda - 1", affine.samples["lambda_fit"] - 1))
         shares += [Measure.share(name.capitalize(), affine.values[name]) for name in ("explained", "direction")]
         bare = np.full_like(affine.consistency, np.nan)
         shares.append(Measure.share("Across problems", (affine.consistency, bare, bare)))
     if run.study.probes.activations:
         samples = activation_table(run, condition, model=model).samples
-        found += [Measure.change(name, samples[key]) for key, name in ACTIVITY.items()]
-    return [*found, *shares]
+        changes += [Measure.change(name, samples[key]) for key, name in ACTIVITY.items()]
+    return [*changes, *shares]
 
 
 def draw(run: Run, request: Request) -> Drawn:

@@ -154,8 +154,8 @@ def _of_line(run: Run, model: str, cells: list[Condition], layer: int, queries: 
 def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int) -> None:
     for index, by_layer in enumerate(masses.values()):
         colour = SERIES[index % len(SERIES)]
-        for which, found in by_layer.items():
-            x, y, low, high = np.array([(m.length, m.mean, m.low, m.high) for m in found]).T
+        for which, own in by_layer.items():
+            x, y, low, high = np.array([(m.length, m.mean, m.low, m.high) for m in own]).T
             marker, dash = MARKERS[index % len(MARKERS)], "solid" if which != ALL_LAYERS else (0, (1, 0.8))
             axes.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=3.5 if which != ALL_LAYERS else 2.5)
             axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -167,7 +167,7 @@ def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int)
 
 
 def _flat(masses: dict[str, dict[str, list[Mass]]]) -> list[Mass]:
-    return [mass for by_layer in masses.values() for found in by_layer.values() for mass in found]
+    return [mass for by_layer in masses.values() for own in by_layer.values() for mass in own]
 
 
 def _record(run: Run, row: Accuracy) -> dict[str, Cell]:

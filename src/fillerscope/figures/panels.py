@@ -113,12 +113,12 @@ class BarPanel:
 
 @dataclass(frozen=True)
 class Shading:
-    """What a map shows: the column behind its colours, their scale and its name, and the numbers told of a cell."""
+    """What a map shows: the column behind its colours, their scale and its name, and the numbers of a cell."""
 
     column: str
     scale: Literal["ratio", "change", "share"]
     name: str
-    told: Columns
+    numbers: Columns
     reach: float | None = None  # how far the colours go, in octaves, where several maps share a scale
 
 

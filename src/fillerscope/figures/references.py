@@ -20,15 +20,15 @@ ALL_HEADS = "their heads of that layer"  # what the band behind a head is over
 Floats = NDArray[np.float64]
 
 
-def twin_curve(axes: Axes, found: Sequence[Floats], scale: float = 1.0) -> None:
+def twin_curve(axes: Axes, twins: Sequence[Floats], scale: float = 1.0) -> None:
     """A measure by layer of every twin: their mean, and a band from the least to the largest."""
-    if not found:
+    if not twins:
         return
-    values = scale * np.array(found)
-    there = np.flatnonzero(np.isfinite(values).all(axis=0))
-    values = values[:, there]
-    axes.plot(there + 1, values.mean(0), color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
-    axes.fill_between(there + 1, values.min(0), values.max(0), color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
+    values = scale * np.array(twins)
+    measured = np.flatnonzero(np.isfinite(values).all(axis=0))
+    values = values[:, measured]
+    axes.plot(measured + 1, values.mean(0), color=GREY, linestyle=DOTTED, label=TWINS, zorder=1)
+    axes.fill_between(measured + 1, values.min(0), values.max(0), color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
 
 
 def twin_note(run: Run, model: str | None, condition: str, what: str = "") -> str:

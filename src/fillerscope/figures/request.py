@@ -81,7 +81,7 @@ def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wante
     """The heads asked for; where there are none, or they do not exist, those with the largest paired drop."""
     table = head_table(run, condition, layer.queries, layer.model)
     heads = table.shape[1]
-    refuse_layer(run, layer.number, [one + 1 for one in run.attention_layers(layer.model)], layer.model)
+    refuse_layer(run, layer.number, layer.model)
     missing = [head for head in request.heads if not 1 <= head <= heads]
     if missing and request.strict:
         raise FigureError(f"there is no head {missing[0]}: {table.label} has heads 1 to {heads}")
@@ -95,19 +95,19 @@ def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wante
 
 def first_layers(run: Run, request: Request, model: str | None, wanted: int = 1) -> tuple[int, ...]:
     """The layers asked for; where none are, the first that have attention."""
-    there = [layer + 1 for layer in run.attention_layers(model)]
     for layer in request.layers:
-        refuse_layer(run, layer, there, model)
-    return request.layers or tuple(there[:wanted])
+        refuse_layer(run, layer, model)
+    return request.layers or tuple(layer + 1 for layer in run.attention_layers(model)[:wanted])
 
 
-def refuse_layer(run: Run, layer: int, there: Sequence[int], model: str | None) -> None:
-    """One that is not there, or has no attention, as some of hybrid models."""
+def refuse_layer(run: Run, layer: int, model: str | None) -> None:
+    """Raise an error for a layer that does not exist or, as some of hybrid models, has no attention."""
+    attending = [one + 1 for one in run.attention_layers(model)]
     layers = run.summary("entropy", BASELINE, model=model).shape[1]
     if not 1 <= layer <= layers:
         raise FigureError(f"there is no layer {layer}: {run.label(run.model(model))} has layers 1 to {layers}")
-    if layer not in there:
-        listed = ", ".join(map(str, there))
+    if layer not in attending:
+        listed = ", ".join(map(str, attending))
         raise FigureError(f"layer {layer} of {run.label(run.model(model))} has no attention; these have it: {listed}")
 
 

@@ -73,8 +73,8 @@ def _series(run: Run, line: Series) -> Json:
 def _along(run: Run, panel: LinePanel, prompt: PromptAxis) -> Json:
     """What stands at the positions of a prompt: fillers in whole ones, and tokens."""
     names = [line.name for line in panel.series if isinstance(line.name, str) and line.name != UNTRAINED]
-    found = regions(run, names, prompt.model) if prompt.view == "whole" else []
-    return {"view": prompt.view, "regions": found, "tokens": _tokens(run, names, prompt)}
+    fillers = regions(run, names, prompt.model) if prompt.view == "whole" else []
+    return {"view": prompt.view, "regions": fillers, "tokens": _tokens(run, names, prompt)}
 
 
 def regions(run: Run, conditions: Sequence[str], model: str | None = None) -> list[Json]:
@@ -125,7 +125,7 @@ def _map(panel: MapPanel) -> Panel:
     made: Panel = {
         "kind": "map", "title": panel.title, "down": panel.down, "across": panel.across, "rows": lines,
         "columns": columns, "scale": shading.scale, "name": shading.name, "colour": grid(shading.column),
-        "value": grid(shading.told.value), "low": grid(shading.told.low), "high": grid(shading.told.high),
+        "value": grid(shading.numbers.value), "low": grid(shading.numbers.low), "high": grid(shading.numbers.high),
     }  # fmt: skip
     return made if shading.reach is None else made | {"reach": shading.reach}
 

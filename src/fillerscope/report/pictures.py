@@ -31,23 +31,23 @@ class Picture:
 def pictures(run: Run, tell: Callable[[int, int], None]) -> tuple[list[Picture], dict[str, str]]:
     """All figures that the run allows, and why others were not drawn. `tell` gets how many of how many are done."""
     wanted = _wanted(run)
-    found, missed = [], {}
+    drawn, missed = [], {}
     for number, (name, model) in enumerate(wanted):
         tell(number, len(wanted))
         try:
-            found.append(_picture(run, name, model))
+            drawn.append(_picture(run, name, model))
         except Exception as error:  # what one figure cannot do must not cost the others
             missed[name if model is None else f"{name}, {run.label(model)}"] = str(error)
-    return found, missed
+    return drawn, missed
 
 
 def _wanted(run: Run) -> list[tuple[str, str | None]]:
     """Figures of one model are drawn for each."""
-    found: list[tuple[str, str | None]] = []
+    wanted: list[tuple[str, str | None]] = []
     for name in names_for(run):
         together = FIGURES[name].shows_all_models or len(run.models) == 1
-        found += [(name, None)] if together else [(name, model) for model in run.models]
-    return found
+        wanted += [(name, None)] if together else [(name, model) for model in run.models]
+    return wanted
 
 
 def _picture(run: Run, name: str, model: str | None) -> Picture:
