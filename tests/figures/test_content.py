@@ -15,11 +15,10 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.registry import FIGURES, asked, check, draw, names_for
+from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
 from fillerscope.study.conditions import Condition
-from fillerscope.study.study import FigureSpec
 from support.synthetic import MLESS, NONE, Effect, Synthetic
 
 ATTENTION = ("layers", "heads", "fillers", "headmap", "depth")
@@ -156,39 +155,6 @@ def test_a_model_beyond_the_heads_asked_for_gets_one_chosen(tmp_path: Path) -> N
         "C Layer 1 Head 3",
     ]
     assert "C: head chosen by the largest paired drop" in drawn.caption
-
-
-def test_headmap_colours_every_head_by_its_drop(tmp_path: Path) -> None:
-    drop = np.array([[0.5, 1.0, 2.0, 0.9], [0.7, 1.3, 1.0, 1.1], [1.0, 1.0, 0.8, 1.2]])
-    run = Synthetic(effects={"mless": Effect(drop=drop), "random": Effect(drop=1 / drop)}).build(tmp_path / "run")
-    drawn = draw(run, "headmap")
-    mless, random, bar = drawn.figure.axes
-    assert [mless.get_title(), random.get_title()] == ["Meaningless tokens", "Random sentence"]
-    assert drawn.figure.get_suptitle() == "Tiny-A"
-    image = mless.get_images()[0]
-    np.testing.assert_allclose(image.get_array(), np.log2(drop), atol=1e-5)
-    np.testing.assert_allclose(random.get_images()[0].get_array(), -np.log2(drop), atol=1e-5)
-    assert image.norm(0.0) == 0.5, "no change is the middle of the colours"
-    assert image.norm(-1.0) == pytest.approx(0.0, abs=1e-6)
-    assert image.norm(1.0) == pytest.approx(1.0, abs=1e-6)
-    dots = {tuple(map(int, place)) for place in mless.collections[0].get_offsets()}
-    assert dots == {(head + 1, layer + 1) for layer, head in np.argwhere(drop == 1.0)}
-    assert mless.get_xticks().tolist() == [1, 2, 3, 4]
-    assert mless.get_yticks().tolist() == [1, 2, 3]
-    assert mless.get_ylim() == (3.5, 0.5), "layer 1 on top"
-    ticks = dict(zip([tick.get_text() for tick in bar.get_yticklabels()], bar.get_yticks(), strict=True))
-    assert {"0.5", "1", "2"} <= set(ticks)
-    for text, place in ticks.items():
-        assert place == pytest.approx(np.log2(float(text)))
-
-
-def test_small_changes_stay_pale_and_the_scale_is_shown(tmp_path: Path) -> None:
-    run = Synthetic(effects={"mless": Effect(drop=np.full((3, 4), 0.99))}, conditions=(NONE, MLESS)).build(
-        tmp_path / "r"
-    )
-    axes, bar = draw(run, "headmap").figure.axes
-    assert 0.4 < axes.get_images()[0].norm(np.log2(0.99)) < 0.5
-    assert [tick.get_text() for tick in bar.get_yticklabels()] == ["0.95", "1", "1.05"]
 
 
 def test_depth_shows_the_depth_table(run: Run, default: dict[str, Drawn]) -> None:
@@ -354,50 +320,6 @@ def test_the_caption_says_what_was_done(tmp_path: Path) -> None:
     found = draw(run, "depth").caption
     assert found.startswith("Tiny-A; built-in problems, n = 11 problems. mless: ' /' repeated, 30 tokens, before the ")
     assert f"text: '{'x' * 37}...', as it stands, at the end." in found
-
-
-def test_a_study_says_how_its_figures_are_drawn(tmp_path: Path) -> None:
-    spec = FigureSpec(name="heads", layers=(2,), heads=(3, 4), queries="last", skip_first=(False,), y_max=(0.5,))
-    run = Synthetic(figures=(spec, spec), problems=4).build(tmp_path / "run")
-    assert names_for(run) == ["heads"]
-    assert asked(run, "heads") == Request(layers=(2,), heads=(3, 4), queries="last", skip_first=(False,), y_max=(0.5,))
-    drawn = draw(run, "heads")
-    assert [one.get_title() for one in drawn.figure.axes[:2]] == ["Tiny-A Layer 2 Head 3", "Tiny-A Layer 2 Head 4"]
-    assert set(drawn.table["queries"]) == {"last"}
-    assert asked(run, "depth") == Request()
-
-
-def test_figures_that_do_not_exist_are_refused_before_the_run() -> None:
-    with pytest.raises(FigureError, match=r"^there is no figure 'head'; there are layers, heads, fillers"):
-        check(Synthetic(figures=(FigureSpec(name="head"),)).study)
-    with pytest.raises(FigureError, match=r"^figure 'heads' asks for condition 'mful', which the study does not have"):
-        check(Synthetic(figures=(FigureSpec(name="heads", conditions=("mful",)),)).study)
-    check(Synthetic(figures=(FigureSpec(name="heads", conditions=("none", "random")),)).study)
-
-
-def test_what_a_run_cannot_show_is_refused(run: Run, run_for: Callable[[str], Run], tmp_path: Path) -> None:
-    with pytest.raises(
-        FigureError, match=r"^there is no figure 'pie'; there are layers, heads, fillers, headmap, depth"
-    ):
-        draw(run, "pie")
-    for name in FIGURES:
-        with pytest.raises(FigureError, match=r"^this run has no condition 'mful'; it has none, mless, random$"):
-            draw(run, name, Request(conditions=("mful",)))
-        with pytest.raises(FigureError, match=r"^this run has no model 'b'; it has tiny-a$"):
-            draw(run, name, Request(models=("b",)))
-    for name in ("layers", "heads", "fillers", "headmap", "depth", "composite", "length", "position"):
-        with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'some'$"):
-            draw(run_for(name), name, Request(queries="some"))
-    one = Synthetic(conditions=(NONE, MLESS), problems=4).build(tmp_path / "one")
-    with pytest.raises(
-        FigureError, match=r"^`fillers` compares a repeated token with a sentence, and this run has mless"
-    ):
-        draw(one, "fillers")
-    none = Synthetic(conditions=(NONE,), problems=4).build(tmp_path / "none")
-    assert names_for(none) == []
-    for name in FIGURES:
-        with pytest.raises(FigureError, match=r"no condition with filler|this run has no filler"):
-            draw(none, name)
 
 
 @pytest.mark.parametrize("name", ["layers", "heads", "headmap", "depth"])
