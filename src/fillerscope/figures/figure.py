@@ -13,7 +13,7 @@ from fillerscope.study.study import Study
 
 
 def lacks_attention(study: Study) -> str:
-    """What most figures need."""
+    """Why a study cannot have a figure that shows attention, as most do; "" where it can."""
     return "" if study.probes.attention else "shows attention: leave `probes.attention` on in the study"
 
 
