@@ -26,7 +26,7 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
-from fillerscope.report import html, panels, parts, pictures
+from fillerscope.report import html, parts, pictures
 from fillerscope.report.attachments import LARGE
 from fillerscope.report.html import POLICY, render, write_report
 from fillerscope.store.schema import answers_name, merged_name

@@ -14,11 +14,11 @@ from fillerscope.analysis.findings.answers import drawing
 from fillerscope.analysis.findings.attention import Finding
 from fillerscope.analysis.run import Run
 from fillerscope.display import number
+from fillerscope.figures.condition_text import name_of
 from fillerscope.report import payload
 from fillerscope.report.attachments import LARGE, Attachment, prints_of
 from fillerscope.report.headline import Headline
 from fillerscope.report.methods.page import as_text
-from fillerscope.figures.condition_text import name_of
 from fillerscope.report.pictures import Picture
 from fillerscope.report.sections import Section
 
