@@ -17,14 +17,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.findings.verdict import CLAIMS, Claim, Degree, Twins, confidence, decide
+from fillerscope.analysis.estimate import Estimates
+from fillerscope.analysis.findings.claim import CLAIMS, Claim, Evidence, Twins
+from fillerscope.analysis.findings.decision import decide
+from fillerscope.analysis.findings.finding import Verdict
 from fillerscope.analysis.stats import sample_interval
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
 Draw = Callable[[Generator, tuple[int, ...]], Floats]
 SIZES = (6, 12, 48, 200)  # problems
-HOLDING = (Degree.HOLDS, Degree.LITTLE)
+HOLDING = (Verdict.HOLDS, Verdict.LITTLE)
 PILOT = 12  # problems of a run that names how many it needs
 SMALL = 0.05
 MOST = 2_000  # problems that a named number is followed up to
@@ -84,22 +87,13 @@ def any_holds(case: Alike, n: int, runs: int, seed: int) -> float:
     weights = sign * SHAPES[case.weights](generator, (case.twins + 1, count, case.layers))
     noise = sign * case.noise * SHAPES[case.problems](generator, (n, count))
     tables = weights[1:] + case.noise / np.sqrt(n) * generator.normal(size=weights[1:].shape)
-    value, low, high = sample_interval(weights[0, :, 0] + noise, confidence(1))
+    claim = Claim(none=-40.0, side=1, small=0.05)
+    estimates = Estimates(*sample_interval(weights[0, :, 0] + noise, claim.confidence))
     holds = [
-        decide(
-            Claim(
-                (value[k], low[k], high[k]), none=-40.0, side=1, small=0.05, n=n, deviation=case.noise,
-                **_twins(tables[:, k]),
-            )
-        ).degree in HOLDING
+        decide(Evidence(claim, estimates.at(k, n=n), case.noise, Twins.of(tables[:, k], 0))).verdict in HOLDING
         for k in range(count)
-    ]  # fmt: skip
+    ]
     return float(np.reshape(holds, (runs, len(CLAIMS))).any(axis=1).mean())
-
-
-def _twins(table: Floats) -> dict[str, object]:
-    twins = Twins.of(table, 0)
-    return {"twins": twins.values, "twin_spread": twins.spread}
 
 
 def planted_holds(case: Planted, runs: int, seed: int) -> tuple[float, float]:
@@ -120,8 +114,8 @@ def _followed(case: Planted, twins: Twins, generator: Generator) -> tuple[int, b
     n, model = PILOT, case.effect + case.spread * float(generator.normal())
     for _ in range(2):
         samples = model + case.deviation * generator.normal(size=n)
-        decision = decide(Claim.of(samples, 0.0, 1, SMALL, twins=twins))
-        if decision.degree in HOLDING:
+        decision = decide(Evidence.of(Claim(0.0, 1, SMALL), samples, twins))
+        if decision.verdict in HOLDING:
             return n, True
         needs = decision.numbers.get("needs", np.inf)
         if not needs <= MOST:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.heads import Estimate, HeadTable, head_table
+from fillerscope.analysis.heads import Column, HeadTable, head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.study.study import QUERIES
@@ -49,14 +49,14 @@ def test_the_interval_is_that_of_the_mean_of_the_logarithms(run: Run) -> None:
 def test_a_ratio_is_averaged_like_halving_and_doubling() -> None:
     """Where half of the problems double and half halve, nothing changes on average."""
     ratios = np.array([2.0, 0.5, 2.0, 0.5]).reshape(-1, 1, 1)
-    estimate = Estimate.ratio(ratios, np.ones_like(ratios))
+    estimate = Column.ratio(ratios, np.ones_like(ratios))
     assert float(estimate.value[0, 0]) == pytest.approx(1.0)
     assert float(estimate.low[0, 0]) < 1 < float(estimate.high[0, 0])
 
 
 def test_problems_without_a_value_are_left_out() -> None:
     after, before = np.array([0.5, 0.5, np.nan, 0.0]), np.array([1.0, 1.0, 1.0, 1.0])
-    estimate = Estimate.ratio(after[:, None, None], before[:, None, None])
+    estimate = Column.ratio(after[:, None, None], before[:, None, None])
     assert float(estimate.value[0, 0]) == pytest.approx(0.5)
 
 
@@ -89,7 +89,7 @@ def test_a_layer_alone_keeps_its_order(run: Run) -> None:
 
 def test_heads_without_a_value_come_last() -> None:
     value = np.array([[0.9, np.nan, 0.5]])
-    table = HeadTable("m", "M", "mless", "all", 1, {"drop": Estimate(value, value, value, value[None])})
+    table = HeadTable("m", "M", "mless", "all", 1, {"drop": Column(value, value, value, value[None])})
     assert table.ranked("drop") == [(1, 3), (1, 1), (1, 2)]
 
 
@@ -97,7 +97,7 @@ def test_a_ranking_that_repeats_is_reliable_and_noise_is_not(run: Run) -> None:
     assert head_table(run, "mless").reliability("drop") == pytest.approx(1.0)
     assert head_table(run, "mless").reliability("mass") == pytest.approx(1.0)
     noise = np.random.default_rng(0).normal(size=(40, 6, 10))
-    table = HeadTable("m", "M", "mless", "all", 40, {"drop": Estimate.mean(noise)})
+    table = HeadTable("m", "M", "mless", "all", 40, {"drop": Column.mean(noise)})
     assert abs(table.reliability("drop")) < 0.2
 
 

@@ -18,7 +18,7 @@ import pytest
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.answers import answers
-from fillerscope.analysis.findings.attention import findings
+from fillerscope.analysis.findings.attention import attention_findings
 from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
@@ -106,7 +106,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
                 np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
         np.testing.assert_array_equal(run.summary("peak", name), expected.summary("peak", name))
         np.testing.assert_array_equal(run.peak_at(name), expected.peak_at(name))
-    assert [one.text for one in findings(run)] == [one.text for one in findings(expected)]
+    assert [one.text for one in attention_findings(run)] == [one.text for one in attention_findings(expected)]
     assert len(head_table(run, "mless").columns["drop"].value) == 3
     told = [[one.name for one in mechanism_findings(each)] for each in (run, expected)]
     assert told[0] == told[1]
@@ -425,7 +425,7 @@ def test_attention_can_be_looked_at_before_the_first_answer(whole: Path, tmp_pat
     run = open_growing(tmp_path / "run")
     assert (run.has_begun(), run.has_measured(), run.answered()) == (True, True, 0)
     assert not run.has_measured(queries="answer")
-    assert findings(run)
+    assert attention_findings(run)
     assert compare(run) == []
     assert compare(run, by="level") == []
     with pytest.raises(StoreError, match="holds no answers of tiny-a yet"):

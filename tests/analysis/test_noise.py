@@ -12,8 +12,9 @@ import pytest
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
-from fillerscope.analysis.findings.all import findings_of, missing_from
+from fillerscope.analysis.findings.all import findings_of, missing_parts
 from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.finding import Verdict
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
@@ -103,25 +104,25 @@ def test_the_finding_tells_both_and_their_difference(tmp_path: Path) -> None:
     run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none", "mless"), noise=True)
     (finding,) = [one for one in findings_of(run) if one.name == "noise_mless"]
     assert finding.table == "noise"
-    assert finding.text.startswith(
-        "Noise floor, greedy: Rounding alone (other neighbours in the batch) changes 4 of 50 verdicts (8.0%), mless 14 "
-        "of 50 verdicts (28.0%): a difference of +20.0 percentage points [+"
-    )
-    assert "over 50 problems, p = 0.00195, 0.00195 after Holm: more than the noise floor." in finding.text
-    assert finding.text.endswith("changes 4 texts and mless those of 14.")
+    assert (finding.verdict, finding.condition) == (Verdict.HOLDS, "mless")
     assert (finding.numbers["flips_rounding"], finding.numbers["flips_filler"]) == (0.08, 0.28)
-    assert finding.numbers["difference"] == pytest.approx(0.2)
+    assert (finding.estimates["difference"].value, finding.estimates["difference"].n) == (pytest.approx(0.2), 50)
+    assert finding.facts["adjusted"] == pytest.approx(2 * 0.5**10)  # ten of ten
+    assert "significantly more than the noise floor (p = 0.00195)" in finding.text
+    assert "mless changes 14 of 50 verdicts (28.0%) and 14 texts; rounding alone" in finding.text
     told = comparison(run)["noise"]
     assert [row["flips"] for row in told] == [4, 14]
-    assert told[1]["verdict"] == "more than the noise floor"
+    assert told[1]["verdict"] == "significantly more than the noise floor (p = 0.00195)"
     assert comparison(build(tmp_path / "plain", DRAW))["noise"] == []
 
 
 def test_without_conditions_rounding_is_told_alone(tmp_path: Path) -> None:
     run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none",), noise={"dtype": "bfloat16"})
     (finding,) = answer_findings(run)
-    assert finding.name == "noise_none"
-    assert "Rounding alone (computed in bfloat16) changes 4 of 50 verdicts (8.0%)." in finding.text
+    assert (finding.name, finding.verdict) == ("noise_none", None)
+    assert finding.estimates["flips_rounding"].value == 0.08
+    assert not finding.estimates["flips_filler"].is_known
+    assert "rounding alone (computed in bfloat16) changes 4 of 50 verdicts (8.0%) and 4 texts." in finding.text
 
 
 def test_tables_hold_the_floor_and_its_answers(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
     broken = open_run(tmp_path / "run")
     with pytest.raises(StoreError, match="not finished"):
         noise_floor(broken)
-    assert any("not finished" in reason for reason in missing_from(broken))
+    assert any("not finished" in reason for reason in missing_parts(broken))
     assert {one.name for one in findings_of(broken)} == {one.name for one in answer_findings(broken, noise=[])}
     (tmp_path / "run" / repeated_answers_name("a", 0)).unlink()
     assert noise_floor(open_growing(tmp_path / "run")) == []
@@ -163,7 +164,7 @@ def test_report_and_command_show_the_floor(tmp_path: Path, capsys: pytest.Captur
     show_comparison(run.path, [], None, json=False)
     shown = capsys.readouterr().out
     assert "A, greedy: verdicts that change" in shown
-    assert "Rounding alone (other neighbours in the batch)" in shown
+    assert "rounding alone (other neighbours in the batch)" in shown
     show_comparison(run.path, [], None, json=True)
     told = json.loads(capsys.readouterr().out)["noise"]["a"]
     assert [(row["condition"], row["flips"], row["pairs"]) for row in told] == [("none", 4, 0), ("mless", 14, 50)]

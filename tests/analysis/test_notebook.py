@@ -17,7 +17,7 @@ import pytest
 
 import fillerscope
 from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.heads import SHOWN, Estimate, HeadTable, head_table
+from fillerscope.analysis.heads import SHOWN, Column, HeadTable, head_table
 from fillerscope.analysis.inline_svg import BLUE, ORANGE
 from fillerscope.analysis.opened import open_run
 from fillerscope.analysis.profile import Profile
@@ -89,7 +89,7 @@ def test_a_head_table_shows_every_head_and_the_strongest(tmp_path: Path) -> None
 
 def table_of(layers: int, heads: int) -> HeadTable:
     value = np.full((layers, heads), 0.9)
-    column = Estimate(value, value - 0.05, value + 0.05, value[None])
+    column = Column(value, value - 0.05, value + 0.05, value[None])
     columns = dict.fromkeys(("drop", "mass", "peak", "entropy"), column)
     return HeadTable("m", "M", "mless", "original", 5, columns)
 
@@ -97,7 +97,7 @@ def table_of(layers: int, heads: int) -> HeadTable:
 def test_head_maps_stay_small_and_take_any_number() -> None:
     assert len(shown(table_of(32, 32)).encode()) < 200_000
     odd = np.array([[np.nan, np.inf, 0.0]])
-    column = Estimate(odd, odd * np.nan, odd * np.nan, odd[None])
+    column = Column(odd, odd * np.nan, odd * np.nan, odd[None])
     html = shown(replace(table_of(1, 3), columns=dict.fromkeys(("drop", "mass", "peak", "entropy"), column)))
     assert tips(html) == ["layer 1, head 1: -", "layer 1, head 2: inf", "layer 1, head 3: 0.000"]
 

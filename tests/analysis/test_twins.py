@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 import fillerscope
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
-from fillerscope.analysis.findings.all import missing_from
+from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.live import open_growing
@@ -128,7 +128,7 @@ def test_a_twin_that_is_missing_is_never_left_out_in_silence(tmp_path: Path) -> 
     assert f"{last}: it is not finished; run the study again" in faults(again)
     growing = open_growing(run.path)
     assert (growing.twins(), head_table(growing, "mless").knows("twin")) == ([], False)
-    assert any("twins of model are not all measured yet" in line for line in missing_from(growing))
+    assert any("twins of model are not all measured yet" in line for line in missing_parts(growing))
 
 
 def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fillerscope.analysis.findings.attention import Finding
+from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.flips import Flip
-from fillerscope.analysis.heads import Estimate, HeadTable, head_table
+from fillerscope.analysis.heads import Column, HeadTable, head_table
 from fillerscope.cli import tables
 from support.synthetic import Synthetic
 
@@ -53,7 +53,7 @@ def test_heads_are_listed_strongest_first(table: HeadTable, capsys: pytest.Captu
 
 def test_no_number_is_minus_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     value = np.array([[-0.0001]])
-    column = Estimate(value, value, value, value[None])
+    column = Column(value, value, value, value[None])
     tables.heads(
         HeadTable("m", "M", "mless", "all", 2, dict.fromkeys(("drop", "mass", "peak", "entropy"), column)), "mass", 5
     )
@@ -75,7 +75,7 @@ def test_records_hold_what_the_table_shows(table: HeadTable) -> None:
 
 def test_a_sentence_in_a_pipe_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 100 + "[0.1, 0.2]"
-    tables.findings([Finding("a", long, {}, "heads"), Finding("b", "short", {}, "heads")])
+    tables.findings([Finding("a", long, "heads"), Finding("b", "short", "heads")])
     assert capsys.readouterr().out.splitlines() == [f"1. {long}", "2. short"]
 
 

@@ -13,14 +13,14 @@ import pytest
 
 from fillerscope.analysis import export
 from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.findings.all import compared_so_far, findings_of, missing_from
-from fillerscope.analysis.findings.answers import answer_findings
-from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.all import available_comparison, findings_of, missing_parts
+from fillerscope.analysis.findings.answers import SMALL, answer_findings
+from fillerscope.analysis.findings.attention import attention_findings
 from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.mechanism import mechanism_findings
-from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.report.headline import SMALL, Headline, headline
+from fillerscope.report.headline import Headline, headline
 from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from support.answered import Key, Row, answer, build
@@ -84,7 +84,7 @@ def test_attention_alone(
     assert ("length alone would give 0.600" in found.verdict) == ("diluted" in held)
     assert ("untrained twins give 0.590 to 0.610" in found.verdict) == ("twins" in held)
     assert found.verdict.startswith("Tiny-A under mless (' /' repeated, 30 tokens, before the question): ")
-    assert "accuracy" not in found.verdict
+    assert "ccuracy is" not in found.verdict
     assert found.left_out == []
 
 
@@ -104,8 +104,8 @@ def test_the_tile_of_layer_1_has_the_interval_and_its_references(tmp_path: Path)
 def test_one_problem_tells_nothing(tmp_path: Path) -> None:
     found = headline(Synthetic(problems=1, right={"none": 0.0, "mless": 1.0}).build(tmp_path / "run"))
     assert found.tone == "cannot be told"
-    assert "whether that is an effect cannot be told; accuracy is 100.0% against 0.0%" in found.verdict
-    assert "+100.0 points, not beyond noise (p = 1" in found.verdict
+    assert "whether that is an effect cannot be told. Accuracy is 100.0% against 0.0%" in found.verdict
+    assert "+100.0 percentage points, not significant (p = 1" in found.verdict
     assert tile(found, "Attention in layer 1, mless")[1] == "effect: cannot be told"
     assert "nan" not in json.dumps([found.verdict, *found.facts])
 
@@ -113,26 +113,26 @@ def test_one_problem_tells_nothing(tmp_path: Path) -> None:
 # Accuracy
 
 
-def test_a_gain_beyond_noise_is_called_one(tmp_path: Path) -> None:
+def test_a_significant_gain_is_called_one(tmp_path: Path) -> None:
     found = headline(solved(tmp_path / "run", {"none": 20, "mless": 29, "mful": 22}))
     p = 2 * 0.5**9 * 2  # nine of nine, one of two comparisons
     assert found.tone == "change"
-    assert "accuracy is 72.5% against 50.0% without filler, +22.5 points [" in found.verdict
-    assert f"], a gain beyond noise (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered" in found.verdict
-    assert re.search(r"The other comparison, mful, \+5\.0 points \[.*\], is not beyond noise\.$", found.verdict)
+    assert "accuracy is 72.5% against 50.0% without filler, +22.5 [" in found.verdict
+    assert f", a significant gain (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered" in found.verdict
+    assert re.search(r"The other comparison, mful, \+5\.0 \[.*\] percentage points, is not signif.*\.$", found.verdict)
     value, note = tile(found, "Accuracy, mless")
-    assert value.startswith("+22.5 points [+")
-    assert note == f"a gain beyond noise, p Holm {p:.2g}"
-    assert tile(found, "Accuracy, mful")[1].startswith("not beyond noise, p Holm 0.5; 40 problems show ")
+    assert re.fullmatch(r"\+22\.5 \[\+.*\] percentage points", value)
+    assert note == f"a significant gain (p = {p:.2g})"
+    assert tile(found, "Accuracy, mful")[1].startswith("not significant (p = 0.5); 40 problems show ")
     assert tile(found, "Problems") == ("40", "all answers judged")
 
 
-def test_others_beyond_noise_are_named_beside_noise(tmp_path: Path) -> None:
+def test_others_that_are_significant_are_named(tmp_path: Path) -> None:
     found = headline(solved(tmp_path / "run", {"none": 20, "mless": 21, "mful": 2}))
     assert found.tone == "cannot be told"
-    assert "+2.5 points [" in found.verdict
-    assert re.search(r"Beyond noise: mful, -45\.0 points \[.*\]\.$", found.verdict)
-    assert tile(found, "Accuracy, mful")[1].startswith("a loss beyond noise, p Holm ")
+    assert "+2.5 [" in found.verdict
+    assert re.search(r"Significant: mful, -45\.0 \[.*\] percentage points\.$", found.verdict)
+    assert tile(found, "Accuracy, mful")[1].startswith("a significant loss (p = ")
 
 
 def test_no_change_is_claimed_only_where_the_whole_interval_is_small(tmp_path: Path) -> None:
@@ -140,39 +140,39 @@ def test_no_change_is_claimed_only_where_the_whole_interval_is_small(tmp_path: P
     assert few.tone == "cannot be told"
     many = headline(solved(tmp_path / "many", {"none": 200, "mless": 200}, problems=400))
     assert many.tone == "no change"
-    assert f"not beyond noise, and no change of more than {100 * SMALL:g} points (p = 1 " in many.verdict
+    assert f"not significant, and no change of more than {100 * SMALL:g} percentage points (p = 1 " in many.verdict
 
 
 def test_a_change_that_adjusting_takes_away_is_not_claimed(tmp_path: Path) -> None:
     right = {"none": 20, "mless": 26, "mful": 20, "random": 20}
     found = headline(solved(tmp_path / "run", right))
     assert found.tone == "cannot be told"  # p = 0.031 alone
-    assert "not beyond noise once all comparisons are counted (p = 0.094 after Holm over 3" in found.verdict
-    assert found.verdict.endswith("Of 2 other comparisons none is beyond noise.")
+    assert "not significant (p = 0.094 after Holm over 3" in found.verdict
+    assert found.verdict.endswith("Of 2 other comparisons none is significant.")
 
 
 def test_answers_of_every_drawing_are_kept_apart(tmp_path: Path) -> None:
     run = solved(tmp_path / "run", {"none": 20, "mless": 29}, temperature=[0.5, 1.0], samples=2)
     found = headline(run)
     assert "accuracy (temperature 0.5, 2 samples a problem) is 72.5%" in found.verdict
-    assert "Beyond noise: mless, temperature 1, 2 samples a problem, +22.5 points" in found.verdict
+    assert "Significant: mless, temperature 1, 2 samples a problem, +22.5 [" in found.verdict
     assert labels(found).count("Accuracy, mless") == 1
 
 
 def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
     run = Synthetic(right={"none": 0.5, "mless": 1.0}, unjudged=tuple(range(12))).build(tmp_path / "run")
     found = headline(run)
-    assert "; whether accuracy changes cannot be told: no problem was answered under both." in found.verdict
+    assert ". Whether accuracy changes cannot be told: no problem was answered under both." in found.verdict
     assert found.tone == "cannot be told"
     assert tile(found, "Accuracy, mless")[0] == "no difference known"
     assert tile(found, "Problems") == ("12", "12 measured; 24 answers failed")
     assert "Truncated answers, mless" not in labels(found)
 
 
-def test_attention_and_accuracy_stand_in_one_sentence_and_accuracy_sets_the_tone(tmp_path: Path) -> None:
+def test_attention_comes_before_accuracy_which_sets_the_tone(tmp_path: Path) -> None:
     found = headline(Synthetic(right={"none": 0.5, "mless": 0.5}).build(tmp_path / "run"))
     assert "in layer 1 original tokens receive" in found.verdict
-    assert "; accuracy is 50.0% against 50.0%" in found.verdict
+    assert ". Accuracy is 50.0% against 50.0%" in found.verdict
     assert found.tone == "cannot be told"
 
 
@@ -191,24 +191,22 @@ def test_cells_of_sweeps_are_left_to_figures(tmp_path: Path) -> None:
 MECHANISM = ("scaling", "later", "deeper", "direction", "near_zero", "variance")
 
 
-def claims_tile(run: Run, verdicts: dict[str, Degree | None]) -> tuple[str, str]:
+def claims_tile(run: Run, verdicts: dict[str, Verdict | None]) -> tuple[str, str]:
     """The tile where findings of these names have these verdicts; their prose may say anything."""
-    prose = "it holds on this model, does not hold on this model and cannot be told on this model"
-    return tile(
-        headline(run, told=[Finding(name, prose, {}, "affine", degree) for name, degree in verdicts.items()]),
-        "Published claims",
-    )
+    prose = "it holds, does not hold and cannot be told"
+    findings = [Finding(name, prose, "affine", verdict=verdict) for name, verdict in verdicts.items()]
+    return tile(headline(run, findings=findings), "Published claims")
 
 
 def test_claims_are_counted_as_they_were_decided(tmp_path: Path) -> None:
     run = Synthetic(attention=False, right={"none": 0.5}).build(tmp_path / "run")
-    value, note = claims_tile(run, dict(zip(MECHANISM, (*Degree, Degree.FAILS), strict=True)))
+    value, note = claims_tile(run, dict(zip(MECHANISM, (*Verdict, Verdict.FAILS), strict=True)))
     assert value == "1 of 6 hold, 1 by little, 1 not tested, 1 cannot be told"
     assert note == (
         "scaling: holds; near 1 later: holds by little; nothing affine deeper: not tested against its control; "
         "one direction: does not hold; fewer near zero: cannot be told; more variance: does not hold"
     )
-    assert claims_tile(run, {"scaling": Degree.FAILS, "direction": None})[0] == "0 of 1 hold"
+    assert claims_tile(run, {"scaling": Verdict.FAILS, "direction": None})[0] == "0 of 1 hold"
 
 
 def test_claims_without_untrained_models_are_not_said_to_hold(tmp_path: Path) -> None:
@@ -265,10 +263,10 @@ def test_a_run_in_progress_tells_what_is_there(tmp_path: Path) -> None:
     recipe = Synthetic(right={"none": 0.5, "mless": 1.0}, problems=24, labels={"tiny-a": "A", "tiny-b": "B"})
     run = lose(recipe.build(tmp_path / "run"), answers_name("tiny-b", 4))
     whole, part = headline(run, "tiny-a"), headline(run, "tiny-b")
-    assert "accuracy is 100.0% against 50.0%" in whole.verdict
+    assert "Accuracy is 100.0% against 50.0%" in whole.verdict
     assert "after Holm over 2 comparisons" in whole.verdict
     assert whole.left_out == []
-    assert "accuracy" not in part.verdict
+    assert "ccuracy is" not in part.verdict
     assert part.tone == "cannot be told"
     assert [line for line in part.left_out if "is not finished for tiny-b" in line] == part.left_out != []
     run = lose(run, merged_name("tiny-b"))
@@ -283,8 +281,8 @@ def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
     file = run.path / answers_name("tiny-a", 0)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     run = open_run(run.path)
-    assert "the file is damaged" in missing_from(run)[0]
-    assert "accuracy" not in headline(run).verdict
+    assert "the file is damaged" in missing_parts(run)[0]
+    assert "ccuracy is" not in headline(run).verdict
 
 
 # Findings of one model
@@ -305,10 +303,10 @@ def test_findings_come_in_the_order_in_which_they_are_shown(everything: Run, tmp
     run = everything
     table = compare(run)
     inside = mechanism_findings(run, model="tiny-b") + control_findings(run, model="tiny-b")
-    wanted = findings(run, model="tiny-b") + inside + answer_findings(run, "tiny-b", table)
+    wanted = attention_findings(run, model="tiny-b") + inside + answer_findings(run, "tiny-b", table)
     assert [one.text for one in findings_of(run, "tiny-b", table)] == [one.text for one in wanted]
     assert [one.text for one in findings_of(run, "tiny-b")] == [one.text for one in wanted]
-    assert compared_so_far(Synthetic().build(tmp_path / "attention")) == []
+    assert available_comparison(Synthetic().build(tmp_path / "attention")) == []
 
 
 def tables() -> Iterator[str]:

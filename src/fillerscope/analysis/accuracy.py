@@ -7,13 +7,14 @@ p values are adjusted by Holm over every comparison in the table at hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.answers import Answers, Sheet, answers
+from fillerscope.analysis.answers import Sheet, answers
+from fillerscope.analysis.estimate import Estimate
 from fillerscope.analysis.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import (
@@ -27,6 +28,7 @@ from fillerscope.analysis.stats import (
     wilson_interval,
 )
 from fillerscope.errors import FigureError
+from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 NAN = float("nan")
@@ -35,7 +37,7 @@ USUAL_K = (1, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Accuracy:
-    """One row of the comparison: a model, a way of drawing, a condition, and a group of problems where asked."""
+    """One row of the comparison: a model, a way of drawing, a condition, and a group of problems, "" for all."""
 
     model: str
     label: str
@@ -54,6 +56,10 @@ class Accuracy:
     diversity: float
     passes: dict[int, float]  # pass@k
     against: Difference | None = None  # None for the baseline itself
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(self.accuracy, self.low, self.high, self.n)
 
     def record(self) -> dict[str, Any]:
         """Flat, for tables and programs."""
@@ -75,7 +81,7 @@ class Difference:
     p: float = NAN
     adjusted: float = NAN  # by Holm over the table
     detectable: float = NAN  # the smallest difference that so many pairs show with 80% power
-    needed: float = field(default=NAN)  # pairs that would show the difference that was seen
+    needed: float = NAN  # pairs that would show the difference that was seen
     truncated_p: float = NAN  # of a difference in how many answers were truncated
     finished: int = 0  # problems whose answers all ended by themselves under both
     finished_difference: float = NAN  # over these
@@ -83,12 +89,21 @@ class Difference:
     finished_high: float = NAN
     finished_p: float = NAN
 
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(self.difference, self.difference_low, self.difference_high, self.pairs)
+
+    @property
+    def finished_estimate(self) -> Estimate:
+        """The difference over problems whose answers all ended by themselves."""
+        return Estimate(self.finished_difference, self.finished_low, self.finished_high, self.finished)
+
 
 def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list[Accuracy]:
-    """Every cell of the study, the baseline first in each; `by` splits the problems by a field of their data.
+    """The accuracy in every cell of the study, the baseline first; `by` splits problems by a field of their data.
 
-    Of a run in progress, over the problems that each model has answered so far. Models that have answered none are
-    left out unless they are named, which is a StoreError: the table may be empty."""
+    A run in progress is compared over the problems that each model has answered so far. A model that has answered
+    none is left out, so that the table may be empty; naming it is a StoreError."""
     if run.study.generation is None:
         raise FigureError("this run has no answers; give `generation` in its study and run it again")
     chosen = models or [model for model in run.models if not run.partial or run.answered(model)]
@@ -98,10 +113,11 @@ def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list
     rows: list[Accuracy] = []
     for model in dict.fromkeys(chosen):
         for temperature, samples in run.study.generation.cells():
-            found = answers(run, model, temperature)
+            given, cell = answers(run, model, temperature), _Cell(run, run.model(model), temperature, samples)
             for name, problems in groups.items():
-                if answered := [number for number in problems if number < found.problems]:
-                    rows += _cell(run, run.model(model), found, temperature, samples, name, answered)
+                if answered := [number for number in problems if number < given.problems]:
+                    sheets = {condition: given.of(condition, samples, answered) for condition in run.conditions}
+                    rows += cell.rows(name, sheets)
     return _adjusted(rows)
 
 
@@ -118,22 +134,32 @@ def groups_of(run: Run, by: str) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in groups.items() if numbers}
 
 
-def _cell(
-    run: Run, model: str, found: Answers, temperature: float, samples: int, group: str, problems: list[int]
-) -> list[Accuracy]:
-    sheets = {name: found.of(name, samples, problems) for name in run.conditions}
-    rows = []
-    for name, sheet in sheets.items():
+@dataclass(frozen=True)
+class _Cell:
+    """One model and one way of drawing answers."""
+
+    run: Run
+    model: str
+    temperature: float
+    samples: int
+
+    def rows(self, group: str, sheets: dict[str, Sheet]) -> list[Accuracy]:
+        """A row for each condition of a group of problems."""
+        rows = [self._row(group, condition, sheet) for condition, sheet in sheets.items()]
+        return [row if row.condition == BASELINE else self._compared(row, sheets) for row in rows]
+
+    def _row(self, group: str, condition: str, sheet: Sheet) -> Accuracy:
         means = sheet.means
         kept = means[np.isfinite(means)]
-        low, high = _interval(kept, samples)
-        row = Accuracy(
-            model, run.label(model), temperature, samples, name, group, len(kept), len(means) - len(kept),
-            float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens, sheet.share("finish", "length"),
-            sheet.unanswered, sheet.diversity, _passes(run, sheet, samples),
+        low, high = _interval(kept, self.samples)
+        return Accuracy(
+            self.model, self.run.label(self.model), self.temperature, self.samples, condition, group,
+            len(kept), len(means) - len(kept), float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens,
+            sheet.share("finish", "length"), sheet.unanswered, sheet.diversity, _passes(self.run, sheet, self.samples),
         )  # fmt: skip
-        rows.append(row if name == "none" else replace(row, against=_against(sheet, sheets["none"], samples)))
-    return rows
+
+    def _compared(self, row: Accuracy, sheets: dict[str, Sheet]) -> Accuracy:
+        return replace(row, against=_against(sheets[row.condition], sheets[BASELINE], self.samples))
 
 
 def _interval(means: Floats, samples: int) -> tuple[float, float]:
@@ -147,8 +173,8 @@ def _interval(means: Floats, samples: int) -> tuple[float, float]:
 def _passes(run: Run, sheet: Sheet, samples: int) -> dict[int, float]:
     assert run.study.generation is not None
     wanted = [k for k in run.study.generation.k or USUAL_K if k <= samples]
-    found = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}
-    return {k: float(np.nanmean(values)) if np.isfinite(values).any() else NAN for k, values in found.items()}
+    chances = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}
+    return {k: float(np.nanmean(values)) if np.isfinite(values).any() else NAN for k, values in chances.items()}
 
 
 def _against(sheet: Sheet, baseline: Sheet, samples: int) -> Difference:

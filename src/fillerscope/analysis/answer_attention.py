@@ -1,4 +1,4 @@
-"""Where the model's own answer attends: how much of it on the filler, beside the question's share, by layer."""
+"""How much of the answer's attention is on the filler, beside the question's share, by layer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.mechanism import Columns, Estimate, mean_over
+from fillerscope.analysis.estimate import Estimate, Estimates
+from fillerscope.analysis.mechanism import Columns, mean_over
 from fillerscope.analysis.run import ANSWER, Run
-from fillerscope.analysis.stats import ratio_interval, sample_interval
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ class LookbackTable:
 
     condition: str
     problems: int
-    values: dict[str, Estimate]
+    values: dict[str, Estimates]
     samples: dict[str, Floats]  # [problem, layer]
 
     @property
@@ -33,12 +33,21 @@ class LookbackTable:
     def columns(self) -> Columns:
         table: dict[str, NDArray[np.generic]] = {"layer": np.arange(1, self.layers + 1)}
         table["n"] = np.full(self.layers, self.problems)
-        for name, (mean, low, high) in self.values.items():
-            table |= {name: mean, f"{name}_low": low, f"{name}_high": high}
+        for name, estimates in self.values.items():
+            table |= estimates.columns(name)
         return table
+
+    def overall(self, measure: str) -> Estimate:
+        """Of each problem's mean over layers."""
+        return Estimate.of(mean_over(self.samples[measure]))
+
+    def overall_factor(self) -> Estimate:
+        """`factor` of each problem's means over layers."""
+        return Estimate.ratio_of(*(mean_over(self.samples[name]) for name in ("per_filler", "per_original")))
 
 
 def lookback_table(run: Run, condition: str, model: str | None = None) -> LookbackTable:
+    """Over the problems that were measured with and without their answer."""
     answered, asked = (_numbers(run, model, queries) for queries in (ANSWER, "original"))
     both = set(answered) & set(asked)
     rows = [place for place, number in enumerate(answered) if number in both]
@@ -54,8 +63,8 @@ def lookback_table(run: Run, condition: str, model: str | None = None) -> Lookba
         "per_original": of_answer("received_original"),
     }
     samples["difference"] = samples["answer"] - samples["question"]
-    values = {name: sample_interval(array) for name, array in samples.items()}
-    values["factor"] = ratio_interval(samples["per_filler"], samples["per_original"])
+    values = {name: Estimates.of(array) for name, array in samples.items()}
+    values["factor"] = Estimates.ratios(samples["per_filler"], samples["per_original"])
     return LookbackTable(condition, len(both), values, samples)
 
 

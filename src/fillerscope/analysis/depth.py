@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.estimate import Estimate, Estimates
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import Run
-from fillerscope.analysis.stats import ratio_interval, sample_interval
 from fillerscope.analysis.twins import head_masses, over_twins, spread
+from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +26,7 @@ class DepthTable:
     condition: str
     queries: str
     problems: int
-    values: dict[str, tuple[Floats, Floats, Floats]]
+    values: dict[str, Estimates]
 
     @property
     def layers(self) -> int:
@@ -33,42 +34,47 @@ class DepthTable:
 
     def columns(self) -> dict[str, NDArray[np.generic]]:
         table: dict[str, NDArray[np.generic]] = {"layer": np.arange(1, self.layers + 1)}
-        for measure, (mean, low, high) in self.values.items():
-            table |= {measure: mean, f"{measure}_low": low, f"{measure}_high": high}
+        for measure, estimates in self.values.items():
+            table |= estimates.columns(measure)
         return table
 
+    def at(self, measure: str, layer: int) -> Estimate:
+        """Of one layer, counted from 0; without a number where the measure is missing."""
+        estimates = self.values.get(measure)
+        return estimates.at(layer, n=self.problems) if estimates else Estimate(n=self.problems)
 
-def _of_twins(run: Run, condition: str, queries: str, model: str | None) -> dict[str, tuple[Floats, Floats, Floats]]:
+
+def _of_twins(run: Run, condition: str, queries: str, model: str | None) -> dict[str, Estimates]:
     def drop(twin: str) -> Floats:
-        pair = (run.summary("received_original", name, queries, twin).mean(axis=-1) for name in (condition, "none"))
-        return ratio_interval(*pair)[0]
+        pair = (run.summary("received_original", name, queries, twin).mean(axis=-1) for name in (condition, BASELINE))
+        return Estimates.ratios(*pair).value
 
-    layers = run.summary("entropy", "none", model=model).shape[1]
+    layers = run.summary("entropy", BASELINE, model=model).shape[1]
     masses = head_masses(run, condition, queries, model)
-    found = {"twin": over_twins(run, model, drop), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
-    nothing = np.full((1, layers), np.nan)
-    return {name: spread(values if len(values) else nothing, (0,)) for name, values in found.items()}
+    measures = {"twin": over_twins(run, model, drop), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
+    missing = np.full((1, layers), np.nan)
+    return {name: spread(values if len(values) else missing, (0,)) for name, values in measures.items()}
 
 
 def depth_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> DepthTable:
     mass = run.summary("filler_mass", condition, queries, model).mean(axis=-1)
     received, baseline = (
-        run.summary("received_original", name, queries, model).mean(axis=-1) for name in (condition, "none")
+        run.summary("received_original", name, queries, model).mean(axis=-1) for name in (condition, BASELINE)
     )
     values = {
-        "mass": sample_interval(mass),
-        "lambda": sample_interval(1.0 - mass),
-        "drop": ratio_interval(received, baseline),
+        "mass": Estimates.of(mass),
+        "lambda": Estimates.of(1.0 - mass),
+        "drop": Estimates.ratios(received, baseline),
     }
-    even, plain = (uniform(run, name, queries, model) for name in (condition, "none"))
+    even, plain = (uniform(run, name, queries, model) for name in (condition, BASELINE))
     odds = same_odds(run, condition, queries, model).mean(axis=-1)
     values |= {
-        "uniform": ratio_interval(even.received, plain.received),
-        "odds": ratio_interval(odds, baseline),
-        "beyond_uniform": ratio_interval(received / even.received, baseline / plain.received),
-        "beyond": ratio_interval(received, odds),
-        "mass_share": sample_interval(even.mass),
-        "beyond_mass": ratio_interval(mass, even.mass),
+        "uniform": Estimates.ratios(even.received, plain.received),
+        "odds": Estimates.ratios(odds, baseline),
+        "beyond_uniform": Estimates.ratios(received / even.received, baseline / plain.received),
+        "beyond": Estimates.ratios(received, odds),
+        "mass_share": Estimates.of(even.mass),
+        "beyond_mass": Estimates.ratios(mass, even.mass),
     }
     if run.study.references.twin:
         values |= _of_twins(run, condition, queries, model)

@@ -7,11 +7,12 @@ from typing import Any
 
 from fillerscope.analysis.answers import answers
 from fillerscope.analysis.run import Run
+from fillerscope.study.conditions import BASELINE
 
 
 @dataclass(frozen=True)
 class Flip:
-    """One problem, one sample: what each of two conditions made of it. `before` and `after` are fields by name."""
+    """One sample of one problem, answered under two conditions. `before` and `after` are fields by name."""
 
     id: str
     sample: int
@@ -26,11 +27,11 @@ class Flip:
 
 
 def flips(
-    run: Run, condition: str, against: str = "none", model: str | None = None, temperature: float | None = None
+    run: Run, condition: str, against: str = BASELINE, model: str | None = None, temperature: float | None = None
 ) -> list[Flip]:
-    """Right under one and not under the other, gained ones first; failed answers are no change."""
-    found = answers(run, model, temperature)
-    before, after = (found.of(run.condition(name).name) for name in (against, condition))
+    """Samples that are right under one condition alone, gained ones first; failed answers are left out."""
+    given = answers(run, model, temperature)
+    before, after = (given.of(run.condition(name).name) for name in (against, condition))
     changed = before.given & after.given & (before.right != after.right)
     problems = run.problems()
     flipped = [

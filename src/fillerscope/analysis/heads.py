@@ -1,4 +1,4 @@
-"""Which heads the filler reaches: one row a head, ranked, with how far the ranking can be trusted."""
+"""The effect of filler on every head: a row a head, ranked, with the reliability of the ranking."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from fillerscope.analysis.colour_scale import Scale
+from fillerscope.analysis.estimate import Estimate, Estimates
 from fillerscope.analysis.inline_svg import heat_map
 from fillerscope.analysis.notebook_html import block, note
 from fillerscope.analysis.notebook_html import table as columned
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import Run
-from fillerscope.analysis.stats import ratio_interval, sample_interval, split_half
+from fillerscope.analysis.stats import split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
-from fillerscope.display import bounded
 from fillerscope.errors import FigureError
 from fillerscope.store.schema import SINK_MASS
+from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number for each head [layer, head] with its interval, and the samples [problem, layer, head] of it."""
+class Column:
+    """One measure of all heads: values with their intervals [layer, head], and its samples [problem, layer, head]."""
 
     value: Floats
     low: Floats
@@ -35,25 +36,29 @@ class Estimate:
     samples: Floats
 
     @classmethod
-    def ratio(cls, after: Floats, before: Floats) -> Estimate:
+    def ratio(cls, after: Floats, before: Floats) -> Column:
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(after) - np.log(before)
-        return cls(*ratio_interval(after, before), logs)
+        return cls(*Estimates.ratios(after, before), logs)
 
     @classmethod
-    def mean(cls, samples: Floats) -> Estimate:
-        return cls(*sample_interval(samples), samples)
+    def mean(cls, samples: Floats) -> Column:
+        return cls(*Estimates.of(samples), samples)
+
+    def at(self, layer: int, head: int) -> Estimate:
+        """Of one head; both are counted from 1."""
+        return Estimates(self.value, self.low, self.high).at(layer - 1, head - 1)
 
 
 # How a head is placed: the largest key comes first.
-RANKINGS: dict[str, Callable[[dict[str, Estimate]], Floats]] = {
+RANKINGS: dict[str, Callable[[dict[str, Column]], Floats]] = {
     "drop": lambda columns: -columns["drop"].value,
     "mass": lambda columns: columns["mass"].value,
     "peak": lambda columns: np.abs(np.log(columns["peak"].value)),
     "beyond": lambda columns: np.abs(np.log(columns["beyond"].value)),
 }
 
-# To people, and as what.
+# Columns that are shown, with their titles.
 SHOWN = {
     "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
     "entropy": "entropy, nats",
@@ -73,7 +78,7 @@ class HeadTable:
     condition: str
     queries: str
     problems: int
-    columns: dict[str, Estimate]
+    columns: dict[str, Column]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -87,8 +92,8 @@ class HeadTable:
     @property
     def without(self) -> tuple[int, ...]:
         """Layers without attention, from 1, as hybrid models have them."""
-        there = np.any([np.isfinite(column.value).any(axis=1) for column in self.columns.values()], axis=0)
-        return tuple((np.flatnonzero(~there) + 1).tolist()) if there.any() else ()
+        known = np.any([np.isfinite(column.value).any(axis=1) for column in self.columns.values()], axis=0)
+        return tuple((np.flatnonzero(~known) + 1).tolist()) if known.any() else ()
 
     def ranked(self, by: str = "drop", layer: int | None = None) -> list[tuple[int, int]]:
         """(layer, head) from 1 of layers with attention, the strongest first; NaN last."""
@@ -110,16 +115,19 @@ class HeadTable:
         return split_half(samples.reshape(samples.shape[0], -1))
 
     def row(self, layer: int, head: int, names: Iterable[str] | None = None) -> dict[str, Any]:
-        cell = (layer - 1, head - 1)
+        """The numbers of one head, flat; both are counted from 1."""
         row: dict[str, Any] = {"layer": layer, "head": head}
-        for name, column in (self.columns if names is None else {name: self.columns[name] for name in names}).items():
-            row |= {name: float(column.value[cell]), f"{name}_low": float(column.low[cell])}
-            row |= {f"{name}_high": float(column.high[cell])}
+        for name in self.columns if names is None else names:
+            row |= self.at(name, layer, head).numbers(name)
         return row
+
+    def at(self, column: str, layer: int, head: int) -> Estimate:
+        """One measure of one head; both are counted from 1."""
+        return self.columns[column].at(layer, head)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the map of `drop`, and the heads that are changed most."""
-        title = f"{self.label}: {self.condition} against none, queries {self.queries}, n = {self.problems}"
+        title = f"{self.label}: {self.condition} against {BASELINE}, queries {self.queries}, n = {self.problems}"
         return block(title, head_map(self), note(MAP_NOTE), _strongest(self))
 
 
@@ -134,66 +142,63 @@ def head_map(table: HeadTable) -> Markup:
     drop = table.columns["drop"]
 
     def tip(layer: int, head: int) -> str:
-        at = (layer, head)
-        return f"layer {layer + 1}, head {head + 1}: {bounded(drop.value[at], drop.low[at], drop.high[at])}"
+        return f"layer {layer + 1}, head {head + 1}: {drop.at(layer + 1, head + 1).ratio}"
 
     layers, heads = table.shape
     tips = [[tip(layer, head) for head in range(heads)] for layer in range(layers)]
     dots = (drop.low <= 1) & (drop.high >= 1)
-    labels = ("Layer", "Head", f"{table.condition} / none")
+    labels = ("Layer", "Head", f"{table.condition} / {BASELINE}")
     return heat_map(drop.value, Scale.ratios(drop.value), labels, tips, dots=dots)
 
 
 def _strongest(table: HeadTable, top: int = 5) -> Markup:
     rows, names = [], [name for name in SHOWN if table.knows(name)]
     for layer, head in table.ranked("drop")[:top]:
-        row = table.row(layer, head)
-        numbers = [bounded(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))) for name in names]
-        rows.append([f"layer {layer}, head {head}", *numbers])
+        rows.append([f"layer {layer}, head {head}", *(table.at(name, layer, head).ratio for name in names)])
     return columned(("strongest", *(SHOWN[name] for name in names)), rows)
 
 
-def _of_twins(run: Run, condition: str, queries: str, model: str | None, shape: tuple[int, ...]) -> dict[str, Estimate]:
+def _of_twins(run: Run, condition: str, queries: str, model: str | None, shape: tuple[int, ...]) -> dict[str, Column]:
     """Drop and mass of untrained twins: over their heads of a layer the mean, the least and the largest."""
-    found = {
+    measures = {
         "twin": head_drops(run, condition, queries, model),
         "twin_mass": head_masses(run, condition, queries, model),
     }
     columns = {}
-    for name, values in found.items():
+    for name, values in measures.items():
         mean, low, high = spread(values if len(values) else np.full((1, *shape), np.nan), (0, 2))
         wide = [np.broadcast_to(bound[:, None], shape) for bound in (mean, low, high)]
-        columns[name] = Estimate(wide[0], wide[1], wide[2], np.empty((0, *shape)))
+        columns[name] = Column(wide[0], wide[1], wide[2], np.empty((0, *shape)))
     return columns
 
 
 def head_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> HeadTable:
     """Every head under a filler condition against none, pair by pair."""
-    if condition == "none":
-        raise FigureError("heads are compared with `none`; name a condition with filler")
+    if condition == BASELINE:
+        raise FigureError(f"heads are compared with `{BASELINE}`; name a condition with filler")
 
     def pair(metric: str) -> tuple[Floats, Floats]:
-        return run.summary(metric, condition, queries, model), run.summary(metric, "none", queries, model)
+        return run.summary(metric, condition, queries, model), run.summary(metric, BASELINE, queries, model)
 
     with_entropy, without_entropy = pair("entropy")
     columns = {
-        "drop": Estimate.ratio(*pair("received_original")),
-        "mass": Estimate.mean(run.summary("filler_mass", condition, queries, model)),
-        "peak": Estimate.ratio(*pair("peak")),
-        "entropy": Estimate.mean(with_entropy - without_entropy),
+        "drop": Column.ratio(*pair("received_original")),
+        "mass": Column.mean(run.summary("filler_mass", condition, queries, model)),
+        "peak": Column.ratio(*pair("peak")),
+        "entropy": Column.mean(with_entropy - without_entropy),
     }
-    after, before = (uniform(run, name, queries, model).received[..., None] for name in (condition, "none"))
+    after, before = (uniform(run, name, queries, model).received[..., None] for name in (condition, BASELINE))
     received, plain = pair("received_original")
     odds = same_odds(run, condition, queries, model)
     columns |= {
-        "uniform": Estimate.ratio(after + 0 * received, before + 0 * plain),
-        "odds": Estimate.ratio(odds, plain),
-        "beyond_uniform": Estimate.ratio(received / after, plain / before),
-        "beyond": Estimate.ratio(received, odds),
+        "uniform": Column.ratio(after + 0 * received, before + 0 * plain),
+        "odds": Column.ratio(odds, plain),
+        "beyond_uniform": Column.ratio(received / after, plain / before),
+        "beyond": Column.ratio(received, odds),
     }
     if run.study.references.twin:
         columns |= _of_twins(run, condition, queries, model, received.shape[1:])
     if run.has_sinks(model):
-        columns[SINK_MASS] = Estimate.mean(run.summary(SINK_MASS, condition, queries, model))
+        columns[SINK_MASS] = Column.mean(run.summary(SINK_MASS, condition, queries, model))
     name = run.model(model)
     return HeadTable(name, run.label(name), condition, queries, len(run.measured(name, queries)), columns)

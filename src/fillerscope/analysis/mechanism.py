@@ -1,4 +1,4 @@
-"""The mechanism by layer: the affine picture of attention outputs, and what MLP activations do.
+"""The mechanism by layer: the affine picture of attention outputs, and the change of MLP activations.
 
 Each problem is compared with itself without filler; intervals and tests are over problems.
 """
@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.run import Run
-from fillerscope.analysis.stats import holm, permutation_tests, ratio_interval, sample_interval
+from fillerscope.analysis.stats import holm, permutation_tests
 from fillerscope.errors import FigureError
 from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[np.generic]]
-Estimate = tuple[Floats, Floats, Floats]  # value, low and high
 SEED = 0  # of flipped signs: the same run gives the same numbers
 RATIOS = ("variance", "l1", "l2")  # sizes, compared as with / without
 TESTED = ("near_zero", "variance")
@@ -36,8 +37,8 @@ class AffineTable:
 
     condition: str
     problems: int
-    values: dict[str, Estimate]
-    heads: dict[str, Estimate]
+    values: dict[str, Estimates]
+    heads: dict[str, Estimates]
     samples: dict[str, Floats]
     consistency: Floats  # [layer]: mean over heads
     head_consistency: Floats
@@ -50,8 +51,8 @@ class AffineTable:
     @property
     def attending(self) -> list[int]:
         """Layers with numbers, counted from 0: hybrid models have layers without attention."""
-        there = np.isfinite(self.values["lambda_fit"][0])
-        return np.flatnonzero(there if there.any() else ~there).tolist()
+        known = np.isfinite(self.values["lambda_fit"].value)
+        return np.flatnonzero(known if known.any() else ~known).tolist()
 
     def columns(self) -> Columns:
         table: Columns = {"layer": np.arange(1, self.layers + 1), "n": np.full(self.layers, self.problems)}
@@ -69,19 +70,19 @@ class AffineTable:
 def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTable:
     """`lambda_mass` is what the share of attention on the filler says lambda should be; NaN without filler."""
     names = ("lambda_fit", "lambda_centred", "explained", "direction")
-    found = {name: run.affine(name, condition, model) for name in names}
+    by_head = {name: run.affine(name, condition, model) for name in names}
     bias, output = (run.affine(name, condition, model) for name in ("bias", "output"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found["relative_bias"] = np.where(output > 0, bias / output, np.nan)
-    found["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original", model)
-    found["gap"] = found["lambda_fit"] - found["lambda_mass"]
-    samples = {name: mean_over(values) for name, values in found.items()}
+        by_head["relative_bias"] = np.where(output > 0, bias / output, np.nan)
+    by_head["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original", model)
+    by_head["gap"] = by_head["lambda_fit"] - by_head["lambda_mass"]
+    samples = {name: mean_over(values) for name, values in by_head.items()}
     shared = _head_consistency(run, condition, model)
     problems = int(run.bias(condition, model).count.max(initial=0))
     return AffineTable(
         condition, problems,
-        {name: sample_interval(values) for name, values in samples.items()},
-        {name: sample_interval(values) for name, values in found.items()},
+        {name: Estimates.of(values) for name, values in samples.items()},
+        {name: Estimates.of(values) for name, values in by_head.items()},
         samples, mean_over(shared), shared, problems**-0.5 if problems else float("nan"),
     )  # fmt: skip
 
@@ -111,8 +112,8 @@ class ActivationTable:
     n: NDArray[np.int64]
     without: dict[str, Floats]
     under: dict[str, Floats]
-    difference: dict[str, Estimate]
-    ratio: dict[str, Estimate]
+    difference: dict[str, Estimates]
+    ratio: dict[str, Estimates]
     p: dict[str, Floats]
     adjusted: dict[str, Floats]
     samples: dict[str, Floats]
@@ -125,14 +126,15 @@ class ActivationTable:
         table: Columns = {"layer": np.arange(1, self.layers + 1), "n": self.n}
         for metric in ACTIVATION_METRICS:
             table |= {f"{metric}_without": self.without[metric], f"{metric}_with": self.under[metric]}
-        table |= _flat({f"{metric}_difference": found for metric, found in self.difference.items()})
-        table |= _flat({f"{metric}_ratio": found for metric, found in self.ratio.items()})
+        table |= _flat({f"{metric}_difference": estimates for metric, estimates in self.difference.items()})
+        table |= _flat({f"{metric}_ratio": estimates for metric, estimates in self.ratio.items()})
         for name in TESTED:
             table |= {f"{name}_p": self.p[name], f"{name}_adjusted": self.adjusted[name]}
         return table
 
 
 def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None = None) -> ActivationTable:
+    """Activations of one class of tokens under a condition against none."""
     before, after, kept = _pairs(run, condition, cls, model)
     samples = {name: after[name] - before[name] for name in ACTIVATION_METRICS if name != "tokens"}
     samples |= {f"log_{name}": _logs(after[name], before[name]) for name in RATIOS}
@@ -142,18 +144,18 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
         condition, cls, kept.sum(axis=0),
         {name: mean_over(values, axis=0) for name, values in before.items()},
         {name: mean_over(values, axis=0) for name, values in after.items()},
-        {name: sample_interval(samples[name]) for name in ACTIVATION_METRICS if name != "tokens"},
-        {name: ratio_interval(after[name], before[name]) for name in RATIOS},
+        {name: Estimates.of(samples[name]) for name in ACTIVATION_METRICS if name != "tokens"},
+        {name: Estimates.ratios(after[name], before[name]) for name in RATIOS},
         p, {name: holm(values) for name, values in p.items()}, samples,
     )  # fmt: skip
 
 
 def near_zero_change(
     run: Run, condition: str, cls: str, model: str | None = None
-) -> tuple[Estimate, NDArray[np.int64]]:
-    """Of the table above only this, with the number of problems, by layer: no signs are flipped for it."""
+) -> tuple[Estimates, NDArray[np.int64]]:
+    """The change of `near_zero` by layer and the number of problems, without the tests of `activation_table`."""
     before, after, kept = _pairs(run, condition, cls, model, ("tokens", "near_zero"))
-    return sample_interval(after["near_zero"] - before["near_zero"]), kept.sum(axis=0)
+    return Estimates.of(after["near_zero"] - before["near_zero"]), kept.sum(axis=0)
 
 
 def _pairs(
@@ -161,7 +163,7 @@ def _pairs(
 ) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.bool_]]:
     """[problem, layer] of each metric without and with, NaN but where the class has a token under both."""
     before, after = (
-        {metric: run.activations(metric, name, cls, model) for metric in metrics} for name in ("none", condition)
+        {metric: run.activations(metric, name, cls, model) for metric in metrics} for name in (BASELINE, condition)
     )
     kept = _in_both(before["tokens"], after["tokens"])
     before, after = ({name: np.where(kept, values, np.nan) for name, values in one.items()} for one in (before, after))
@@ -201,18 +203,18 @@ def flipped(samples: Floats) -> Floats:
 
 
 def _alike(samples: Floats) -> Iterator[tuple[NDArray[np.bool_], Floats]]:
-    """The layers whose values are missing in the same problems, with what is there: as a rule all at once."""
-    there = np.isfinite(samples)
-    for pattern in np.unique(there, axis=1).T:
-        layers = (there == pattern[:, None]).all(axis=0)
+    """The layers whose values are missing in the same problems, with the others: as a rule all at once."""
+    known = np.isfinite(samples)
+    for pattern in np.unique(known, axis=1).T:
+        layers = (known == pattern[:, None]).all(axis=0)
         yield layers, samples[np.ix_(pattern, layers)]
 
 
 def mean_over(values: Floats, axis: int = -1) -> Floats:
-    """The mean of what is there; NaN where nothing is."""
-    there = np.isfinite(values)
-    count = there.sum(axis=axis)
-    total = np.where(there, values, 0.0).sum(axis=axis)
+    """The mean of all finite values; NaN where there are none."""
+    known = np.isfinite(values)
+    count = known.sum(axis=axis)
+    total = np.where(known, values, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
@@ -228,8 +230,8 @@ def _in_both(before: Floats, after: Floats) -> NDArray[np.bool_]:
     return np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
 
 
-def _flat(values: dict[str, Estimate]) -> Columns:
+def _flat(values: dict[str, Estimates]) -> Columns:
     table: Columns = {}
-    for name, (value, low, high) in values.items():
-        table |= {name: value.ravel(), f"{name}_low": low.ravel(), f"{name}_high": high.ravel()}
+    for name, estimates in values.items():
+        table |= estimates.columns(name)
     return table

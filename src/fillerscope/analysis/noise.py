@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.answers import Answers, Sheet, answers, answers_again
+from fillerscope.analysis.estimate import Estimate
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
+from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 NAN = float("nan")
@@ -49,20 +51,30 @@ class Noise:
     p: float = NAN
     adjusted: float = NAN  # by Holm over the rows of the model
 
+    @property
+    def estimate(self) -> Estimate:
+        """The share of flips."""
+        return Estimate(self.share, self.low, self.high, self.n)
+
+    @property
+    def difference_estimate(self) -> Estimate:
+        """Flips under the condition less flips by rounding."""
+        return Estimate(self.difference, self.difference_low, self.difference_high, self.pairs)
+
     def record(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def noise_floor(run: Run, model: str | None = None) -> list[Noise]:
-    """Flips of one model by rounding, then those of each condition, for every way of drawing answers; nothing where
-    the study asked for no noise floor, or where none of it is there yet. p is adjusted over the model's rows."""
+    """Flips of one model by rounding, then those of each condition, for every way of drawing answers; empty where the
+    study asks for no noise floor, or none of it is measured yet. p is adjusted over the model's rows."""
     if run.study.generation is None or run.noise is None:
         return []
     rows: list[Noise] = []
     for temperature, samples in run.study.generation.cells():
         again = answers_again(run, model, temperature)
         if again.problems:
-            rows += _cell(run, run.model(model), answers(run, model, temperature), again, temperature, samples)
+            rows += _Cell(run, run.model(model), temperature, samples).rows(answers(run, model, temperature), again)
     return _adjusted(rows)
 
 
@@ -73,20 +85,6 @@ def way_of(run: Run, model: str) -> str:
     if run.noise is not None and run.noise.dtype is not None:
         return run.noise.dtype
     return NEIGHBOURS
-
-
-def _cell(
-    run: Run, model: str, first: Answers, again: Sheet, temperature: float, samples: int
-) -> Iterator[Noise]:  # fmt: skip
-    problems = list(range(min(first.problems, again.problems)))
-    sheets = {name: first.of(name, samples, problems) for name in run.conditions}
-    again = again.first(samples, len(problems))
-    key = (model, run.label(model), temperature, samples)
-    rounding = _flips(sheets["none"], again)
-    for name, sheet in sheets.items():
-        flips = rounding if name == "none" else _flips(sheets["none"], sheet)
-        row = _row(key, name, way_of(run, model), flips, samples)
-        yield row if name == "none" else _beyond(row, flips, rounding)
 
 
 @dataclass(frozen=True)
@@ -110,12 +108,38 @@ def _flips(before: Sheet, after: Sheet) -> _Flips:
     return _Flips(both, both & (before.right != after.right), both & differs)
 
 
-def _row(key: tuple[str, str, float, int], name: str, way: str, flips: _Flips, samples: int) -> Noise:
-    means = flips.means[np.isfinite(flips.means)]
+@dataclass(frozen=True)
+class _Cell:
+    """One model and one way of drawing answers."""
+
+    run: Run
+    model: str
+    temperature: float
+    samples: int
+
+    def rows(self, first: Answers, again: Sheet) -> Iterator[Noise]:
+        """By rounding, then under each condition, over the problems that both hold."""
+        problems = list(range(min(first.problems, again.problems)))
+        sheets = {name: first.of(name, self.samples, problems) for name in self.run.conditions}
+        rounding = _flips(sheets[BASELINE], again.first(self.samples, len(problems)))
+        for name, sheet in sheets.items():
+            flips = rounding if name == BASELINE else _flips(sheets[BASELINE], sheet)
+            row = self._row(name, flips)
+            yield row if name == BASELINE else _beyond(row, flips, rounding)
+
+    def _row(self, condition: str, flips: _Flips) -> Noise:
+        means = flips.means[np.isfinite(flips.means)]
+        low, high = _interval(means, self.samples)
+        return Noise(
+            self.model, self.run.label(self.model), self.temperature, self.samples, condition,
+            way_of(self.run, self.model), len(means), int(flips.both.sum()), int(flips.verdict.sum()),
+            float(means.mean()) if len(means) else NAN, low, high, int(flips.text.sum()),
+        )  # fmt: skip
+
+
+def _interval(means: Floats, samples: int) -> tuple[float, float]:
     low, high = wilson_interval(means.sum(), len(means)) if samples == 1 else accuracy_interval(means, _generator())
-    share = float(means.mean()) if len(means) else NAN
-    counts = int(flips.both.sum()), int(flips.verdict.sum())
-    return Noise(*key, name, way, len(means), *counts, share, float(low), float(high), int(flips.text.sum()))
+    return float(low), float(high)
 
 
 def _beyond(row: Noise, flips: _Flips, rounding: _Flips) -> Noise:

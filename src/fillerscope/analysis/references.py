@@ -1,7 +1,7 @@
-"""What mere length would do: references that a drop and a filler mass are held against.
+"""What length alone would do: references that a drop and a filler mass are compared with.
 
 A row sums to 1, so more keys take weight from the others whatever they mean, in an untrained model too. A drop says
-something of a model by how far it is from these. Uniform attention is a closed form of prompts and windows; the same
+something of a model by its distance from these. Uniform attention is a closed form of prompts and windows; the same
 odds were collected with the prompts without filler.
 """
 
@@ -32,7 +32,7 @@ class Uniform:
 
 
 def uniform(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Uniform:
-    """Of every problem that was measured."""
+    """What uniform attention would give, of every problem that was measured."""
     windows = run.windows(model) if queries in QUERIES else [0] * len(run.windows(model))
     received, mass = np.full((2, len(run.measured(model, queries)), len(windows)), np.nan)
     change, attending = run.condition(condition).intervention, run.attention_layers(model)
@@ -54,9 +54,9 @@ def same_odds(run: Run, condition: str, queries: str = "original", model: str | 
     tokens, and each filler token took the share of an average one. Missing where that was not collected: for filler of
     another length or place than the study's first, under interventions, for other rows than the original ones, with
     learned sinks, and in layers whose window is shorter than any of the prompts."""
-    reference, found = run.study.reference, run.same_odds(model)
+    reference, odds = run.study.reference, run.same_odds(model)
     missing = np.full_like(run.summary("entropy", condition, queries, model), np.nan)
-    if found is None or reference is None or queries != "original" or run.condition(condition).intervention:
+    if odds is None or reference is None or queries != "original" or run.condition(condition).intervention:
         return missing
     if run.has_sinks(model):  # what a learned sink takes is not known row by row
         return missing
@@ -67,8 +67,8 @@ def same_odds(run: Run, condition: str, queries: str = "original", model: str | 
     longest = max(len(ours) for ours, _ in spans)
     for layer, window in enumerate(run.windows(model)):
         if window is not None and longest > window:
-            found[:, layer] = np.nan
-    return found
+            odds[:, layer] = np.nan
+    return odds
 
 
 def _summary(
@@ -109,12 +109,12 @@ def received_uniform(
     shares = 1.0 / (places - first + 1 - hidden)
     start = places + (not diagonal)
     stop = np.full(count, count) if window is None else np.minimum(count, places + window)
-    voters = _between(rows.astype(float), start, np.full(count, count))
+    queries = _between(rows.astype(float), start, np.full(count, count))
     seen = _between(np.where(rows, shares, 0.0), start, stop)
     if hides:
         seen = np.where(original, seen, _between(np.where(rows & ~original, shares, 0.0), start, stop))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(voters > 0, seen / voters, np.nan)
+        return np.where(queries > 0, seen / queries, np.nan)
 
 
 def _between(values: Floats, start: Sequence[int] | NDArray[np.generic], stop: NDArray[np.generic]) -> Floats:

@@ -1,6 +1,6 @@
-"""What a model's untrained twins show, to be held against what the model shows.
+"""What the untrained twins of a model show, which the model is compared with.
 
-Their heads are exchangeable: a head of the model is held against all heads of all twins in the same layer.
+Their heads are exchangeable: a head of the model is compared with all heads of all twins in the same layer.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.run import Run
-from fillerscope.analysis.stats import ratio_interval
+from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 UNTRAINED = "untrained twins"  # stands where a condition does, in tables of curves
 
 
 def over_twins(run: Run, model: str | None, read: Callable[[str], Floats]) -> Floats:
-    """[twin, ...]: what `read` gives for each; empty where none was measured."""
+    """[twin, ...]: the result of `read` for each twin; empty where none was measured."""
     return np.array([read(twin) for twin in run.twins(model)])
 
 
@@ -26,8 +27,8 @@ def head_drops(run: Run, condition: str, queries: str, model: str | None) -> Flo
     """[twin, layer, head]: the drop of every head, over problems."""
 
     def drop(twin: str) -> Floats:
-        pair = [run.summary("received_original", name, queries, twin) for name in (condition, "none")]
-        return ratio_interval(pair[0], pair[1])[0]
+        pair = [run.summary("received_original", name, queries, twin) for name in (condition, BASELINE)]
+        return Estimates.ratios(pair[0], pair[1]).value
 
     return over_twins(run, model, drop)
 
@@ -37,12 +38,14 @@ def head_masses(run: Run, condition: str, queries: str, model: str | None) -> Fl
     return over_twins(run, model, lambda twin: run.summary("filler_mass", condition, queries, twin).mean(axis=0))
 
 
-def spread(values: Floats, axes: tuple[int, ...]) -> tuple[Floats, Floats, Floats]:
+def spread(values: Floats, axes: tuple[int, ...]) -> Estimates:
     """Mean, least and largest over some axes."""
-    return values.mean(axis=axes), values.min(axis=axes), values.max(axis=axes)
+    return Estimates(values.mean(axis=axes), values.min(axis=axes), values.max(axis=axes))
 
 
 def head_profiles(run: Run, condition: str, layer: int, queries: str, view: str, model: str | None) -> Floats:
     """[twin * head, position]: mean profiles of the heads of a layer, counted from 1."""
-    found = over_twins(run, model, lambda twin: run.head_profile(condition, layer, None, queries, view, twin).mean[0])
-    return found.reshape(-1, found.shape[-1]) if found.size else np.empty((0, 0))
+    profiles = over_twins(
+        run, model, lambda twin: run.head_profile(condition, layer, None, queries, view, twin).mean[0]
+    )
+    return profiles.reshape(-1, profiles.shape[-1]) if profiles.size else np.empty((0, 0))

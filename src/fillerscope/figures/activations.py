@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
@@ -63,7 +64,7 @@ def draw(run: Run, request: Request) -> Drawn:
     return Drawn("activations", figure, _table(run, tables, layer, model), _caption(run, model, conditions, layer))
 
 
-def _change(table: ActivationTable, metric: str) -> tuple[Floats, Floats, Floats]:
+def _change(table: ActivationTable, metric: str) -> Estimates:
     return table.ratio[metric] if metric in table.ratio else table.difference[metric]
 
 

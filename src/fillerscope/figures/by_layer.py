@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillerscope.analysis.mechanism import Estimate
+from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import MARKERS, refuse_many
@@ -53,7 +53,7 @@ def look(index: int) -> dict[str, Any]:
 
 
 def curve(
-    axes: Axes, estimate: Estimate, index: int, text: str | None = None, dash: Dash = "solid", scale: float = 1
+    axes: Axes, estimate: Estimates, index: int, text: str | None = None, dash: Dash = "solid", scale: float = 1
 ) -> None:
     """A measure by layer with its band."""
     measured = np.flatnonzero(np.isfinite(estimate[0]))  # layers without attention are passed over

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.answer_attention import lookback_table
-from fillerscope.analysis.mechanism import Estimate, activation_table, affine_table, mean_over
+from fillerscope.analysis.estimate import Estimates
+from fillerscope.analysis.mechanism import activation_table, affine_table, mean_over
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.figures.by_layer import label, shown, words
@@ -71,7 +72,7 @@ class Measure:
         return cls(name, True, mean, low, high, np.clip(effect, -LIMIT, LIMIT))
 
     @classmethod
-    def share(cls, name: str, estimate: Estimate) -> Measure:
+    def share(cls, name: str, estimate: Estimates) -> Measure:
         return cls(name, False, *estimate, np.clip(estimate[0], 0.0, 1.0))
 
 

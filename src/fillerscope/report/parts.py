@@ -9,9 +9,9 @@ from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of
-from fillerscope.analysis.findings.all import answers_there
-from fillerscope.analysis.findings.answers import drawing
-from fillerscope.analysis.findings.attention import Finding
+from fillerscope.analysis.findings.all import available_answers
+from fillerscope.analysis.findings.finding import Finding
+from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.run import Run
 from fillerscope.display import number
 from fillerscope.figures.condition_text import name_of
@@ -149,7 +149,7 @@ def flips_told(run: Run) -> list[dict[str, Any]]:
     """Of each model that has answered, each condition against none, at the study's first temperature."""
     told = []
     for model in run.models:
-        for condition in run.fillers if answers_there(run, model) else []:
+        for condition in run.fillers if available_answers(run, model) else []:
             changed = payload.flipped(run, model, condition, "none", None)["flips"]
             after, before = (name_of(run, name) for name in (condition, "none"))
             more = {"model": run.label(model), "total": len(changed), "flips": changed[:MOST_FLIPS]}

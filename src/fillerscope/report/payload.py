@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.answers import Answers, answers
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.findings.all import compared_so_far, noise_there
-from fillerscope.analysis.findings.answers import beyond_rounding, drawing, rounding, verdict
+from fillerscope.analysis.findings.all import available_comparison, available_noise
+from fillerscope.analysis.findings.noise import beyond_rounding, rounding
+from fillerscope.analysis.findings.significance import drawing, significance
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
@@ -244,19 +245,19 @@ def histogram_of(run: Run, model: str, layer: int, cls: str = ALL) -> Record:
 def comparison(run: Run, by: str | None = None) -> Record:
     """The comparison table, and the fields that it can be split by."""
     fields = sorted({key for problem in run.problems() for key in problem["meta"]})
-    rows = rows_told(compared_so_far(run) if not by else compare(run, by=by))
+    rows = rows_told(available_comparison(run) if not by else compare(run, by=by))
     return {"rows": rows, "fields": fields, "noise": [] if by else noise_told(run)}
 
 
 def rows_told(rows: Sequence[Accuracy]) -> list[Record]:
     """The rows of a comparison with the words to each."""
-    words = [{"drawing": drawing(row), "verdict": verdict(row) if row.against else ""} for row in rows]
+    words = [{"drawing": drawing(row), "verdict": significance(row.against) if row.against else ""} for row in rows]
     return clean([row.record() | more for row, more in zip(rows, words, strict=True)])
 
 
 def noise_told(run: Run) -> list[Record]:
     """The noise floor of every model that has one, with the words to each row."""
-    rows = [row for model in run.models for row in noise_there(run, model)]
+    rows = [row for model in run.models for row in available_noise(run, model)]
     return clean([row.record() | {"drawing": drawing(row), "verdict": _judged(row)} for row in rows])
 
 

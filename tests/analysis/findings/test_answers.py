@@ -1,4 +1,4 @@
-"""Sentences on accuracy: they claim what the adjusted p allows and no more, and none of them is nonsense."""
+"""Findings on accuracy: they claim what the adjusted p allows and no more, and no text of them is nonsense."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
-from fillerscope.analysis.findings.answers import ALPHA, answer_findings, points, verdict
+from fillerscope.analysis.findings.answers import SMALL, Comparison, answer_findings
+from fillerscope.analysis.findings.claim import ALPHA
+from fillerscope.analysis.findings.finding import Finding, Verdict
+from fillerscope.analysis.findings.significance import significance
 from fillerscope.analysis.run import Run
 from support.answered import VERDICTS, Key, Row, answer, build, drawn_at_random
 
-SAID = {
-    "a gain beyond noise",
-    "a loss beyond noise",
-    "not beyond noise",
-    "not beyond noise once all comparisons are counted",
-}
+HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNKNOWN
 
 
 def solved(numbers: dict[str, int], failed: dict[str, range] | None = None) -> dict[str, list[str]]:
@@ -42,68 +40,75 @@ def run_of(folder: Path, table: dict[str, list[str]], samples: int = 1, models: 
     return build(folder, draw, len(table["none"]), models, conditions=list(table), shard=20, **settings)
 
 
-def texts(run: Run) -> dict[str, str]:
-    return {finding.name: finding.text for finding in answer_findings(run)}
+def found(run: Run) -> dict[str, Finding]:
+    return {finding.name: finding for finding in answer_findings(run)}
 
 
-def test_a_gain_a_loss_and_noise_are_called_so(tmp_path: Path) -> None:
+def test_a_gain_a_loss_and_noise_are_told_apart(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", solved({"none": 20, "mless": 29, "mful": 11, "random": 22}))
-    said = texts(run)
-    assert list(said) == [f"{kind}_{name}" for name in ("mless", "mful", "random") for kind in ("accuracy", "form")]
-    assert said["accuracy_mless"].startswith(
-        "Accuracy, mless, greedy: 72.5% against 50.0% without filler, +22.5 points ["
-    )
+    by_name = found(run)
+    names = ("mless", "mful", "random")
+    assert list(by_name) == [f"{kind}_{name}" for name in names for kind in ("accuracy", "form")]
+    gain, loss, noise = (by_name[f"accuracy_{name}"] for name in names)
+    assert [one.verdict for one in (gain, loss, noise)] == [HOLDS, HOLDS, UNKNOWN]
     p = 2 * 0.5**9  # nine of nine
-    assert (
-        f"over 40 problems, 9 better and 0 worse, exact McNemar p = {p:.3g}, {3 * p:.3g} after Holm"
-        in (said["accuracy_mless"])
-    )
-    assert "after Holm: a gain beyond noise. So many problems show a difference of" in said["accuracy_mless"]
-    assert "-22.5 points" in said["accuracy_mful"]
-    assert "after Holm: a loss beyond noise." in said["accuracy_mful"]
-    assert "+5.0 points" in said["accuracy_random"]
-    assert "p = 0.5, 0.5 after Holm: not beyond noise." in said["accuracy_random"]
-    assert re.search(r"; one as large as was seen takes [0-9,]+ problems\.$", said["accuracy_random"])
+    assert (gain.facts["p"], gain.facts["adjusted"]) == pytest.approx((p, 3 * p))
+    changes = [one.estimates["difference"] for one in (gain, loss, noise)]
+    assert [change.value for change in changes] == pytest.approx([0.225, -0.225, 0.05])
+    assert gain.condition == "mless"
+    assert f"{changes[0].points()} percentage points, a significant gain (p = {3 * p:.2g})." in gain.text
+    assert "a significant loss (p = " in loss.text
+    assert "not significant (p = 0.5)." in noise.text
+    assert re.search(r"; one as large as was seen takes [0-9,]+ problems\.$", noise.text)
 
 
-def test_what_only_holds_before_the_adjustment_is_noise(tmp_path: Path) -> None:
-    """p = 0.031 of one comparison is beyond noise; of two that are told together it is not."""
+def test_what_only_holds_before_the_adjustment_is_not_claimed(tmp_path: Path) -> None:
+    """p = 0.031 of one comparison is significant; of two in one table it is not."""
     numbers = {"none": 20, "mless": 26, "mful": 20}
+
+    def decided(finding: Finding) -> tuple[Verdict | None, float, float]:
+        return finding.verdict, round(finding.facts["p"], 4), round(finding.facts["adjusted"], 4)
+
     alone = run_of(tmp_path / "alone", solved({key: numbers[key] for key in ("none", "mless")}))
-    assert "0.0312 after Holm: a gain beyond noise." in texts(alone)["accuracy_mless"]
+    assert decided(found(alone)["accuracy_mless"]) == (HOLDS, 0.0312, 0.0312)
     both = run_of(tmp_path / "both", solved(numbers))
-    assert (
-        "p = 0.0312, 0.0625 after Holm: not beyond noise once all comparisons are counted."
-        in texts(both)["accuracy_mless"]
-    )
+    assert decided(found(both)["accuracy_mless"]) == (UNKNOWN, 0.0312, 0.0625)
     two = run_of(tmp_path / "two", solved({"none": 20, "mless": 26}), models=("a", "b"))
-    assert (
-        "p = 0.0312, 0.0625 after Holm: not beyond noise once all comparisons are counted."
-        in texts(two)["accuracy_mless"]
-    )
-    shown = answer_findings(two, "b", compare(two, ["b"]))[0].text
-    assert "0.0312 after Holm: a gain beyond noise." in shown, "as the table at hand says"
+    assert decided(found(two)["accuracy_mless"]) == (UNKNOWN, 0.0312, 0.0625)
+    shown = answer_findings(two, "b", compare(two, ["b"]))[0]
+    assert decided(shown) == (HOLDS, 0.0312, 0.0312), "as the given table says"
 
 
 @given(st.floats(-1, 1), st.one_of(st.floats(0, 1), st.sampled_from([ALPHA, math.nan])))
 def test_the_verdict_follows_the_adjusted_p(difference: float, adjusted: float) -> None:
     change = Difference(5, difference, difference, difference, 3, 2, 0.001, adjusted)
     row = Accuracy("a", "A", 0, 1, "mless", "", 5, 0, 0.5, 0, 1, 9, 0, 0, math.nan, {}, change)
+    one = Comparison(row, replace(row, against=None), change, "without filler", 64)
     if math.isnan(adjusted):
-        assert verdict(row).startswith("cannot be told")
+        assert one.verdict is UNKNOWN
+        assert significance(change).startswith("cannot be told")
     elif adjusted >= ALPHA:
-        assert verdict(row) == "not beyond noise once all comparisons are counted"
+        assert one.verdict is (FAILS if abs(difference) <= SMALL else UNKNOWN)
+        assert significance(change) == f"not significant (p = {adjusted:.2g})"
     else:
-        assert verdict(row) == f"a {'gain' if difference > 0 else 'loss'} beyond noise"
-    assert verdict(replace(row, against=None)).startswith("cannot be told")
+        assert one.verdict is HOLDS
+        assert significance(change) == f"a significant {'gain' if difference > 0 else 'loss'} (p = {adjusted:.2g})"
 
 
-def test_several_samples_are_told_as_such(tmp_path: Path) -> None:
+def test_no_evidence_of_a_change_is_not_evidence_of_none(tmp_path: Path) -> None:
+    few = run_of(tmp_path / "few", solved({"none": 20, "mless": 20}))
+    assert found(few)["accuracy_mless"].verdict is UNKNOWN
+    many = {name: ["right", "wrong"] * 200 for name in ("none", "mless")}
+    assert found(run_of(tmp_path / "many", many))["accuracy_mless"].verdict is FAILS
+
+
+def test_several_samples_are_named_and_tested_as_such(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", solved({"none": 20, "mless": 29}), samples=3)
     (accuracy, form) = answer_findings(run)
     assert (accuracy.name, form.name) == ("accuracy_mless_t0.5x3", "form_mless_t0.5x3")
-    assert "Accuracy, mless, temperature 0.5, 3 samples a problem: 72.5% against 50.0%" in accuracy.text
+    assert accuracy.text.startswith("Accuracy, mless, temperature 0.5, 3 samples a problem: ")
     assert "permutation test p = 0.00391" in accuracy.text
+    assert accuracy.facts["p"] == pytest.approx(0.00391, abs=5e-6)
 
 
 def test_the_numbers_are_those_of_the_sentence(tmp_path: Path) -> None:
@@ -126,19 +131,22 @@ def test_the_numbers_are_those_of_the_sentence(tmp_path: Path) -> None:
 # Where there is nothing, or next to nothing, to tell
 
 
-def test_problems_that_failed_are_told_where_shares_and_difference_are_not_of_the_same(tmp_path: Path) -> None:
+def test_failed_problems_are_in_no_difference_and_are_counted(tmp_path: Path) -> None:
     table = solved({"none": 20, "mless": 20}, failed={"none": range(3), "mless": range(30, 32)})
-    said = texts(run_of(tmp_path / "run", table))["accuracy_mless"]
-    assert "52.6% against 45.9% without filler, +0.0 points [" in said
-    assert "over 35 problems (5 more failed under one or the other), 0 better and 0 worse" in said
+    finding = found(run_of(tmp_path / "run", table))["accuracy_mless"]
+    assert (finding.facts["accuracy"], finding.facts["baseline"]) == pytest.approx((20 / 38, 17 / 37))
+    assert (finding.estimates["difference"].value, finding.estimates["difference"].n) == (0.0, 35)
+    assert "0 better and 0 worse of 35 problems (5 more failed under one or the other)" in finding.text
 
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("broken", ["none", "mless"])
-def test_where_all_failed_no_number_is_told(tmp_path: Path, broken: str, samples: int) -> None:
+def test_where_all_failed_there_is_no_number(tmp_path: Path, broken: str, samples: int) -> None:
     table = solved({"none": 20, "mless": 20}, failed={broken: range(40)})
-    said = list(texts(run_of(tmp_path / "run", table, samples)).values())
-    assert [text.partition(": ")[2] for text in said] == [
+    accuracy, form = found(run_of(tmp_path / "run", table, samples)).values()
+    assert accuracy.verdict is UNKNOWN
+    assert not accuracy.estimates["difference"].is_known
+    assert [one.text.partition(": ")[2] for one in (accuracy, form)] == [
         "cannot be told: no problem was answered under both.",
         "cannot be told: all answers failed under one or the other.",
     ]
@@ -146,30 +154,29 @@ def test_where_all_failed_no_number_is_told(tmp_path: Path, broken: str, samples
 
 def test_answers_to_different_problems_are_no_pairs(tmp_path: Path) -> None:
     table = solved({"none": 20, "mless": 20}, failed={"none": range(20), "mless": range(20, 40)})
-    accuracy, form = texts(run_of(tmp_path / "run", table)).values()
-    assert accuracy == "Accuracy, mless, greedy: cannot be told: no problem was answered under both."
-    assert "tokens on average against" in form
+    accuracy, form = found(run_of(tmp_path / "run", table)).values()
+    assert (accuracy.verdict, accuracy.estimates["difference"].n) == (UNKNOWN, 0)
+    assert math.isfinite(form.facts["tokens"])
+    assert "tokens on average against" in form.text
 
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_one_problem_has_no_interval_and_shows_nothing(tmp_path: Path, samples: int) -> None:
-    said = texts(run_of(tmp_path / "run", {"none": ["wrong"], "mless": ["right"]}, samples))
-    text = next(iter(said.values()))
-    assert "100.0% against 0.0% without filler, +100.0 points over 1 problems, 1 better and 0 worse" in text
-    assert text.partition("not beyond noise. ")[2].startswith("So few problems show no difference with 80% power")
+    findings = found(run_of(tmp_path / "run", {"none": ["wrong"], "mless": ["right"]}, samples))
+    accuracy = next(iter(findings.values()))
+    change = accuracy.estimates["difference"]
+    assert (accuracy.verdict, change.value, change.n, change.has_interval) == (UNKNOWN, 1.0, 1, False)
+    assert "So few problems show no difference with 80% power" in accuracy.text
 
 
-def test_of_several_samples_that_all_change_alike_no_power_is_told(tmp_path: Path) -> None:
-    said = texts(run_of(tmp_path / "run", solved({"none": 20, "mless": 20}), samples=2))["accuracy_mless_t0.5x2"]
-    assert said.endswith("What so many problems could show cannot be told: all of them changed alike.")
+def test_several_samples_that_all_change_alike_have_no_power(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", solved({"none": 20, "mless": 20}), samples=2)
+    text = found(run)["accuracy_mless_t0.5x2"].text
+    assert text.endswith("What so many problems could show is unknown: all of them changed alike.")
 
 
 def test_without_filler_nothing_is_said(tmp_path: Path) -> None:
     assert answer_findings(build(tmp_path / "run", drawn_at_random(0), conditions=["none"])) == []
-
-
-def test_points_have_a_sign_and_nothing_is_not_minus_nothing() -> None:
-    assert [points(share) for share in (0.1234, -0.5, 0, -0.0001)] == ["+12.3", "-50.0", "+0.0", "+0.0"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -186,8 +193,8 @@ def test_no_sentence_is_nonsense(
     accuracies = [finding for finding in answer_findings(run) if finding.name.startswith("accuracy")]
     for finding, row in zip(accuracies, compare(run)[1:], strict=True):
         assert row.against is not None
-        claims = {claim for claim in SAID if claim in finding.text}
-        assert claims == ({verdict(row)} if row.against.pairs else set())
+        assert significance(row.against) in finding.text
+        assert (finding.verdict is HOLDS) == (row.against.adjusted < ALPHA)
     for finding in answer_findings(run):
         assert not re.search(r"\b(nan|inf|None)\b|  | ,|\.\.", finding.text), finding.text
         assert finding.text.endswith(".")
@@ -211,21 +218,22 @@ def test_where_all_answers_are_truncated_nothing_else_comes_first(tmp_path: Path
     run = truncated_run(tmp_path / "run", everything, solved({"none": 0, "mless": 0}))
     first = answer_findings(run)[0]
     assert first.name == "truncated_mless"
-    assert first.text == (
-        "Truncated answers, mless, greedy: 100% of the answers are truncated at 64 tokens, against 100% without "
-        "filler: set generation.max_tokens to 128 or more; no problem was answered to the end under both."
-    )
+    assert (first.facts["truncated"], first.facts["truncated_none"], first.facts["finished"]) == (1.0, 1.0, 0)
+    assert not first.estimates["difference"].is_known
+    assert "truncated at 64 tokens" in first.text
+    assert "set generation.max_tokens to 128 or more. No problem was answered to the end under both." in first.text
 
 
 def test_the_difference_over_problems_answered_to_the_end(tmp_path: Path) -> None:
     """Under the filler the last ten answers are truncated and wrong; without it they are right."""
     table = solved({"none": 40, "mless": 30})
     run = truncated_run(tmp_path / "run", {"mless": range(30, 40)}, table)
-    found = answer_findings(run)[0]
-    assert found.numbers["p"] == pytest.approx(2 * 0.5**10)  # ten of ten
-    assert "a difference of its own (p = 0.002)" in found.text
-    assert "over the 30 problems answered to the end under both the difference is +0.0 points" in found.text
-    assert answer_findings(run)[1].numbers["difference"] == pytest.approx(-0.25)
+    truncated, accuracy, _ = answer_findings(run)
+    assert truncated.facts["p"] == pytest.approx(2 * 0.5**10)  # ten of ten
+    assert "a significant difference (p = 0.002)" in truncated.text
+    assert (truncated.estimates["difference"].value, truncated.estimates["difference"].n) == (0.0, 30)
+    assert truncated.numbers["low"] == truncated.estimates["difference"].low
+    assert accuracy.estimates["difference"].value == pytest.approx(-0.25)
 
 
 def test_a_tenth_is_not_spoken_of(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from fillerscope.analysis.findings.attention import Finding, findings
+from fillerscope.analysis.findings.attention import attention_findings
 from fillerscope.analysis.findings.controls import control_findings
+from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.mechanism import mechanism_findings
-from fillerscope.analysis.findings.verdict import Degree
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.api import run as measure
-from fillerscope.report.headline import CLAIMS, headline
+from fillerscope.report.headline import headline
+from fillerscope.report.tiles import CLAIMS
 from support.studies import study_of
 from support.tiny import redraw, tiny_config, tiny_tokenizer
 
@@ -78,18 +79,18 @@ def test_filler_moves_untrained_models_beyond_every_control(untrained: Path) -> 
     """Which is why no control can stand for a twin."""
     alone = Alone(open_run(untrained).store)
     found = [one for model in alone.models for one in inside(alone, model) if one.name == "direction"]
-    beyond = [one for one in found if "(beyond positions and knockout and random; not held against" in one.text]
+    beyond = [one for one in found if "(beyond positions and knockout and random; not compared with" in one.text]
     assert len(beyond) >= MODELS / 2
-    assert {one.verdict for one in beyond} == {Degree.UNTESTED}
+    assert {one.verdict for one in beyond} == {Verdict.UNTESTED}
 
 
 def test_nothing_is_claimed_of_an_untrained_model(untrained: Path) -> None:
     run = open_run(untrained)
     for model in run.models:
         assert len(run.twins(model)) == 3
-        found = findings(run, model=model) + inside(run, model)
-        degrees = {one.name: one.verdict for one in found if one.verdict is not None}
-        assert set(degrees) >= {
+        found = attention_findings(run, model=model) + inside(run, model)
+        verdicts = {one.name: one.verdict for one in found if one.verdict is not None}
+        assert set(verdicts) >= {
             "first_layer",
             "collapse",
             "scaling",
@@ -99,12 +100,11 @@ def test_nothing_is_claimed_of_an_untrained_model(untrained: Path) -> None:
             "near_zero",
             "variance",
         }
-        assert not [name for name, degree in degrees.items() if degree in (Degree.HOLDS, Degree.LITTLE)], degrees
-        assert not [one.text for one in found if "holds on this model" in one.text or "holds by little" in one.text]
+        assert not [name for name, one in verdicts.items() if one in (Verdict.HOLDS, Verdict.LITTLE)], verdicts
         told = headline(run, model)
         assert told.tone != "change"
         assert "filler draws" not in told.verdict
         value, note = next(fact[1:] for fact in headline(run, model).facts if fact.label == "Published claims")
         assert value.startswith("0 of ")
         assert not [word for word in (": holds", "by little", "not tested") if word in f"{value}; {note}"]
-        assert all(label in note for name, label in CLAIMS.items() if name in degrees)
+        assert all(label in note for name, label in CLAIMS.items() if name in verdicts)

@@ -1,16 +1,16 @@
-"""What the place of filler rules out: tokens before it cannot see it, whatever it does to those behind."""
+"""The finding on filler at the end of a prompt: tokens before it cannot see it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fillerscope.analysis.findings.attention import Finding
+from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.run import Run
 from fillerscope.prompts.prompt import FILLER
 
 
-def place_findings(run: Run, model: str | None = None) -> list[Finding]:
-    """One sentence on all conditions with filler at the end, or nothing."""
+def placement_findings(run: Run, model: str | None = None) -> list[Finding]:
+    """One finding on all conditions with filler at the end; none where there are none."""
     conditions = [run.condition(name) for name in run.fillers]
     late = [one for one in conditions if one.has_filler and one.position == "end"]
     counts = _counts(run, late[0].name, model) if late else []
@@ -20,11 +20,12 @@ def place_findings(run: Run, model: str | None = None) -> list[Finding]:
     names = ", ".join(dict.fromkeys(one.sweep or one.name for one in late))
     text = (
         f"Place, {names}: of {tokens:.1f} original tokens {_number(behind)} behind filler at the end (means over "
-        f"{len(counts)} problems), and those before it cannot see it: their rows of attention, outputs and activations "
-        f"are those without filler, and what they receive changes through the rows behind them alone. Numbers over all "
-        f"original tokens hardly move there, whatever the filler does; its effect is in the answers."
+        f"{len(counts)} problems). Those before it cannot see it: their rows of attention, outputs and activations are "
+        f"those without filler. Numbers over all original tokens hardly move there, whatever the filler does; its "
+        f"effect is in the answers."
     )
-    return [Finding("filler_at_end", text, {"behind": behind, "tokens": tokens}, "summaries")]
+    facts = {"behind": behind, "tokens": tokens}
+    return [Finding("filler_at_end", text, "summaries", condition=late[0].name, facts=facts)]
 
 
 def _number(behind: float) -> str:
@@ -32,6 +33,6 @@ def _number(behind: float) -> str:
 
 
 def _counts(run: Run, condition: str, model: str | None) -> list[tuple[int, int]]:
-    """For every problem that was measured, the original tokens behind the filler, and all of them."""
+    """For every problem that was measured, the number of original tokens behind the filler, and of all of them."""
     prompts = [list(one["prompts"][condition]["spans"]) for one in run.records(model) if one["status"] == "ok"]
     return [(spans[::-1].index(FILLER), len(spans) - spans.count(FILLER)) for spans in prompts]

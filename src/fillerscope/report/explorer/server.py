@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fillerscope.analysis.export import tables_of, write_table
-from fillerscope.analysis.findings.all import compared_so_far, findings_of
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.report import payload
@@ -175,7 +175,7 @@ class Explorer:
 
 
 def _findings(run: Run, _: Asked) -> list[dict[str, Any]]:
-    compared = compared_so_far(run)
+    compared = available_comparison(run)
     told = []
     for model in run.models:
         found = findings_of(run, model, compared)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from fillerscope.analysis.findings.all import answers_there, missing_from, records_there
+from fillerscope.analysis.findings.all import available_answers, available_records, missing_parts
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.report.sections import Facts, Section, counted, grouped
 from fillerscope.version import __version__
@@ -117,7 +117,7 @@ def skipped(run: Run, missed: Mapping[str, str]) -> Section:
     """Whatever should be there and is not."""
     facts: Facts = []
     for model in run.models:
-        reasons = missing_from(run, model)
+        reasons = missing_parts(run, model)
         facts += [(f"Not there, {run.label(model)}", "; ".join(reasons))] if reasons else []
         facts += _failed(run, model)
     facts += [(f"Figure {name}", reason) for name, reason in missed.items()]
@@ -139,12 +139,12 @@ def _failed(run: Run, model: str) -> Facts:
 
 def failed_problems(run: Run, model: str, queries: str = "original") -> list[str]:
     """The reason of each problem whose attention was not measured."""
-    records = records_there(run, model, queries)
+    records = available_records(run, model, queries)
     return [str(record.get("error", "")) for record in records if record["status"] == "failed"]
 
 
 def failed_answers(run: Run, model: str) -> list[str]:
-    columns = answers_there(run, model)
+    columns = available_answers(run, model)
     pairs = zip(columns.get("verdict", []), columns.get("note", []), strict=False)
     return [str(note) for verdict, note in pairs if verdict == "failed"]
 

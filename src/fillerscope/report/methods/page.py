@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
-from fillerscope.analysis.findings.all import answers_there, compared_so_far, records_there, there
+from fillerscope.analysis.findings.all import available, available_answers, available_comparison, available_records
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import recipe
 from fillerscope.report.methods.how_made import (
@@ -35,7 +35,7 @@ def methods(
     run: Run, missed: Mapping[str, str] | None = None, compared: Sequence[Accuracy] | None = None
 ) -> list[Section]:
     """`missed`: figures that were not drawn, by name, and why. `compared`: the table of accuracies, where at hand."""
-    table = compared_so_far(run) if compared is None else compared
+    table = available_comparison(run) if compared is None else compared
     found = [
         _models(run), _data(run), _conditions(run), attention(run), affine(run), activations(run), answering(run),
         answers(run), statistics(run, table), seeds(run), checks(run), environment(run), skipped(run, missed or {}),
@@ -77,7 +77,7 @@ def _identity(run: Run, model: str) -> dict[str, Any]:
 def _shape(run: Run, model: str) -> tuple[int, int] | None:
     if not run.has_attention:
         return None
-    found = there(lambda: run.summary("entropy", "none", model=model).shape)
+    found = available(lambda: run.summary("entropy", "none", model=model).shape)
     return None if found is None else (found[1], found[2])
 
 
@@ -114,7 +114,7 @@ PAIRED = (
 
 def _counts(run: Run, model: str) -> str:
     """How many problems there are, and what became of them."""
-    records, columns = records_there(run, model), answers_there(run, model)
+    records, columns = available_records(run, model), available_answers(run, model)
     told = []
     if records:
         failed = failed_problems(run, model)

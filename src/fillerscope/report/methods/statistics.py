@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from fillerscope.analysis.accuracy import USUAL_K, Accuracy
-from fillerscope.analysis.findings.answers import ALPHA
+from fillerscope.analysis.findings.claim import ALPHA
 from fillerscope.analysis.mechanism import SEED, TESTED
 from fillerscope.analysis.noise import way_of
 from fillerscope.analysis.power import detectable_difference
