@@ -431,7 +431,7 @@ def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) ->
     assert shown.code == 0, shown.err
     assert "tiny-llama, greedy: accuracy under each condition" in shown.out
     assert "What tiny-llama shows:\n1. Truncated answers, mless, greedy: 100% of the answers are truncated" in shown.out
-    assert "2. Accuracy, mless, greedy: 0.0% against 0.0% without filler" in shown.out
+    assert "2. Accuracy, mless, greedy: +0.0 [" in shown.out
     assert "heads by drop" not in shown.out
     found = strict(command("run", study, "--out", "run", "--json"))
     (facts,) = found["models"].values()
@@ -456,7 +456,7 @@ def test_run_measures_draws_and_tells_and_finds_it_done_the_next_time(
     shown = command("run", measured / "study.yaml", "--out", "run")
     assert shown.code == 0, shown.err
     assert "tiny-llama, mless against none: 10 of 12 heads by drop; queries original, n = 4" in shown.out
-    assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: original tokens receive" in shown.out
+    assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: " in shown.out
     look = "Report:  fillerscope report run\nExplore: fillerscope view run\n"
     assert shown.out.endswith(f"Run:     run\nFigures: run/figures (depth)\n{look}")
     assert (tmp_path / "run/figures/depth.png").exists()

@@ -83,7 +83,7 @@ def _answers(run: Run) -> list[str]:
         f"bootstrap interval ({_draws()}, with half an imagined problem on either side of the mean and percentiles as "
         f"far out as Student's t asks); p comes from {' and '.join(filter(None, tests))}, adjusted by Holm over every "
         "comparison of the table: all models, conditions, temperatures and numbers of samples. A change is called "
-        f"beyond noise where the adjusted p is below {ALPHA:g}, and nowhere else. Beside it stands the smallest "
+        f"significant where the adjusted p is below {ALPHA:g}, and nowhere else. Beside it stands the smallest "
         f"difference that so many problems show with {power:.0%} power at p < {ALPHA:g} of a single comparison.",
     ]
     if run.noise is not None:
