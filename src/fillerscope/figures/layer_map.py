@@ -99,7 +99,7 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
     shares = []
     if run.condition(condition).has_filler:
         mass = mean_over(run.summary("filler_mass", condition, model=model))
-        shares.append(Measure.share("Filler mass", sample_interval(mass)))
+        shares.append(Measure.share("Filler mass", Estimates.of(mass)))
         if run.study.probes.answering:
             answer = lookback_table(run, condition, model).values["answer"]
             shares.append(Measure.share("Filler mass, answer", answer))
