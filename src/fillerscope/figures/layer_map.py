@@ -108,7 +108,7 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
         changes.append(Measure.change("Lambda - 1", affine.samples["lambda_fit"] - 1))
         shares += [Measure.share(name.capitalize(), affine.values[name]) for name in ("explained", "direction")]
         bare = np.full_like(affine.consistency, np.nan)
-        shares.append(Measure.share("Across problems", (affine.consistency, bare, bare)))
+        shares.append(Measure.share("Across problems", Estimates(affine.consistency, bare, bare)))
     if run.study.probes.activations:
         samples = activation_table(run, condition, model=model).samples
         changes += [Measure.change(name, samples[key]) for key, name in ACTIVITY.items()]
