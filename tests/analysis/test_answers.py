@@ -29,7 +29,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_every_answer_stands_in_its_place(
     several: Run, model: str | None, temperature: float | None, samples: int
 ) -> None:
-    found = answers(several, model, temperature)
+    found = answers(several[model], temperature)
     assert found.conditions == CONDITIONS
     for name in FIELDS[1:]:
         expected = [
@@ -44,7 +44,7 @@ def test_every_answer_stands_in_its_place(
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_counts_add_up_and_shares_are_of_what_did_not_fail(several: Run, condition: str) -> None:
-    sheet = answers(several, "b", 0.7).of(condition)
+    sheet = answers(several["b"], 0.7).of(condition)
     rows = [[DRAW(("b", n, 0.7, condition, s)) for s in range(5)] for n in range(11)]
     every = [row for problem in rows for row in problem]
     counts = {verdict: int((sheet.fields["verdict"] == verdict).sum()) for verdict in VERDICTS}
@@ -71,27 +71,27 @@ def test_diversity_is_distinct_pairs_of_words_within_a_problem(several: Run) -> 
         texts = [row["text"].split() for row in rows if row["verdict"] != "failed"]
         pairs = [pair for words in texts for pair in pairwise(words)]  # never from one sample into the next
         shares += [len(set(pairs)) / len(pairs)] if pairs else []
-    assert answers(several, "a", 0.7).of("mless").diversity == pytest.approx(np.mean(shares))
+    assert answers(several["a"], 0.7).of("mless").diversity == pytest.approx(np.mean(shares))
 
 
 def test_where_all_failed_there_are_no_numbers(tmp_path: Path) -> None:
     run = build(tmp_path / "run", drawn_at_random(0, (0, 0, 0, 0, 1)), problems=3, temperature=1, samples=2)
-    sheet = answers(run).of("mless")
+    sheet = answers(run[None]).of("mless")
     assert np.isnan(sheet.means).all()
     assert np.isnan([sheet.tokens, sheet.diversity, sheet.share("finish", "length")]).all()
 
 
 def test_what_is_not_there_is_one_line(several: Run, tmp_path: Path) -> None:
     with pytest.raises(FigureError, match=r"^this run has no temperature 0\.5; it has 0, 0\.7$"):
-        answers(several, temperature=0.5)
+        answers(several[None], temperature=0.5)
     with pytest.raises(FigureError, match=r"^this run has no model 'c'; it has a, b$"):
-        answers(several, "c")
+        answers(several["c"])
     with pytest.raises(FigureError, match=r"^this run has no answers; give `generation` in its study and run it again"):
-        answers(Synthetic(problems=2).build(tmp_path / "attention"))
+        answers(Synthetic(problems=2).build(tmp_path / "attention")[None])
     unfinished = build(tmp_path / "unfinished", DRAW)
     (unfinished.path / answers_name("a", 1)).unlink()
     with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
-        answers(unfinished)
+        answers(unfinished[None])
 
 
 def test_rows_that_are_missing_or_doubled_are_seen(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_answers_to_more_or_fewer_problems_than_there_are_are_refused(tmp_path: 
     table = run.store.get_table(answers_name("a", 2))
     run.store.put_table(answers_name("a", 2), {key: values[:-3] for key, values in table.items()})
     with pytest.raises(StoreError, match="holds 30 answers, not 33; run the study again"):
-        answers(Run(run.store))
+        answers(Run(run.store)[None])

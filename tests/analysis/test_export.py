@@ -71,12 +71,12 @@ def test_heads_and_layers_are_the_tables_of_the_analysis(files: Path, run: Run) 
     heads = table(files, "heads")
     assert heads.num_rows == 2 * 3 * 12
     part = rows(heads, condition="random", queries="original", layer=2, head=4)
-    for key, value in head_table(run, "random", "original").row(2, 4).items():
+    for key, value in head_table(run[None], "random", "original").row(2, 4).items():
         np.testing.assert_array_equal(part[key], [value])
     depth = table(files, "depth")
     assert depth.num_rows == 2 * 3 * 3
     part = rows(depth, condition="mless", queries="last")
-    for key, column in depth_table(run, "mless", "last").columns().items():
+    for key, column in depth_table(run[None], "mless", "last").columns().items():
         np.testing.assert_array_equal(part[key], column)
 
 

@@ -41,7 +41,7 @@ def expected(model: str, temperature: float, before: str, after: str) -> list[tu
 def test_every_change_is_there_once(
     run: Run, model: str | None, temperature: float | None, before: str, after: str
 ) -> None:
-    found = flips(run, after, before, model, temperature)
+    found = flips(run[model], after, before, temperature)
     wanted = expected(model or "a", temperature or 0.0, before, after)
     assert [(flip.id, flip.sample, flip.direction) for flip in found] == wanted
     assert {flip.direction for flip in found} == {"gained", "lost"}
@@ -57,17 +57,17 @@ def test_every_change_is_there_once(
 def test_as_many_are_shown_as_the_table_counts(run: Run) -> None:
     for row in compare(run):
         if row.against and row.temperature == 0:
-            directions = [flip.direction for flip in flips(run, row.condition, model=row.model)]
+            directions = [flip.direction for flip in flips(run[row.model], row.condition)]
             assert directions == ["gained"] * row.against.gained + ["lost"] * row.against.lost
 
 
 def test_nothing_differs_from_itself(run: Run) -> None:
-    assert flips(run, "mless", "mless") == []
+    assert flips(run[None], "mless", "mless") == []
 
 
 def test_a_condition_that_the_run_does_not_have_is_named(run: Run) -> None:
     for names in (("pause", "none"), ("mless", "pause")):
         with pytest.raises(FigureError, match=r"^this run has no condition 'pause'; it has none, mless, mful$"):
-            flips(run, *names)
+            flips(run[None], *names)
     with pytest.raises(FigureError, match=r"^this run has no temperature 1; it has 0, 0\.7$"):
-        flips(run, "mless", temperature=1)
+        flips(run[None], "mless", temperature=1)

@@ -106,9 +106,11 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
                 np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
         np.testing.assert_array_equal(run.summary("peak", name), expected.summary("peak", name))
         np.testing.assert_array_equal(run.peak_at(name), expected.peak_at(name))
-    assert [one.text for one in attention_findings(run)] == [one.text for one in attention_findings(expected)]
-    assert len(head_table(run, "mless").columns["drop"].value) == 3
-    told = [[one.name for one in mechanism_findings(each)] for each in (run, expected)]
+    assert [one.text for one in attention_findings(run[None])] == [
+        one.text for one in attention_findings(expected[None])
+    ]
+    assert len(head_table(run[None], "mless").columns["drop"].value) == 3
+    told = [[one.name for one in mechanism_findings(each[None])] for each in (run, expected)]
     assert told[0] == told[1]
 
 
@@ -224,10 +226,10 @@ def test_where_answers_attend_grows_too(tmp_path: Path) -> None:
     shards = [answer_attention_name(MODEL, index) for index in range(3)]
     landing = Landing(tmp_path / "whole", tmp_path / "run", *SHARDS, MERGED, shards[0])
     store = Growing.open(tmp_path / "run")
-    assert lookback_table(store.run(), "mless").problems == 5
+    assert lookback_table(store.run()[None], "mless").problems == 5
     landing.land(shards[1])
     store.refresh()
-    assert lookback_table(store.run(), "mless").problems == 10
+    assert lookback_table(store.run()[None], "mless").problems == 10
     assert store.run().has_measured(queries="answer")
 
 
@@ -374,12 +376,12 @@ def test_the_first_answers_are_a_run_of_just_their_problems(tmp_path: Path, shar
     expected = build(tmp_path / "few", DRAW, problems, metas=metas[:problems], **options)
     Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, *(answers_name("a", index) for index in range(shards)))
     run = open_growing(tmp_path / "run")
-    assert run.answered() == answers(run).problems == problems
+    assert run.answered() == answers(run[None]).problems == problems
     assert {row.n + row.failed for row in compare(run)} == {problems}
     assert told(run) == told(expected)
     assert told(run, by="level") == told(expected, by="level")
     for temperature in (0, 0.7):
-        one, other = (flips(each, "mful", temperature=temperature) for each in (run, expected))
+        one, other = (flips(each[None], "mful", temperature=temperature) for each in (run, expected))
         assert [asdict(flip) for flip in one] == [asdict(flip) for flip in other]
     assert run.answer_columns("a") == expected.answer_columns("a")
 
@@ -391,7 +393,7 @@ def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path)
     run = store.run()
     assert {row.model for row in compare(run)} == {"a"}
     assert (run.has_begun("a"), run.has_begun("b")) == (True, False)
-    for ask in (lambda: compare(run, ["b"]), lambda: answers(run, "b"), lambda: run.answer_columns("b")):
+    for ask in (lambda: compare(run, ["b"]), lambda: answers(run["b"]), lambda: run.answer_columns("b")):
         with pytest.raises(StoreError, match="holds no answers of b yet; wait for its first shard, or run it again"):
             ask()
     landing.land(answers_name("a", 1), answers_name("b", 0))
@@ -404,7 +406,7 @@ def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     landing = Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, answers_name("a", 0), answers_name("a", 2))
     assert open_growing(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
     run = open_run(tmp_path / "run")
-    for ask in (lambda: compare(run), lambda: answers(run), lambda: flips(run, "mless")):
+    for ask in (lambda: compare(run), lambda: answers(run[None]), lambda: flips(run[None], "mless")):
         with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
             ask()
     landing.land(answers_name("a", 1))
@@ -425,11 +427,11 @@ def test_attention_can_be_looked_at_before_the_first_answer(whole: Path, tmp_pat
     run = open_growing(tmp_path / "run")
     assert (run.has_begun(), run.has_measured(), run.answered()) == (True, True, 0)
     assert not run.has_measured(queries="answer")
-    assert attention_findings(run)
+    assert attention_findings(run[None])
     assert compare(run) == []
     assert compare(run, by="level") == []
     with pytest.raises(StoreError, match="holds no answers of tiny-a yet"):
-        answers(run)
+        answers(run[None])
     with pytest.raises(StoreError, match="holds no attention of answers of tiny-a yet"):
         run.summary("peak", "none", "answer")
     with pytest.raises(StoreError, match="is not finished for tiny-a"):

@@ -70,7 +70,7 @@ def test_classes_keep_the_order_in_which_the_study_names_them(tmp_path: Path) ->
 
 
 def test_the_affine_picture_by_layer(run: Run, recipe: Synthetic) -> None:
-    table = affine_table(run, "mless")
+    table = affine_table(run[None], "mless")
     heads = HEAD_STEP * 1.5  # the mean over heads
     for name, (first, later) in {"lambda_fit": (0.7, 0.99), "explained": (0.9, 0.8), "direction": (0.8, 0.3)}.items():
         mean, low, high = table.values[name]
@@ -89,14 +89,14 @@ def test_the_affine_picture_by_layer(run: Run, recipe: Synthetic) -> None:
 
 @pytest.mark.parametrize(("condition", "together"), [("mless", 0.6), ("random", 0.25)])
 def test_biases_of_different_problems_are_compared_as_vectors(run: Run, condition: str, together: float) -> None:
-    table = affine_table(run, condition)
+    table = affine_table(run[None], condition)
     np.testing.assert_allclose(table.consistency, together, rtol=1e-6)
     np.testing.assert_allclose(table.head_consistency, np.full((3, 4), together), rtol=1e-6)
     assert table.chance == pytest.approx(12**-0.5)
 
 
 def test_tables_of_the_affine_picture_are_tidy(run: Run) -> None:
-    table = affine_table(run, "mless")
+    table = affine_table(run[None], "mless")
     layers, heads = table.columns(), table.head_columns()
     assert layers["layer"].tolist() == [1, 2, 3]
     assert heads["layer"].tolist() == [1] * 4 + [2] * 4 + [3] * 4
@@ -108,14 +108,14 @@ def test_tables_of_the_affine_picture_are_tidy(run: Run) -> None:
 
 
 def test_without_filler_there_is_no_mass_to_set_lambda_against(run: Run) -> None:
-    table = affine_table(run, "arm")
+    table = affine_table(run[None], "arm")
     assert np.isnan(table.values["lambda_mass"]).all()
     assert np.isnan(table.values["gap"]).all()
     assert np.isfinite(table.values["lambda_fit"]).all()
 
 
 def test_activations_by_layer(run: Run, recipe: Synthetic) -> None:
-    table = activation_table(run, "mless")
+    table = activation_table(run[None], "mless")
     assert table.n.tolist() == [12, 12, 12]
     before, after = (recipe.activation_samples(name)[:, 1, 0] for name in ("none", "mless"))
     np.testing.assert_allclose(table.without["near_zero"], before.mean(axis=0), rtol=1e-6)
@@ -130,14 +130,14 @@ def test_activations_by_layer(run: Run, recipe: Synthetic) -> None:
 
 @pytest.mark.parametrize("name", ["variance", "l1", "l2"])
 def test_the_interval_of_a_ratio_is_that_of_the_mean_of_the_logarithms(run: Run, name: str) -> None:
-    table = activation_table(run, "mless")
+    table = activation_table(run[None], "mless")
     for layer, found in enumerate(zip(*table.ratio[name], strict=True)):
         logs = table.samples[f"log_{name}"][:, layer]
         assert found == pytest.approx(np.exp([logs.mean(), *interval_of_mean(logs)]), rel=1e-9)
 
 
 def test_p_is_of_flipped_signs_and_adjusted_over_layers(run: Run) -> None:
-    table = activation_table(run, "mless")
+    table = activation_table(run[None], "mless")
     for name in ("near_zero", "variance"):
         assert table.p[name][0] == pytest.approx(SMALLEST)
         assert table.adjusted[name][0] == pytest.approx(3 * SMALLEST)
@@ -146,11 +146,11 @@ def test_p_is_of_flipped_signs_and_adjusted_over_layers(run: Run) -> None:
 
 
 def test_problems_without_a_token_of_the_class_are_left_out(run: Run) -> None:
-    digits = activation_table(run, "mless", "digits")
+    digits = activation_table(run[None], "mless", "digits")
     assert digits.n.tolist() == [10, 10, 10]
     np.testing.assert_allclose(digits.difference["near_zero"][0][0], -0.06, atol=2e-3)
     assert digits.p["near_zero"][0] == pytest.approx(2 / 2**10)
-    none = activation_table(run, "mless", "operators")
+    none = activation_table(run[None], "mless", "operators")
     assert none.n.tolist() == [0, 0, 0]
     for found in (*none.difference.values(), *none.ratio.values(), (none.p["variance"], none.adjusted["near_zero"])):
         assert np.isnan(found).all()
@@ -158,19 +158,20 @@ def test_problems_without_a_token_of_the_class_are_left_out(run: Run) -> None:
 
 
 def test_a_token_under_one_condition_alone_is_no_pair(run: Run) -> None:
-    stored = run.activations
+    model = run[None]
+    stored = model.activations
 
-    def changed(metric: str, condition: str, cls: str = "all", model: str | None = None) -> object:
-        values = np.array(stored(metric, condition, cls, model))
+    def changed(metric: str, condition: str, cls: str = "all") -> object:
+        values = np.array(stored(metric, condition, cls))
         if metric == "tokens" and condition == "mless":
             values[0] = 0.0
         return values
 
-    run.activations = changed  # type: ignore[method-assign,assignment]
+    model.activations = changed  # type: ignore[method-assign,assignment]
     try:
-        table = activation_table(run, "mless")
+        table = activation_table(model, "mless")
     finally:
-        del run.activations  # type: ignore[attr-defined]
+        del model.activations  # type: ignore[attr-defined]
     assert table.n.tolist() == [11, 11, 11]
     assert table.p["near_zero"][0] == pytest.approx(2 / 2**11)
 
@@ -191,7 +192,7 @@ def test_where_no_problem_changes_nothing_is_tested() -> None:
 
 def test_one_problem_has_no_interval(tmp_path: Path) -> None:
     run = Synthetic(problems=1, affine=True, activations=True).build(tmp_path / "run")
-    table, affine = activation_table(run, "mless"), affine_table(run, "mless")
+    table, affine = activation_table(run[None], "mless"), affine_table(run[None], "mless")
     assert np.isfinite(table.ratio["variance"][0]).all()
     assert np.isnan(table.ratio["variance"][1:]).all()
     assert np.isnan(affine.values["lambda_fit"][1:]).all()
@@ -211,12 +212,12 @@ def test_answers_are_queries_of_their_own(run: Run, recipe: Synthetic) -> None:
     assert profile.problems == 10
     np.testing.assert_allclose(profile.mean[1, 2, 5], recipe.samples("mless", "whole")[kept][:, 2, 1, 2, 5].mean())
     assert run.peak_at("mless", "answer").shape == (10, 3, 4)
-    assert head_table(run, "mless", "answer").columns["drop"].samples.shape == (10, 3, 4)
-    assert depth_table(run, "mless", "answer").layers == 3
+    assert head_table(run[None], "mless", "answer").columns["drop"].samples.shape == (10, 3, 4)
+    assert depth_table(run[None], "mless", "answer").layers == 3
 
 
 def test_the_answer_is_set_beside_the_question_of_the_same_problem(run: Run, recipe: Synthetic) -> None:
-    table = lookback_table(run, "mless")
+    table = lookback_table(run[None], "mless")
     kept = [place for place, number in enumerate(recipe.measured) if number not in (0, 7)]
     mass = recipe.summary("filler_mass", "mless")[kept][:, 1].mean(axis=-1)
     assert table.problems == 10
@@ -236,7 +237,7 @@ REFUSED = {
     "answer": (lambda run: run.summary("peak", "mless", "answer"), r"its study needs `probes: \{answering: true\}`"),
     "profile": (lambda run: run.profile("mless", "answer"), "did not look where answers attend"),
     "measured": (lambda run: run.measured(queries="answer"), "did not look where answers attend"),
-    "rows": (lambda run: mechanism_rows(run, "mless"), "this run did not look inside"),
+    "rows": (lambda run: mechanism_rows(run[None], "mless"), "this run did not look inside"),
     "queries": (lambda run: run.summary("peak", "mless", "some"), "queries are all, original, last, not 'some'"),
 }
 
@@ -293,7 +294,7 @@ def test_every_table_is_exported(run: Run, tmp_path: Path) -> None:
     assert len(written["histograms"]) == 4 * 5 * 3 * (len(EDGES) - 1)
     assert set(written["lookback"]["condition"]) == {"mless", "random"}, "what has no filler has nothing to look at"
     rows = written["activations"].query("condition == 'random' and token_class == 'words'")
-    expected = activation_table(run, "random", "words").columns()
+    expected = activation_table(run[None], "random", "words").columns()
     for key, column in expected.items():
         np.testing.assert_array_equal(rows[key], column)
     some = written["histograms"].query("condition == 'random' and token_class == 'digits' and layer == 2")
@@ -311,7 +312,7 @@ def test_a_run_without_the_probes_has_no_such_tables(plain: Run, tmp_path: Path)
 
 
 def test_rows_hold_all_that_was_measured(run: Run) -> None:
-    rows = mechanism_rows(run, "random")
+    rows = mechanism_rows(run[None], "random")
     assert [row["layer"] for row in rows] == [1, 2, 3]
-    assert rows[0]["lambda_fit"] == affine_table(run, "random").values["lambda_fit"][0][0]
-    assert rows[2]["variance_ratio_high"] == activation_table(run, "random").ratio["variance"][2][2]
+    assert rows[0]["lambda_fit"] == affine_table(run[None], "random").values["lambda_fit"][0][0]
+    assert rows[2]["variance_ratio_high"] == activation_table(run[None], "random").ratio["variance"][2][2]

@@ -12,7 +12,7 @@ import pytest
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
-from fillerscope.analysis.findings.all import findings_of, missing_parts
+from fillerscope.analysis.findings.all import available_comparison, findings_of, missing_parts
 from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.findings.finding import Verdict
 from fillerscope.analysis.integrity import faults
@@ -48,7 +48,7 @@ def by_hand(problems: int, samples: int, temperature: float, name: str) -> tuple
 @pytest.mark.parametrize(("temperature", "samples"), [(0.0, 1), (0.8, 3)])
 def test_flips_are_counted_as_defined(tmp_path: Path, temperature: float, samples: int) -> None:
     run = build(tmp_path / "run", DRAW, 23, temperature=temperature, samples=samples, noise=True)
-    rows = {row.condition: row for row in noise_floor(run) if row.samples == samples}
+    rows = {row.condition: row for row in noise_floor(run[None]) if row.samples == samples}
     rounding = by_hand(23, samples, temperature, AGAIN)
     assert list(rows) == ["none", "mless", "mful"]
     for name, row in rows.items():
@@ -85,9 +85,11 @@ def test_the_second_answers_are_no_condition(tmp_path: Path) -> None:
     assert repr(compare(noisy)) == repr(compare(plain))  # NaN is not itself
     assert noisy.conditions == plain.conditions
     assert noisy.answer_columns("a") == plain.answer_columns("a")
-    added = [one.name for one in answer_findings(noisy)][len(answer_findings(plain)) :]
+    added = [one.name for one in answer_findings(noisy[None], compare(noisy))][
+        len(answer_findings(plain[None], compare(plain))) :
+    ]
     assert added == ["noise_mless", "noise_mful"]
-    assert noise_floor(plain) == []
+    assert noise_floor(plain[None]) == []
     with pytest.raises(FigureError, match="no noise floor"):
         plain.again_columns("a")
 
@@ -102,7 +104,7 @@ def flips_as_asked(key: Key) -> Row:
 
 def test_the_finding_tells_both_and_their_difference(tmp_path: Path) -> None:
     run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none", "mless"), noise=True)
-    (finding,) = [one for one in findings_of(run) if one.name == "noise_mless"]
+    (finding,) = [one for one in findings_of(run[None], available_comparison(run)) if one.name == "noise_mless"]
     assert finding.table == "noise"
     assert (finding.verdict, finding.condition) == (Verdict.HOLDS, "mless")
     assert (finding.numbers["flips_rounding"], finding.numbers["flips_filler"]) == (0.08, 0.28)
@@ -118,7 +120,7 @@ def test_the_finding_tells_both_and_their_difference(tmp_path: Path) -> None:
 
 def test_without_conditions_rounding_is_told_alone(tmp_path: Path) -> None:
     run = build(tmp_path / "run", flips_as_asked, 50, conditions=("none",), noise={"dtype": "bfloat16"})
-    (finding,) = answer_findings(run)
+    (finding,) = answer_findings(run[None], compare(run))
     assert (finding.name, finding.verdict) == ("noise_none", None)
     assert finding.estimates["flips_rounding"].value == 0.08
     assert not finding.estimates["flips_filler"].is_known
@@ -142,17 +144,19 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
     run = build(tmp_path / "run", DRAW, noise=True)
     assert faults(run) == []
     (tmp_path / "run" / repeated_answers_name("a", 1)).unlink()
-    part = noise_floor(open_growing(tmp_path / "run"))
+    part = noise_floor(open_growing(tmp_path / "run")[None])
     assert [part[0].answers, part[0].flips, part[0].texts] == list(by_hand(4, 1, 0.0, AGAIN)[1:])
     stage = Growing.open(tmp_path / "run").progress()[-1]
     assert (stage.stage, stage.shards, stage.finished) == ("answering again", 1, False)
     broken = open_run(tmp_path / "run")
     with pytest.raises(StoreError, match="not finished"):
-        noise_floor(broken)
-    assert any("not finished" in reason for reason in missing_parts(broken))
-    assert {one.name for one in findings_of(broken)} == {one.name for one in answer_findings(broken, noise=[])}
+        noise_floor(broken[None])
+    assert any("not finished" in reason for reason in missing_parts(broken[None]))
+    assert {one.name for one in findings_of(broken[None], available_comparison(broken))} == {
+        one.name for one in answer_findings(broken[None], compare(broken), noise=[])
+    }
     (tmp_path / "run" / repeated_answers_name("a", 0)).unlink()
-    assert noise_floor(open_growing(tmp_path / "run")) == []
+    assert noise_floor(open_growing(tmp_path / "run")[None]) == []
 
 
 def test_report_and_command_show_the_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ import fillerscope
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.heads import SHOWN, Column, HeadTable, head_table
 from fillerscope.analysis.inline_svg import BLUE, ORANGE
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.opened import open_run
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
@@ -71,7 +72,7 @@ def interval(row: dict[str, float], name: str) -> str:
 
 def test_a_head_table_shows_every_head_and_the_strongest(tmp_path: Path) -> None:
     drops = np.array([[0.8, 1.001, 0.9, 1.2], [0.7, 0.95, 1.0, 0.6], [1.3, 0.85, 0.99, 0.5]])
-    found = head_table(Synthetic(effects={"mless": Effect(drop=drops)}).build(tmp_path / "run"), "mless")
+    found = head_table(Synthetic(effects={"mless": Effect(drop=drops)}).build(tmp_path / "run")[None], "mless")
     html = shown(found)
     assert words(html).startswith("Tiny-A: mless against none, queries original, n = 12")
     places = [(layer, head) for layer in (1, 2, 3) for head in (1, 2, 3, 4)]
@@ -200,7 +201,7 @@ def test_a_run_compares_its_answers(answered: Run) -> None:
 
 
 def test_a_run_shows_the_heads_of_its_main_condition(answered: Run) -> None:
-    assert tips(shown(answered)) == tips(shown(head_table(answered, "mless")))
+    assert tips(shown(answered)) == tips(shown(head_table(answered[None], "mless")))
 
 
 def test_both_ways_to_open_a_run_show_it(answered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +279,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     said = words(shown(run))
     assert said.count(SAFE) >= 4
     assert "<b>&" in said
-    for thing in (run.profile("none"), run.profile("none").head(1, 1), head_table(run, "mless")):
+    for thing in (run.profile("none"), run.profile("none").head(1, 1), head_table(run[None], "mless")):
         assert SAFE in words(shown(thing))
     tokens = Profile(
         "M", Moments(np.ones((1, 1, 2), np.int64), *(np.ones((1, 1, 2)) for _ in range(3))), 1, ("<i>\u202e", '"')
@@ -320,7 +321,7 @@ def test_a_run_in_any_state_is_shown(shared: Shared, tmp_path: Path, lost: str) 
 
 def test_an_error_that_is_not_ours_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Synthetic().build(tmp_path / "run")
-    monkeypatch.setattr(Run, "summary", lambda *_: 1 / 0)
+    monkeypatch.setattr(ModelRun, "summary", lambda *_: 1 / 0)
     assert "ZeroDivisionError: division by zero" in words(shown(run))
 
 

@@ -82,21 +82,21 @@ def test_a_twin_is_drawn_from_its_seed_alone(tmp_path: Path) -> None:
 
 
 def test_tables_hold_a_model_against_its_twins(run: Run) -> None:
-    drops, masses = (read(run, "mless", "original", None) for read in (head_drops, head_masses))
-    for place, twin in enumerate(run.twins()):
-        table = head_table(run, "mless", model=twin).columns
+    drops, masses = (read(run[None], "mless", "original") for read in (head_drops, head_masses))
+    for place, twin in enumerate(run[None].twins()):
+        table = head_table(twin, "mless").columns
         np.testing.assert_allclose(drops[place], table["drop"].value)
         np.testing.assert_allclose(masses[place], table["mass"].value)
-    column = head_table(run, "mless").columns["twin"]
+    column = head_table(run[None], "mless").columns["twin"]
     np.testing.assert_allclose(column.value, drops.mean((0, 2))[:, None].repeat(4, 1))
     np.testing.assert_allclose(column.low, drops.min((0, 2))[:, None].repeat(4, 1))
     np.testing.assert_allclose(column.high, drops.max((0, 2))[:, None].repeat(4, 1))
-    layers = [depth_table(run, "mless", model=twin).values["drop"][0] for twin in run.twins()]
-    mean, low, high = depth_table(run, "mless").values["twin"]
+    layers = [depth_table(twin, "mless").values["drop"][0] for twin in run[None].twins()]
+    mean, low, high = depth_table(run[None], "mless").values["twin"]
     np.testing.assert_allclose([mean, low, high], [np.mean(layers, 0), np.min(layers, 0), np.max(layers, 0)])
-    profiles = head_profiles(run, "mless", 2, "original", "aligned", None)
+    profiles = head_profiles(run[None], "mless", 2, "original", "aligned")
     assert profiles.shape[0] == 2 * 4
-    np.testing.assert_allclose(profiles[4], run.profile("mless", model=run.twins()[1]).mean[1, 0])
+    np.testing.assert_allclose(profiles[4], run[None].twins()[1].profile("mless").mean[1, 0])
 
 
 def test_exports_have_the_range_of_twins_in_every_row(run: Run, tmp_path: Path) -> None:
@@ -124,18 +124,18 @@ def test_a_twin_that_is_missing_is_never_left_out_in_silence(tmp_path: Path) -> 
     (run.path / merged_name(last)).unlink()
     again = open_run(run.path)
     with pytest.raises(StoreError, match=r"is not finished for .*#twin2; run the study again"):
-        head_table(again, "mless")
+        head_table(again[None], "mless")
     assert f"{last}: it is not finished; run the study again" in faults(again)
     growing = open_growing(run.path)
-    assert (growing.twins(), head_table(growing, "mless").knows("twin")) == ([], False)
-    assert any("twins of model are not all measured yet" in line for line in missing_parts(growing))
+    assert (growing.twins(), head_table(growing[None], "mless").knows("twin")) == ([], False)
+    assert any("twins of model are not all measured yet" in line for line in missing_parts(growing[None]))
 
 
 def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
     run = fillerscope.run(study_of(save_model(tmp_path / "model")), tmp_path / "run")
     assert run.twins() == []
-    assert "twin" not in head_table(run, "mless").columns
-    assert head_profiles(run, "mless", 1, "original", "aligned", None).size == 0
+    assert "twin" not in head_table(run[None], "mless").columns
+    assert head_profiles(run[None], "mless", 1, "original", "aligned").size == 0
 
 
 @pytest.mark.parametrize(

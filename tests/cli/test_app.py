@@ -187,7 +187,7 @@ def test_heads_as_json(command: Command, made: Path) -> None:
 
     shown = command("heads", made, "--json", "--top", 3)
     found = json.loads(shown.out)
-    table = head_table(open_run(made), "mless")
+    table = head_table(open_run(made)[None], "mless")
     names = ("drop", "mass", "peak", "entropy")  # nothing else is known of this run
     assert found["heads"] == [table.row(*place, names) for place in table.ranked("drop")[:3]]
     assert (found["condition"], found["ranked_by"], found["n"]) == ("mless", "drop", 6)
@@ -367,7 +367,7 @@ def test_flips(command: Command, answered: Path) -> None:
     from fillerscope.analysis.flips import flips
     from fillerscope.analysis.run import open_run
 
-    found = flips(open_run(answered), "mful", model="b", temperature=0.7)
+    found = flips(open_run(answered)["b"], "mful", temperature=0.7)
     gained = sum(flip.direction == "gained" for flip in found)
     asked = ("flips", answered, "-c", "mful", "-m", "b", "-t", "0.7")
     shown = command(*asked, "--top", 2)

@@ -17,7 +17,7 @@ from support.synthetic import Synthetic
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> HeadTable:
-    return head_table(Synthetic().build(tmp_path_factory.mktemp("show") / "run"), "mless")
+    return head_table(Synthetic().build(tmp_path_factory.mktemp("show") / "run")[None], "mless")
 
 
 def test_json_is_strict(capsys: pytest.CaptureFixture[str]) -> None:

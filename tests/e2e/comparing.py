@@ -127,8 +127,8 @@ def printed_as(
 
 def estimates(run: Run, metric: str, condition: str, queries: str) -> tuple[Any, Any, Any]:
     if metric in ("lambda", "explained", "direction"):
-        return affine_table(run, condition).heads[{"lambda": "lambda_fit"}.get(metric, metric)]
-    found = head_table(run, condition, queries).columns[metric]
+        return affine_table(run[None], condition).heads[{"lambda": "lambda_fit"}.get(metric, metric)]
+    found = head_table(run[None], condition, queries).columns[metric]
     return found.value, found.low, found.high
 
 

@@ -354,7 +354,7 @@ def test_flips_are_those_of_the_run(page: Page, explorer: Served, run: Run) -> N
     for condition, against in (("mless", "none"), ("random", "none"), ("random", "mless"), ("mless", "random")):
         choose_if_other(page, "condition", condition)
         choose_if_other(page, "against", against)
-        wanted = flips(run, condition, against)
+        wanted = flips(run[None], condition, against)
         counts += len(wanted)
         labels = [run.condition(name).label for name in (against, condition)]
         gained = sum(flip.direction == "gained" for flip in wanted)
@@ -375,7 +375,7 @@ def test_flips_against_the_condition_itself_are_those_against_none(page: Page, e
     look_at(page, f"{explorer.address}#tab=answers&condition=random&against=random")
     ground = page.locator(".card", has=page.get_by_role("heading", name="Problems that changed"))
     expect(ground.locator(".count")).to_have_text(re.compile("^None to Random sentence: "))
-    assert ground.locator(".flip").count() == len(flips(run, "random", "none"))
+    assert ground.locator(".flip").count() == len(flips(run[None], "random", "none"))
 
 
 def choose_if_other(page: Page, name: str, value: str) -> None:
@@ -387,7 +387,7 @@ def test_answers_are_found(page: Page, explorer: Served, run: Run) -> None:
     look_at(page, f"{explorer.address}#tab=answers")
     ground = page.locator(".card", has=page.get_by_role("heading", name="All answers"))
     expect(ground.locator(".count")).to_have_text("1 to 18 of 18 answers")
-    found = answers(run)
+    found = answers(run[None])
     choose(page, "verdict", "right")
     right = int((found.fields["verdict"] == "right").sum())
     expect(ground.locator(".count")).to_have_text(f"1 to {right} of {right} answers")

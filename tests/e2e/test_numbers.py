@@ -64,16 +64,16 @@ def test_all_of_a_printed_table_is_in_a_panel(panels: dict[str, Figure]) -> None
 def test_printed_tables_are_those_of_the_run(panels: dict[str, Figure], run: Run) -> None:
     for condition in run.fillers:
         own = {name: [row for row in table if row["condition"] == condition] for name, (table, _) in panels.items()}
-        heads = head_table(run, condition)
+        heads = head_table(run[None], condition)
         for row in own["headmap"]:
             wanted = heads.row(int(row["layer"]), int(row["head"]))
             for key in ("drop", "drop_low", "drop_high", "mass", "peak", "entropy"):
                 assert number(row[key]) == pytest.approx(wanted[key], rel=1e-12)
         activity = [row for row in own["activations"] if row["view"] == "layers"]
         for rows, columns in (
-            (own["depth"], depth_table(run, condition).columns()),
-            (own["affine"], affine_table(run, condition).columns()),
-            (activity, activation_table(run, condition).columns()),
+            (own["depth"], depth_table(run[None], condition).columns()),
+            (own["affine"], affine_table(run[None], condition).columns()),
+            (activity, activation_table(run[None], condition).columns()),
         ):  # fmt: skip
             for key in [key for key, column in columns.items() if np.issubdtype(column.dtype, np.floating)]:
                 np.testing.assert_allclose([number(row[key]) for row in rows], columns[key], rtol=1e-12, err_msg=key)
@@ -145,12 +145,12 @@ def test_curves_by_layer_are_the_library_s(page: Page, explorer: Served, run: Ru
     look_at(page, f"{explorer.address}#tab=affine&off=mless")
     for title, column in (("Lambda, fitted", "lambda_fit"), ("Relative bias", "relative_bias")):
         rows = saved_table(page.locator(f'.card[data-title="{title}"]'))
-        wanted = affine_table(run, "random").columns()[column]
+        wanted = affine_table(run[None], "random").columns()[column]
         assert {row["condition"] for row in rows} == {"random"}  # the other line is off
         np.testing.assert_allclose([number(row["mean"]) for row in rows], wanted, rtol=1e-12)
     look_at(page, f"{explorer.address}#tab=activations&cls=digits&layer=2")
     rows = saved_table(page.locator('.card[data-title="Variance, ratio to none"]'))
-    wanted = activation_table(run, "mless", "digits").columns()["variance_ratio"]
+    wanted = activation_table(run[None], "mless", "digits").columns()["variance_ratio"]
     np.testing.assert_allclose([number(row["mean"]) for row in rows if row["condition"] == "mless"], wanted)
     rows = saved_table(page.locator('.card[data-title="MLP activations, layer 2"]'))
     for name in run.conditions:

@@ -13,7 +13,7 @@ from driving import assert_drawn, assert_fits, handed, look_at, saved, table_of,
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
 from fillerscope.figures.registry import names_for
@@ -31,13 +31,13 @@ def test_it_says_all_that_the_run_says(read: Page, run: Run) -> None:
     for name in SECTIONS:
         expect(read.locator(f"section#{name}")).to_be_visible()
         expect(read.locator(f'nav a[href="#{name}"]')).to_be_visible()
-    told = [finding.text for finding in findings_of(run)]
+    told = [finding.text for finding in findings_of(run[None], available_comparison(run))]
     assert read.locator("#findings li bdi").all_inner_texts() == told
     rows = compare(run)
     cells = read.locator("#comparison tbody tr").all()
     assert [one.locator("td").first.inner_text() for one in cells] == [row.condition for row in rows]
     for condition, place in zip(run.fillers, read.locator("#flips details.card").all(), strict=True):
-        wanted = flips(run, condition, "none")
+        wanted = flips(run[None], condition, "none")
         expect(place.locator("summary").first).to_contain_text(f"{len(wanted)} changed")
         assert [one.text_content() for one in place.locator(".flip summary bdi").all()] == [one.id for one in wanted]
     assert "smollm2-135m" in read.locator("#methods pre.study").inner_text()
@@ -121,7 +121,7 @@ def test_the_comparison_can_be_sorted(read: Page, run: Run) -> None:
 def test_without_scripts_words_and_pictures_stand(opened: Callable[..., Page], report: Path, run: Run) -> None:
     page = opened(offline=True, java_script_enabled=False)
     page.goto(report.as_uri())
-    assert page.locator("#findings li").count() == len(findings_of(run))
+    assert page.locator("#findings li").count() == len(findings_of(run[None], available_comparison(run)))
     assert page.locator("#comparison tr").count() == 1 + len(compare(run))
     for figure in page.locator("figure").all():
         figure.locator("summary").click()

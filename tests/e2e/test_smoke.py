@@ -42,7 +42,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import write_table
-from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_run
@@ -361,7 +361,7 @@ def test_answers(page: Page, served: Served, run: Run) -> None:
 def test_flips(page: Page, served: Served, run: Run) -> None:
     go(page, served, "tab=answers")
     ground = named(page, "Problems that changed")
-    wanted = flips(run, "mless", "none")
+    wanted = flips(run[None], "mless", "none")
     assert len(wanted) == 14
     expect(ground.locator(".count")).to_have_text("None to Meaningless tokens: 14 gained, 0 lost")
     expect(ground.locator(".flip")).to_have_count(12)
@@ -373,7 +373,9 @@ def test_flips(page: Page, served: Served, run: Run) -> None:
     assert last.locator("pre").all_inner_texts() == texts
     assert last.locator("article .badge").all_inner_texts() == ["wrong", "right"]
     choose(page, "against", "odd")
-    expect(ground.locator(".flip summary bdi")).to_have_text([shown(flip.id) for flip in flips(run, "mless", "odd")])
+    expect(ground.locator(".flip summary bdi")).to_have_text(
+        [shown(flip.id) for flip in flips(run[None], "mless", "odd")]
+    )
     assert_harmless(page)
 
 
@@ -403,7 +405,10 @@ def test_answers_are_found(page: Page, served: Served) -> None:
 
 def test_curves_by_layer(page: Page, served: Served, run: Run) -> None:
     go(page, served, "tab=affine&queries=all")
-    tables = {name: affine_table(run, name).columns() | depth_table(run, name, "all").columns() for name in run.fillers}
+    tables = {
+        name: affine_table(run[None], name).columns() | depth_table(run[None], name, "all").columns()
+        for name in run.fillers
+    }
     titles = {
         "Lambda, fitted": "lambda_fit", "Variation explained": "explained", "Relative bias": "relative_bias",
         "One direction, across problems": "consistency", "Paired drop, ratio to none": "drop",
@@ -413,7 +418,7 @@ def test_curves_by_layer(page: Page, served: Served, run: Run) -> None:
     go(page, served, "tab=activations&layer=2")
     expect(page.locator('select[name="cls"]')).to_have_value("all")
     choose(page, "cls", "digits")
-    tables = {name: activation_table(run, name, "digits").columns() for name in run.fillers}
+    tables = {name: activation_table(run[None], name, "digits").columns() for name in run.fillers}
     assert_curves(card_of(page, "Variance, ratio to none"), {name: tables[name]["variance_ratio"] for name in tables})
     rows = handed_table(card_of(page, "MLP activations, layer 2"))
     for name in run.conditions:
@@ -438,7 +443,7 @@ def assert_curves(card: Locator, wanted: dict[str, np.ndarray]) -> None:
 
 def test_findings_and_methods(page: Page, served: Served, run: Run, tmp_path: Path) -> None:
     go(page, served, "tab=findings")
-    told = findings_of(run)
+    told = findings_of(run[None], available_comparison(run))
     assert page.locator(".findings li bdi").all_inner_texts() == [shown(finding.text) for finding in told]
     assert page.locator(".findings .fact b").count() > 2
     links = [link.get_attribute("href") for link in page.locator(".findings li a").all()]
@@ -556,7 +561,9 @@ def test_the_report_from_disk(read: Page, run: Run) -> None:
     for name in ("verdict", "findings", "figures", "comparison", "flips", "methods", "tables"):
         expect(read.locator(f"section#{name}")).to_be_visible()
         expect(read.locator(f'nav a[href="#{name}"]')).to_be_visible()
-    assert read.locator("#findings li bdi").all_inner_texts() == [shown(finding.text) for finding in findings_of(run)]
+    assert read.locator("#findings li bdi").all_inner_texts() == [
+        shown(finding.text) for finding in findings_of(run[None], available_comparison(run))
+    ]
     assert read.locator("#verdict .fact").count() > 2
     assert read.locator(".coming").count() > 3  # drawn when they come near
     draw_all(read)
@@ -582,7 +589,7 @@ def test_what_a_report_is_asked_for(read: Page, run: Run, tmp_path: Path) -> Non
     assert saved(read.locator('[data-file="figure-layers.pdf"]'))[1].startswith(b"%PDF-")
     assert ElementTree.fromstring(handed(read.locator('[data-file="figure-layers.svg"]'))[1]).tag == f"{SVG}svg"
     for condition, place in zip(run.fillers, read.locator("#flips details.card").all(), strict=True):
-        expect(place.locator("summary").first).to_contain_text(f"{len(flips(run, condition, 'none'))} changed")
+        expect(place.locator("summary").first).to_contain_text(f"{len(flips(run[None], condition, 'none'))} changed")
     head = read.locator("#comparison th", has=read.get_by_role("button", name="accuracy %"))
     head.locator("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")

@@ -163,7 +163,7 @@ def test_depth_shows_the_depth_table(run: Run, default: dict[str, Drawn]) -> Non
         for label, condition in (("Meaningless tokens", "mless"), ("Random sentence", "random")):
             line = curve(one, label)
             np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
-            np.testing.assert_array_equal(line.get_ydata(), depth_table(run, condition).values[measure][0])
+            np.testing.assert_array_equal(line.get_ydata(), depth_table(run[None], condition).values[measure][0])
         assert one.get_xlabel() == "Layer"
 
 
@@ -236,11 +236,11 @@ def test_comparisons_use_the_same_rows_by_default(run: Run, default: dict[str, D
     assert "mean over queries: original;" in drawn.caption
     part = rows(drawn, condition="random", layer=2)
     if name == "headmap":
-        assert part["drop"].tolist() == head_table(run, "random").columns["drop"].value[1].tolist()
+        assert part["drop"].tolist() == head_table(run[None], "random").columns["drop"].value[1].tolist()
         other = rows(draw(run, name, Request(queries="all")), condition="random", layer=2)
-        assert other["drop"].tolist() == head_table(run, "random", "all").columns["drop"].value[1].tolist()
+        assert other["drop"].tolist() == head_table(run[None], "random", "all").columns["drop"].value[1].tolist()
     else:
-        assert part["drop"].tolist() == [depth_table(run, "random").values["drop"][0][1]]
+        assert part["drop"].tolist() == [depth_table(run[None], "random").values["drop"][0][1]]
 
 
 @pytest.mark.parametrize("name", ["layers", "heads", "fillers"])
@@ -263,15 +263,15 @@ def test_heads_are_chosen_by_the_queries_that_are_drawn(
     run: Run, monkeypatch: pytest.MonkeyPatch, queries: str
 ) -> None:
     """A figure drawn by default and one that asks for the same queries show the same heads."""
-    stored = run.summary
+    stored = run[None].summary
 
-    def changed(name: str, condition: str, asked_queries: str = "original", model: str | None = None) -> Any:
-        values = stored(name, condition, asked_queries, model).copy()
+    def changed(name: str, condition: str, asked_queries: str = "original") -> Any:
+        values = stored(name, condition, asked_queries).copy()
         if (name, condition) == ("received_original", "mless"):
             values[:, 0, 3 if asked_queries == "all" else 2] *= 0.1
         return values
 
-    monkeypatch.setattr(run, "summary", changed)
+    monkeypatch.setattr(run[None], "summary", changed)
     best = {"all": 4, "original": 3}[queries]
     title = draw(run, "layers", Request(queries=queries)).figure.axes[0].get_title()
     assert title == f"Tiny-A Layer 1 Head {best}"

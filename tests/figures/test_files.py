@@ -93,7 +93,7 @@ def test_the_csv_of_the_headmap_holds_the_table_of_heads(saved: Callable[[str], 
     found = csv.read_csv(saved("headmap").with_suffix(".csv")).to_pylist()
     assert len(found) == 2 * 12
     for row in found:
-        expected = head_table(run, row["condition"]).row(row["layer"], row["head"])
+        expected = head_table(run[None], row["condition"]).row(row["layer"], row["head"])
         known = {key: value for key, value in expected.items() if value == value}  # nothing else is written
         assert {key: value for key, value in row.items() if value is not None} == {
             "model": "Tiny-A", "condition": row["condition"],
@@ -104,7 +104,7 @@ def test_the_csv_of_depth_holds_the_table_of_layers(saved: Callable[[str], Path]
     found = csv.read_csv(saved("depth").with_suffix(".csv")).to_pydict()
     assert found["condition"] == ["mless"] * 3 + ["random"] * 3
     for start, condition in ((0, "mless"), (3, "random")):
-        for key, column in depth_table(run, condition).columns().items():
+        for key, column in depth_table(run[None], condition).columns().items():
             np.testing.assert_array_equal(np.array(found[key][start : start + 3], dtype=float), column)
 
 

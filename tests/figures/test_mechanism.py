@@ -38,7 +38,7 @@ def line(axes: Axes, colour: str, number: int = 0) -> np.ndarray:
 def test_affine_shows_the_table(inside: Run) -> None:
     figure = draw(inside, "affine").figure
     for place, name in enumerate(("mless", "random", "knockout")):
-        table, colour = affine_table(inside, name), SERIES[place]
+        table, colour = affine_table(inside[None], name), SERIES[place]
         scaling, explained, direction, size = figure.axes
         np.testing.assert_array_equal(line(scaling, colour), table.values["lambda_fit"][0])
         np.testing.assert_array_equal(line(scaling, colour, 1), table.values["lambda_mass"][0])
@@ -53,12 +53,12 @@ def test_affine_shows_the_table(inside: Run) -> None:
     ]
     assert labels == ["ARM", CHANCE]
     bands = [band.get_paths()[0].get_extents() for band in figure.axes[0].collections[:1]]
-    assert bands[0].y0 == pytest.approx(affine_table(inside, "mless").values["lambda_fit"][1].min())
+    assert bands[0].y0 == pytest.approx(affine_table(inside[None], "mless").values["lambda_fit"][1].min())
 
 
 def test_lookback_shows_conditions_with_filler_alone(inside: Run) -> None:
     drawn = draw(inside, "lookback")
-    table = lookback_table(inside, "random")
+    table = lookback_table(inside[None], "random")
     mass, tokens = drawn.figure.axes
     np.testing.assert_array_equal(line(mass, SERIES[1]), table.values["answer"][0])
     np.testing.assert_array_equal(line(mass, SERIES[1], 1), table.values["question"][0])
@@ -72,7 +72,7 @@ def test_lookback_shows_conditions_with_filler_alone(inside: Run) -> None:
 def test_activations_by_layer(inside: Run) -> None:
     figure = draw(inside, "activations").figure
     near, variance, l1, gini = figure.axes[1:]
-    table = activation_table(inside, "random")
+    table = activation_table(inside[None], "random")
     np.testing.assert_allclose(line(near, SERIES[1]), 100 * table.difference["near_zero"][0])
     np.testing.assert_array_equal(line(variance, SERIES[1]), table.ratio["variance"][0])
     np.testing.assert_array_equal(line(l1, SERIES[1]), table.ratio["l1"][0])
@@ -119,7 +119,7 @@ def test_classes_of_tokens(tmp_path: Path) -> None:
     assert [axes.get_title() for axes in drawn.figure.axes] == ["Layer 1", "Layer 1", "Layer 3", "Layer 3"]
     for panel, layer in ((0, 1), (2, 3)):
         points = drawn.figure.axes[panel].containers[0].lines[0].get_xdata()
-        tables = [activation_table(run, "mless", cls) for cls in run.classes]
+        tables = [activation_table(run[None], "mless", cls) for cls in run.classes]
         expected = [100 * table.difference["near_zero"][0][layer - 1] for table in tables]
         np.testing.assert_allclose(points, expected)
     assert len(drawn.table["token_class"]) == 2 * 5 * 2
@@ -127,7 +127,7 @@ def test_classes_of_tokens(tmp_path: Path) -> None:
 
 def test_the_layer_map_holds_standardised_changes(inside: Run) -> None:
     rows = {row.name: row for row in measures(inside, "mless", "tiny-a")}
-    samples = activation_table(inside, "mless").samples["near_zero"]
+    samples = activation_table(inside[None], "mless").samples["near_zero"]
     expected = samples.mean(axis=0) / samples.std(axis=0, ddof=1)
     np.testing.assert_allclose(rows["Activations near zero"].effect, np.clip(expected, -LIMIT, LIMIT), atol=1e-6)
     pair = [inside.summary("received_original", name).mean(axis=-1) for name in ("mless", "none")]

@@ -47,7 +47,7 @@ def test_the_band_of_a_head_is_the_range_of_all_heads_of_the_twins(held: Run) ->
     drawn = draw(held, "heads", Request(queries="original"))
     table = drawn.table
     rows = (table["condition"] == UNTRAINED) & (table["view"] == "aligned")
-    values = head_profiles(held, "mless", 1, "original", "aligned", None)
+    values = head_profiles(held[None], "mless", 1, "original", "aligned")
     assert values.shape[0] == 2 * 4
     first = rows & (table["head"] == table["head"][0])
     for key, expected in (("mean", values.mean(0)), ("low", values.min(0)), ("high", values.max(0))):

@@ -97,7 +97,7 @@ def test_position_shows_accuracy_and_drop_by_place(full: Run) -> None:
     assert PUBLISHED not in found
     line = points(right)["Words"].lines[0]
     assert line is not None
-    drops = [depth_table(full, name).values["drop"] for name in ("at-start", "at-end")]
+    drops = [depth_table(full[None], name).values["drop"] for name in ("at-start", "at-end")]
     np.testing.assert_allclose(line.get_ydata(), [mean[0] for mean, _, _ in drops])
     np.testing.assert_allclose(ends(points(right)["Words"]), [(low[0], high[0]) for _, low, high in drops])
     assert right.get_title() == "Paired drop, layer 1"

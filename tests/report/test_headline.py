@@ -232,7 +232,7 @@ def test_an_intervention_alone_decides_no_claim(tmp_path: Path) -> None:
 
 def test_where_the_answer_looks_has_a_tile(tmp_path: Path) -> None:
     run = Synthetic(right={"none": 0.5}, answering=True).build(tmp_path / "run")
-    numbers = next(one for one in findings_of(run) if one.name == "lookback").numbers
+    numbers = next(one for one in findings_of(run[None], available_comparison(run)) if one.name == "lookback").numbers
     value, note = tile(headline(run), "Answer on the filler, mless")
     assert value == f"{numbers['answer']:.3f} [{numbers['answer_low']:.3f}, {numbers['answer_high']:.3f}]"
     assert f"receives {numbers['factor']:.3f} [" in note
@@ -273,7 +273,7 @@ def test_a_run_in_progress_tells_what_is_there(tmp_path: Path) -> None:
     nothing = headline(run, "tiny-b")
     assert nothing.verdict.startswith("B: nothing can be told yet; ")
     assert nothing.facts == []
-    assert findings_of(run, "tiny-b") == []
+    assert findings_of(run["tiny-b"], available_comparison(run)) == []
 
 
 def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
     file = run.path / answers_name("tiny-a", 0)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     run = open_run(run.path)
-    assert "the file is damaged" in missing_parts(run)[0]
+    assert "the file is damaged" in missing_parts(run[None])[0]
     assert "ccuracy is" not in headline(run).verdict
 
 
@@ -302,10 +302,10 @@ def everything(shared: Callable[[str, Callable[[Path], Any]], Path]) -> Run:
 def test_findings_come_in_the_order_in_which_they_are_shown(everything: Run, tmp_path: Path) -> None:
     run = everything
     table = compare(run)
-    inside = mechanism_findings(run, model="tiny-b") + control_findings(run, model="tiny-b")
-    wanted = attention_findings(run, model="tiny-b") + inside + answer_findings(run, "tiny-b", table)
-    assert [one.text for one in findings_of(run, "tiny-b", table)] == [one.text for one in wanted]
-    assert [one.text for one in findings_of(run, "tiny-b")] == [one.text for one in wanted]
+    inside = mechanism_findings(run["tiny-b"]) + control_findings(run["tiny-b"])
+    wanted = attention_findings(run["tiny-b"]) + inside + answer_findings(run["tiny-b"], table)
+    assert [one.text for one in findings_of(run["tiny-b"], table)] == [one.text for one in wanted]
+    assert [one.text for one in findings_of(run["tiny-b"], available_comparison(run))] == [one.text for one in wanted]
     assert available_comparison(Synthetic().build(tmp_path / "attention")) == []
 
 
@@ -316,7 +316,7 @@ def tables() -> Iterator[str]:
 
 def test_every_finding_names_a_table_that_is_exported(everything: Run, tmp_path: Path) -> None:
     run = everything
-    found = findings_of(run)
+    found = findings_of(run[None], available_comparison(run))
     named = {one.table for one in found}
     assert named == {"depth", "summaries", "affine", "activations", "lookback", "accuracy"}
     assert named <= set(tables())

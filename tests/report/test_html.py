@@ -18,7 +18,7 @@ import pytest
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
-from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.live import open_growing
 from fillerscope.analysis.run import Run, open_run
@@ -194,7 +194,7 @@ def test_the_whole_report(run: Run, page: Page, text: str) -> None:
     contents = [found["href"] for tag, found in page.tags if tag == "a"][:7]
     assert contents == [f"#{name}" for name in sections]
     for model in run.models:
-        for finding in findings_of(run, model):
+        for finding in findings_of(run[model], available_comparison(run)):
             assert finding.text in page.text
             assert f"table-{finding.table}" in page.ids
     assert list(page.data["figures"]) == ["depth-1", "depth-2"]
@@ -256,7 +256,7 @@ def test_the_comparison_and_the_flips_are_those_of_the_run(run: Run, page: Page)
         assert f"{100 * row.accuracy:.1f}" in page.text
     found = {(one["model"], one["after"]): one for one in page.data["flips"]}
     assert list(found) == [(label, name) for label in "AB" for name in ("Meaningless tokens", "Random sentence")]
-    wanted = flips(run, "mless", "none", "tiny-b")
+    wanted = flips(run["tiny-b"], "mless", "none")
     assert [one["id"] for one in found["B", "Meaningless tokens"]["flips"]] == [one.id for one in wanted]
     assert found["B", "Meaningless tokens"]["total"] == len(wanted) == 2
 
@@ -315,7 +315,7 @@ def test_every_kind_of_run_has_a_report_whose_links_lead_somewhere(
     page = Page(render(run))
     check(page)
     assert [found["id"] for tag, found in page.tags if tag == "section"] == parts.split()
-    for one in findings_of(run):
+    for one in findings_of(run[None], available_comparison(run)):
         assert f"table-{one.table}" in page.ids
     if recipe.failed:
         assert "2: 9000 tokens, and the model takes 1024" in page.text

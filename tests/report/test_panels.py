@@ -226,10 +226,10 @@ def test_a_histogram_has_an_edge_more_than_bins(runs: Runs) -> None:
 
 def test_panels_of_any_conditions_for_the_explorer(runs: Runs) -> None:
     run = runs["all"]
-    tables = [(name, affine_table(run, name).columns()) for name in ("mless", "twin")]
+    tables = [(name, affine_table(run[None], name).columns()) for name in ("mless", "twin")]
     found = dict(told(layer_panels(run, "affine", tables)))
     assert len(found) == 2 * 2 * 6
-    table = affine_table(run, "twin").values["explained"]
+    table = affine_table(run[None], "twin").values["explained"]
     assert found["Variation explained", "twin", 2][:3] == tuple(bound[1] for bound in table)
     words = [("mless", activation_table(runs["inside"], "mless", "digits").columns())]  # no problem has a digit
     assert layer_panels(runs["inside"], "activations", words) == []

@@ -148,7 +148,7 @@ def test_overview_of_a_run_without_filler_or_attention(tmp_path: Path) -> None:
 @pytest.mark.parametrize("queries", ["original", "last", "answer"])
 def test_maps_are_the_head_table_and_the_affine_one(run: Run, queries: str) -> None:
     header, found = unpack(payload.head_maps(run, MODEL, "random", queries))
-    table, affine = head_table(run, "random", queries), affine_table(run, "random").heads
+    table, affine = head_table(run[None], "random", queries), affine_table(run[None], "random").heads
     wanted = {name: (one.value, one.low, one.high) for name, one in table.columns.items()}
     wanted |= {"lambda": affine["lambda_fit"], "explained": affine["explained"], "direction": affine["direction"]}
     assert {name.partition("/")[0] for name in found} == wanted.keys()
@@ -239,10 +239,10 @@ def test_panels_by_layer(run: Run) -> None:
     near = lines_of(payload.activations(run, MODEL, "digits"), "Near zero, change in points")
     for name in run.fillers:
         assert [drop[name][key] for key in ("y", "low", "high")] == [
-            bound.tolist() for bound in depth_table(run, name, "last").values["drop"]
+            bound.tolist() for bound in depth_table(run[None], name, "last").values["drop"]
         ]
-        assert explained[name]["y"] == affine_table(run, name).values["explained"][0].tolist()
-        table = activation_table(run, name, "digits")
+        assert explained[name]["y"] == affine_table(run[None], name).values["explained"][0].tolist()
+        table = activation_table(run[None], name, "digits")
         assert near[name]["y"] == (100 * table.difference["near_zero"][0]).tolist()
         assert near[name]["n"] == table.n.tolist()
 
@@ -282,7 +282,7 @@ def test_the_comparison(run: Run) -> None:
 
 def test_flips(run: Run) -> None:
     found = payload.flipped(run, MODEL, "mless", "none", 0.7)
-    wanted = flips(run, "mless", "none", MODEL, 0.7)
+    wanted = flips(run[MODEL], "mless", "none", 0.7)
     assert [(one["id"], one["sample"], one["direction"]) for one in found["flips"]] == [
         (one.id, one.sample, one.direction) for one in wanted
     ]

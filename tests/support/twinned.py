@@ -4,43 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
-from fillerscope.store.moments import Moments
 from support.synthetic import Mechanism, Synthetic
 
 APART = (-0.002, 0.0, 0.002)  # of the twins' numbers
 
 
-class Twinned(Run):
-    """Reads what belongs to a twin from the run of that twin."""
+class Twinned(ModelRun):
+    """A model whose untrained twins are the models of other runs."""
 
     def __init__(self, run: Run, twins: Sequence[Run]) -> None:
-        super().__init__(run.store)
-        self._own = {f"twin-{number}": twin for number, twin in enumerate(twins)}
+        super().__init__(run, run.models[0])
+        self._others = [twin[None] for twin in twins]
 
-    def twins(self, model: str | None = None) -> list[str]:
-        assert self.model(model)
-        return list(self._own)
-
-    def affine(self, metric: str, condition: str, model: str | None = None) -> Any:
-        own = self._own.get(model or "")
-        return own.affine(metric, condition) if own else super().affine(metric, condition, model)
-
-    def bias(self, condition: str, model: str | None = None) -> Moments:
-        own = self._own.get(model or "")
-        return own.bias(condition) if own else super().bias(condition, model)
-
-    def activations(self, metric: str, condition: str, cls: str = "all", model: str | None = None) -> Any:
-        own = self._own.get(model or "")
-        return own.activations(metric, condition, cls) if own else super().activations(metric, condition, cls, model)
-
-    def summary(self, metric: str, condition: str, queries: str = "original", model: str | None = None) -> Any:
-        own = self._own.get(model or "")
-        return own.summary(metric, condition, queries) if own else super().summary(metric, condition, queries, model)
+    def twins(self) -> list[ModelRun]:
+        return self._others
 
 
 def twinned(recipe: Synthetic, twin: Mechanism, folder: Path, apart: Sequence[float] = APART) -> Run:
@@ -53,7 +35,9 @@ def twinned(recipe: Synthetic, twin: Mechanism, folder: Path, apart: Sequence[fl
             affine=recipe.affine, activations=recipe.activations, mechanisms=mechanisms, system=2, shortest=2,
         )  # fmt: skip
         models.append(others.build(folder / f"twin-{number}"))
-    return Twinned(recipe.build(folder / "run"), models)
+    run = recipe.build(folder / "run")
+    run._model_runs[run.models[0]] = Twinned(run, models)
+    return run
 
 
 def shifted(twin: Mechanism, step: float) -> Mechanism:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.answers import Sheet, answers
 from fillerscope.analysis.estimate import Estimate
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.power import detectable_difference, detectable_mean, needed_n, needed_n_mean
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import (
@@ -106,14 +107,14 @@ def compare(run: Run, models: Sequence[str] = (), by: str | None = None) -> list
     none is left out, so that the table may be empty; naming it is a StoreError."""
     if run.study.generation is None:
         raise FigureError("this run has no answers; give `generation` in its study and run it again")
-    chosen = models or [model for model in run.models if not run.partial or run.answered(model)]
+    chosen = models or [model for model in run.models if not run.partial or run[model].answered()]
     if not chosen:
         return []
     groups = {"": list(range(len(run.problems())))} if by is None else groups_of(run, by)
     rows: list[Accuracy] = []
     for model in dict.fromkeys(chosen):
         for temperature, samples in run.study.generation.cells():
-            given, cell = answers(run, model, temperature), _Cell(run, run.model(model), temperature, samples)
+            given, cell = answers(run[model], temperature), _Cell(run[model], temperature, samples)
             for name, problems in groups.items():
                 if answered := [number for number in problems if number < given.problems]:
                     sheets = {condition: given.of(condition, samples, answered) for condition in run.conditions}
@@ -138,8 +139,7 @@ def groups_of(run: Run, by: str) -> dict[str, list[int]]:
 class _Cell:
     """One model and one way of drawing answers."""
 
-    run: Run
-    model: str
+    run: ModelRun
     temperature: float
     samples: int
 
@@ -153,7 +153,7 @@ class _Cell:
         kept = means[np.isfinite(means)]
         low, high = _interval(kept, self.samples)
         return Accuracy(
-            self.model, self.run.label(self.model), self.temperature, self.samples, condition, group,
+            self.run.name, self.run.label, self.temperature, self.samples, condition, group,
             len(kept), len(means) - len(kept), float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens,
             sheet.share("finish", "length"), sheet.unanswered, sheet.diversity, _passes(self.run, sheet, self.samples),
         )  # fmt: skip
@@ -170,7 +170,7 @@ def _interval(means: Floats, samples: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _passes(run: Run, sheet: Sheet, samples: int) -> dict[int, float]:
+def _passes(run: ModelRun, sheet: Sheet, samples: int) -> dict[int, float]:
     assert run.study.generation is not None
     wanted = [k for k in run.study.generation.k or USUAL_K if k <= samples]
     chances = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.estimate import Estimate, Estimates
 from fillerscope.analysis.mechanism import Columns, mean_over
-from fillerscope.analysis.run import ANSWER, Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import ANSWER
 
 Floats = NDArray[np.float64]
 
@@ -46,19 +47,19 @@ class LookbackTable:
         return Estimate.ratio_of(*(mean_over(self.samples[name]) for name in ("per_filler", "per_original")))
 
 
-def lookback_table(run: Run, condition: str, model: str | None = None) -> LookbackTable:
+def lookback_table(run: ModelRun, condition: str) -> LookbackTable:
     """Over the problems that were measured with and without their answer."""
-    answered, asked = (_numbers(run, model, queries) for queries in (ANSWER, "original"))
+    answered, asked = (_numbers(run, queries) for queries in (ANSWER, "original"))
     both = set(answered) & set(asked)
     rows = [place for place, number in enumerate(answered) if number in both]
     kept = [place for place, number in enumerate(asked) if number in both]
 
     def of_answer(metric: str) -> Floats:
-        return mean_over(run.summary(metric, condition, ANSWER, model)[rows])
+        return mean_over(run.summary(metric, condition, ANSWER)[rows])
 
     samples = {
         "answer": of_answer("filler_mass"),
-        "question": mean_over(run.summary("filler_mass", condition, "original", model)[kept]),
+        "question": mean_over(run.summary("filler_mass", condition, "original")[kept]),
         "per_filler": of_answer("received_filler"),
         "per_original": of_answer("received_original"),
     }
@@ -68,5 +69,5 @@ def lookback_table(run: Run, condition: str, model: str | None = None) -> Lookba
     return LookbackTable(condition, len(both), values, samples)
 
 
-def _numbers(run: Run, model: str | None, queries: str) -> list[int]:
-    return [record["number"] for record in run.measured(model, queries)]
+def _numbers(run: ModelRun, queries: str) -> list[int]:
+    return [record["number"] for record in run.measured(queries)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.schema import Columns
 
@@ -108,29 +108,29 @@ class Sheet:
         return float(np.mean(found)) if found else float("nan")
 
 
-def answers(run: Run, model: str | None = None, temperature: float | None = None) -> Answers:
+def answers(run: ModelRun, temperature: float | None = None) -> Answers:
     """What a model answered at a temperature, the study's first unless one is named. A StoreError where it has
     answered nothing, or where the run is not finished and was not opened as one in progress."""
     wanted, samples = _drawn(run, temperature)
-    columns = run.answer_columns(run.model(model))
+    columns = run.answer_columns()
     kept = np.array(columns["temperature"]) == wanted
     shape = (-1, len(run.conditions), samples)
-    wanted_rows = run.answered(model) * shape[1] * shape[2]
+    wanted_rows = run.answered() * shape[1] * shape[2]
     if kept.sum() != wanted_rows:
         raise StoreError(f"{run.path} holds {kept.sum()} answers, not {wanted_rows}; run the study again")
     return Answers(tuple(run.conditions), _fields(columns, kept, shape))
 
 
-def answers_again(run: Run, model: str | None = None, temperature: float | None = None) -> Sheet:
+def answers_again(run: ModelRun, temperature: float | None = None) -> Sheet:
     """What the model answered the second time to prompts without filler: the noise floor. Of a run in progress, as
     many problems as are there."""
     wanted, samples = _drawn(run, temperature)
-    columns = run.again_columns(run.model(model)) or {name: [] for name in (*FIELDS, "temperature")}
+    columns = run.again_columns() or {name: [] for name in (*FIELDS, "temperature")}
     kept = np.array(columns["temperature"]) == wanted
     return Sheet(_fields(columns, kept, (-1, samples)))
 
 
-def _drawn(run: Run, temperature: float | None) -> tuple[float, int]:
+def _drawn(run: ModelRun, temperature: float | None) -> tuple[float, int]:
     """The temperature that is meant, and how many samples were drawn at it."""
     spec = run.study.generation
     if spec is None:

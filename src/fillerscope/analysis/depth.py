@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.estimate import Estimate, Estimates
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.run import Run
 from fillerscope.analysis.twins import head_masses, over_twins, spread
 from fillerscope.study.conditions import BASELINE
 
@@ -44,30 +44,30 @@ class DepthTable:
         return estimates.at(layer, n=self.problems) if estimates else Estimate(n=self.problems)
 
 
-def _of_twins(run: Run, condition: str, queries: str, model: str | None) -> dict[str, Estimates]:
-    def drop(twin: str) -> Floats:
-        pair = (run.summary("received_original", name, queries, twin).mean(axis=-1) for name in (condition, BASELINE))
+def _of_twins(run: ModelRun, condition: str, queries: str) -> dict[str, Estimates]:
+    def drop(twin: ModelRun) -> Floats:
+        pair = (twin.summary("received_original", name, queries).mean(axis=-1) for name in (condition, BASELINE))
         return Estimates.ratios(*pair).value
 
-    layers = run.summary("entropy", BASELINE, model=model).shape[1]
-    masses = head_masses(run, condition, queries, model)
-    measures = {"twin": over_twins(run, model, drop), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
+    layers = run.summary("entropy", BASELINE).shape[1]
+    masses = head_masses(run, condition, queries)
+    measures = {"twin": over_twins(run, drop), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
     missing = np.full((1, layers), np.nan)
     return {name: spread(values if len(values) else missing, (0,)) for name, values in measures.items()}
 
 
-def depth_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> DepthTable:
-    mass = run.summary("filler_mass", condition, queries, model).mean(axis=-1)
+def depth_table(run: ModelRun, condition: str, queries: str = "original") -> DepthTable:
+    mass = run.summary("filler_mass", condition, queries).mean(axis=-1)
     received, baseline = (
-        run.summary("received_original", name, queries, model).mean(axis=-1) for name in (condition, BASELINE)
+        run.summary("received_original", name, queries).mean(axis=-1) for name in (condition, BASELINE)
     )
     values = {
         "mass": Estimates.of(mass),
         "lambda": Estimates.of(1.0 - mass),
         "drop": Estimates.ratios(received, baseline),
     }
-    even, plain = (uniform(run, name, queries, model) for name in (condition, BASELINE))
-    odds = same_odds(run, condition, queries, model).mean(axis=-1)
+    even, plain = (uniform(run, name, queries) for name in (condition, BASELINE))
+    odds = same_odds(run, condition, queries).mean(axis=-1)
     values |= {
         "uniform": Estimates.ratios(even.received, plain.received),
         "odds": Estimates.ratios(odds, baseline),
@@ -77,5 +77,5 @@ def depth_table(run: Run, condition: str, queries: str = "original", model: str 
         "beyond_mass": Estimates.ratios(mass, even.mass),
     }
     if run.study.references.twin:
-        values |= _of_twins(run, condition, queries, model)
-    return DepthTable(condition, queries, len(run.measured(model, queries)), values)
+        values |= _of_twins(run, condition, queries)
+    return DepthTable(condition, queries, len(run.measured(queries)), values)

@@ -17,6 +17,7 @@ from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
@@ -82,87 +83,87 @@ def _flat(column: Array) -> Array:
 
 
 def _profiles(run: Run) -> Iterator[Columns]:
-    for model in run.models:
+    for one in run.model_runs:
         for condition in run.conditions:
             views = ("whole", "aligned") if condition == "none" else ("whole", "aligned", "difference", "logratio")
             for view in views:
                 for queries in run.queries:
-                    columns = run.profile(condition, queries, view, model).columns()
-                    yield _keyed(columns, model=model, condition=condition, view=view, queries=queries)
+                    columns = one.profile(condition, queries, view).columns()
+                    yield _keyed(columns, model=one.name, condition=condition, view=view, queries=queries)
 
 
 def _summaries(run: Run) -> Iterator[Columns]:
-    for model in run.models:
+    for one in run.model_runs:
         for condition in run.conditions:
             for queries in run.queries:
-                ids = np.array([record["id"] for record in run.measured(model, queries)])
-                metrics = (*METRICS, SINK_MASS) if run.has_sinks(model) else METRICS
-                values = {metric: run.summary(metric, condition, queries, model) for metric in metrics}
-                peak_at = run.peak_at(condition, queries, model)
+                ids = np.array([record["id"] for record in one.measured(queries)])
+                metrics = (*METRICS, SINK_MASS) if one.has_sinks() else METRICS
+                values = {metric: one.summary(metric, condition, queries) for metric in metrics}
+                peak_at = one.peak_at(condition, queries)
                 problem, layer, head = (axis.ravel() for axis in np.indices(peak_at.shape))
                 columns: Columns = {"problem": ids[problem], "layer": layer + 1, "head": head + 1}
                 columns |= {metric: array.ravel() for metric, array in values.items()} | {"peak_at": peak_at.ravel()}
-                yield _keyed(columns, model=model, condition=condition, queries=queries)
+                yield _keyed(columns, model=one.name, condition=condition, queries=queries)
 
 
 def _heads(run: Run) -> Iterator[Columns]:
-    for model, condition, queries in _comparisons(run):
-        table = head_table(run, condition, queries, model)
+    for one, condition, queries in _comparisons(run):
+        table = head_table(one, condition, queries)
         layers, heads = table.shape
         rows = [table.row(layer, head) for layer in range(1, layers + 1) for head in range(1, heads + 1)]
         columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
-        yield _keyed(columns, model=model, condition=condition, queries=queries)
+        yield _keyed(columns, model=one.name, condition=condition, queries=queries)
 
 
 def _depth(run: Run) -> Iterator[Columns]:
-    for model, condition, queries in _comparisons(run):
-        columns = depth_table(run, condition, queries, model).columns()
-        yield _keyed(columns, model=model, condition=condition, queries=queries)
+    for one, condition, queries in _comparisons(run):
+        columns = depth_table(one, condition, queries).columns()
+        yield _keyed(columns, model=one.name, condition=condition, queries=queries)
 
 
 def _problems(run: Run) -> Iterator[Columns]:
-    for model in run.models:
-        records = run.records(model)
+    for one in run.model_runs:
+        records = one.records()
         columns: Columns = {key: np.array([record[key] for record in records]) for key in ("number", "id", "status")}
         columns["error"] = np.array([record.get("error", "") for record in records])
         columns["tokens"] = np.array([len(record.get("tokens", ())) for record in records])
-        yield _keyed(columns, model=model)
+        yield _keyed(columns, model=one.name)
 
 
 def _affine(run: Run) -> Iterator[Columns]:
-    for model, condition in _pairs(run):
-        yield _keyed(affine_table(run, condition, model).columns(), model=model, condition=condition)
+    for one, condition in _pairs(run):
+        yield _keyed(affine_table(one, condition).columns(), model=one.name, condition=condition)
 
 
 def _affine_heads(run: Run) -> Iterator[Columns]:
-    for model, condition in _pairs(run):
-        yield _keyed(affine_table(run, condition, model).head_columns(), model=model, condition=condition)
+    for one, condition in _pairs(run):
+        yield _keyed(affine_table(one, condition).head_columns(), model=one.name, condition=condition)
 
 
 def _activations(run: Run) -> Iterator[Columns]:
-    for model, condition in _pairs(run):
+    for one, condition in _pairs(run):
         for cls in run.classes:
-            columns = activation_table(run, condition, cls, model).columns()
-            yield _keyed(columns, model=model, condition=condition, token_class=cls)
+            columns = activation_table(one, condition, cls).columns()
+            yield _keyed(columns, model=one.name, condition=condition, token_class=cls)
 
 
 def _histograms(run: Run) -> Iterator[Columns]:
     """A row for each layer and bin; the first and the last bin take all that lies beyond."""
-    for model in run.models:
-        edges = np.array(run.calibration(model)["edges"])
+    for one in run.model_runs:
+        edges = np.array(one.calibration()["edges"])
         for condition in run.conditions:
             for cls in run.classes:
-                counts = run.histogram(condition, cls, model)
+                counts = one.histogram(condition, cls)
                 layer, place = (axis.ravel() for axis in np.indices(counts.shape))
                 columns: Columns = {"layer": layer + 1, "low": edges[place], "high": edges[place + 1]}
                 columns["count"] = counts.ravel()
-                yield _keyed(columns, model=model, condition=condition, token_class=cls)
+                yield _keyed(columns, model=one.name, condition=condition, token_class=cls)
 
 
 def _lookback(run: Run) -> Iterator[Columns]:
-    for model, condition in _pairs(run):
+    for one, condition in _pairs(run):
         if run.condition(condition).has_filler:
-            yield _keyed(lookback_table(run, condition, model).columns(), model=model, condition=condition)
+            yield _keyed(lookback_table(one, condition).columns(), model=one.name, condition=condition)
 
 
 def _accuracy(run: Run) -> Iterator[Columns]:
@@ -172,21 +173,21 @@ def _accuracy(run: Run) -> Iterator[Columns]:
 
 
 def _answers(run: Run) -> Iterator[Columns]:
-    for model in run.models:
-        yield _keyed({key: _column(values) for key, values in run.answer_columns(model).items()}, model=model)
+    for one in run.model_runs:
+        yield _keyed({key: _column(values) for key, values in one.answer_columns().items()}, model=one.name)
 
 
 def _noise(run: Run) -> Iterator[Columns]:
-    rows = [row.record() for model in run.models for row in noise_floor(run, model)]
+    rows = [row.record() for one in run.model_runs for row in noise_floor(one)]
     if rows:
         yield {key: np.array([row[key] for row in rows]) for key in rows[0]}
 
 
 def _again(run: Run) -> Iterator[Columns]:
     """The second answers to prompts without filler."""
-    for model in run.models:
-        if columns := run.again_columns(model):
-            yield _keyed({key: _column(values) for key, values in columns.items()}, model=model)
+    for one in run.model_runs:
+        if columns := one.again_columns():
+            yield _keyed({key: _column(values) for key, values in columns.items()}, model=one.name)
 
 
 def _column(values: list[Any]) -> Array:
@@ -198,12 +199,12 @@ def _column(values: list[Any]) -> Array:
     return np.array(values, dtype=object if isinstance(values[0], str) else None)
 
 
-def _comparisons(run: Run) -> Iterator[tuple[str, str, str]]:
-    return ((m, c, q) for m in run.models for c in run.fillers for q in run.queries)
+def _comparisons(run: Run) -> Iterator[tuple[ModelRun, str, str]]:
+    return ((one, c, q) for one in run.model_runs for c in run.fillers for q in run.queries)
 
 
-def _pairs(run: Run) -> Iterator[tuple[str, str]]:
-    return ((model, condition) for model in run.models for condition in run.fillers)
+def _pairs(run: Run) -> Iterator[tuple[ModelRun, str]]:
+    return ((one, condition) for one in run.model_runs for condition in run.fillers)
 
 
 def _keyed(columns: Columns, **keys: str) -> Columns:

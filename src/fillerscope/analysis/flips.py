@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fillerscope.analysis.answers import answers
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.study.conditions import BASELINE
 
 
@@ -26,11 +26,9 @@ class Flip:
         return "gained" if self.after["verdict"] == "right" else "lost"
 
 
-def flips(
-    run: Run, condition: str, against: str = BASELINE, model: str | None = None, temperature: float | None = None
-) -> list[Flip]:
+def flips(run: ModelRun, condition: str, against: str = BASELINE, temperature: float | None = None) -> list[Flip]:
     """Samples that are right under one condition alone, gained ones first; failed answers are left out."""
-    given = answers(run, model, temperature)
+    given = answers(run, temperature)
     before, after = (given.of(run.condition(name).name) for name in (against, condition))
     changed = before.given & after.given & (before.right != after.right)
     problems = run.problems()

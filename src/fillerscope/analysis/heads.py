@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from fillerscope.analysis.colour_scale import Scale
 from fillerscope.analysis.estimate import Estimate, Estimates
 from fillerscope.analysis.inline_svg import heat_map
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.notebook_html import block, note
 from fillerscope.analysis.notebook_html import table as columned
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
@@ -158,11 +158,11 @@ def _strongest(table: HeadTable, top: int = 5) -> Markup:
     return columned(("strongest", *(SHOWN[name] for name in names)), rows)
 
 
-def _of_twins(run: Run, condition: str, queries: str, model: str | None, shape: tuple[int, ...]) -> dict[str, Column]:
+def _of_twins(run: ModelRun, condition: str, queries: str, shape: tuple[int, ...]) -> dict[str, Column]:
     """Drop and mass of untrained twins: over their heads of a layer the mean, the least and the largest."""
     measures = {
-        "twin": head_drops(run, condition, queries, model),
-        "twin_mass": head_masses(run, condition, queries, model),
+        "twin": head_drops(run, condition, queries),
+        "twin_mass": head_masses(run, condition, queries),
     }
     columns = {}
     for name, values in measures.items():
@@ -172,24 +172,24 @@ def _of_twins(run: Run, condition: str, queries: str, model: str | None, shape: 
     return columns
 
 
-def head_table(run: Run, condition: str, queries: str = "original", model: str | None = None) -> HeadTable:
+def head_table(run: ModelRun, condition: str, queries: str = "original") -> HeadTable:
     """Every head under a filler condition against none, pair by pair."""
     if condition == BASELINE:
         raise FigureError(f"heads are compared with `{BASELINE}`; name a condition with filler")
 
     def pair(metric: str) -> tuple[Floats, Floats]:
-        return run.summary(metric, condition, queries, model), run.summary(metric, BASELINE, queries, model)
+        return run.summary(metric, condition, queries), run.summary(metric, BASELINE, queries)
 
     with_entropy, without_entropy = pair("entropy")
     columns = {
         "drop": Column.ratio(*pair("received_original")),
-        "mass": Column.mean(run.summary("filler_mass", condition, queries, model)),
+        "mass": Column.mean(run.summary("filler_mass", condition, queries)),
         "peak": Column.ratio(*pair("peak")),
         "entropy": Column.mean(with_entropy - without_entropy),
     }
-    after, before = (uniform(run, name, queries, model).received[..., None] for name in (condition, BASELINE))
+    after, before = (uniform(run, name, queries).received[..., None] for name in (condition, BASELINE))
     received, plain = pair("received_original")
-    odds = same_odds(run, condition, queries, model)
+    odds = same_odds(run, condition, queries)
     columns |= {
         "uniform": Column.ratio(after + 0 * received, before + 0 * plain),
         "odds": Column.ratio(odds, plain),
@@ -197,8 +197,7 @@ def head_table(run: Run, condition: str, queries: str = "original", model: str |
         "beyond": Column.ratio(received, odds),
     }
     if run.study.references.twin:
-        columns |= _of_twins(run, condition, queries, model, received.shape[1:])
-    if run.has_sinks(model):
-        columns[SINK_MASS] = Column.mean(run.summary(SINK_MASS, condition, queries, model))
-    name = run.model(model)
-    return HeadTable(name, run.label(name), condition, queries, len(run.measured(name, queries)), columns)
+        columns |= _of_twins(run, condition, queries, received.shape[1:])
+    if run.has_sinks():
+        columns[SINK_MASS] = Column.mean(run.summary(SINK_MASS, condition, queries))
+    return HeadTable(run.name, run.label, condition, queries, len(run.measured(queries)), columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.store.schema import Columns, merged_name
 
@@ -16,21 +17,21 @@ def faults(run: Run) -> list[str]:
     for model in run.models:
         for one in (model, *run.study.twins(model)) if run.has_attention else ():
             there = run.store.has(merged_name(one))
-            found += _unmeasured(run, one) if there else [f"{one}: it is not finished; run the study again"]
-        found += _unanswered(run, model) if run.has_answers else []
-        found += _not_again(run, model) if run.noise is not None else []
+            found += _unmeasured(run[one]) if there else [f"{one}: it is not finished; run the study again"]
+        found += _unanswered(run[model]) if run.has_answers else []
+        found += _not_again(run[model]) if run.noise is not None else []
     return found
 
 
-def _unanswered(run: Run, model: str) -> list[str]:
+def _unanswered(run: ModelRun) -> list[str]:
     """Every problem must be answered, or have failed, under every condition as often as was asked."""
-    keys, wanted = _keys(run.answer_columns(model)), _asked(run, run.conditions)
-    return [] if keys == wanted else [f"{model}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
+    keys, wanted = _keys(run.answer_columns()), _asked(run, run.conditions)
+    return [] if keys == wanted else [f"{run.name}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
 
 
-def _not_again(run: Run, model: str) -> list[str]:
-    keys, wanted = _keys(run.again_columns(model)), _asked(run, ["none"])
-    told = f"{model}: {len(keys)} answers of the noise floor, {len(wanted)} were asked for, or out of order"
+def _not_again(run: ModelRun) -> list[str]:
+    keys, wanted = _keys(run.again_columns()), _asked(run, ["none"])
+    told = f"{run.name}: {len(keys)} answers of the noise floor, {len(wanted)} were asked for, or out of order"
     return [] if keys == wanted else [told]
 
 
@@ -38,7 +39,7 @@ def _keys(columns: Columns) -> list[tuple[object, ...]]:
     return list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
 
 
-def _asked(run: Run, conditions: list[str]) -> list[tuple[object, ...]]:
+def _asked(run: ModelRun, conditions: list[str]) -> list[tuple[object, ...]]:
     spec = run.study.generation
     assert spec is not None
     return [
@@ -50,29 +51,29 @@ def _asked(run: Run, conditions: list[str]) -> list[tuple[object, ...]]:
     ]
 
 
-def _unmeasured(run: Run, model: str) -> list[str]:
+def _unmeasured(run: ModelRun) -> list[str]:
     found = []
-    records = run.records(model)
+    records = run.records()
     if [record["number"] for record in records] != list(range(len(records))):
-        found.append(f"{model}: problems are missing or out of order")
-    measured = len(run.measured(model))
+        found.append(f"{run.name}: problems are missing or out of order")
+    measured = len(run.measured())
     for condition in run.conditions:
-        for kept in _kept(run, condition, model):
+        for kept in _kept(run, condition):
             if kept != measured:
-                found.append(f"{model}: {kept} problems under {condition}, {measured} were measured")
+                found.append(f"{run.name}: {kept} problems under {condition}, {measured} were measured")
     if run.study.probes.answering:
-        answered = len(run.measured(model, ANSWER))
-        kept = min(len(run.summary("entropy", condition, ANSWER, model)) for condition in run.conditions)
+        answered = len(run.measured(ANSWER))
+        kept = min(len(run.summary("entropy", condition, ANSWER)) for condition in run.conditions)
         if kept != answered:
-            found.append(f"{model}: {kept} answers were looked at, {answered} are recorded")
+            found.append(f"{run.name}: {kept} answers were looked at, {answered} are recorded")
     return found
 
 
-def _kept(run: Run, condition: str, model: str) -> set[int]:
+def _kept(run: ModelRun, condition: str) -> set[int]:
     """How many problems each table of a condition holds: one number where all is well."""
-    found = {len(run.summary("entropy", condition, model=model))}
+    found = {len(run.summary("entropy", condition))}
     if run.study.probes.affine and not run.condition(condition).is_baseline:
-        found.add(len(run.affine("lambda_fit", condition, model)))
+        found.add(len(run.affine("lambda_fit", condition)))
     if run.study.probes.activations is not None:
-        found.add(len(run.activations("tokens", condition, model=model)))
+        found.add(len(run.activations("tokens", condition)))
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.estimate import Estimates
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stats import holm, permutation_tests
 from fillerscope.errors import FigureError
 from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS
@@ -67,18 +67,18 @@ class AffineTable:
         return {"consistency": consistency, "consistency_chance": np.full(len(consistency), self.chance)}
 
 
-def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTable:
+def affine_table(run: ModelRun, condition: str) -> AffineTable:
     """`lambda_mass` is what the share of attention on the filler says lambda should be; NaN without filler."""
     names = ("lambda_fit", "lambda_centred", "explained", "direction")
-    by_head = {name: run.affine(name, condition, model) for name in names}
-    bias, output = (run.affine(name, condition, model) for name in ("bias", "output"))
+    by_head = {name: run.affine(name, condition) for name in names}
+    bias, output = (run.affine(name, condition) for name in ("bias", "output"))
     with np.errstate(divide="ignore", invalid="ignore"):
         by_head["relative_bias"] = np.where(output > 0, bias / output, np.nan)
-    by_head["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original", model)
+    by_head["lambda_mass"] = 1.0 - run.summary("filler_mass", condition, "original")
     by_head["gap"] = by_head["lambda_fit"] - by_head["lambda_mass"]
     samples = {name: mean_over(values) for name, values in by_head.items()}
-    shared = _head_consistency(run, condition, model)
-    problems = int(run.bias(condition, model).count.max(initial=0))
+    shared = _head_consistency(run, condition)
+    problems = int(run.bias(condition).count.max(initial=0))
     return AffineTable(
         condition, problems,
         {name: Estimates.of(values) for name, values in samples.items()},
@@ -87,15 +87,15 @@ def affine_table(run: Run, condition: str, model: str | None = None) -> AffineTa
     )  # fmt: skip
 
 
-def consistency(run: Run, condition: str, model: str | None = None) -> Floats:
+def consistency(run: ModelRun, condition: str) -> Floats:
     """[layer]: how far biases of different problems are the same vector, mean over heads."""
-    return mean_over(_head_consistency(run, condition, model))
+    return mean_over(_head_consistency(run, condition))
 
 
-def _head_consistency(run: Run, condition: str, model: str | None) -> Floats:
-    together = np.linalg.norm(run.bias(condition, model).value(), axis=-1)
+def _head_consistency(run: ModelRun, condition: str) -> Floats:
+    together = np.linalg.norm(run.bias(condition).value(), axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(together / mean_over(run.affine("bias", condition, model), axis=0))
+        return np.asarray(together / mean_over(run.affine("bias", condition), axis=0))
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class ActivationTable:
         return table
 
 
-def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None = None) -> ActivationTable:
+def activation_table(run: ModelRun, condition: str, cls: str = ALL) -> ActivationTable:
     """Activations of one class of tokens under a condition against none."""
-    before, after, kept = _pairs(run, condition, cls, model)
+    before, after, kept = _pairs(run, condition, cls)
     samples = {name: after[name] - before[name] for name in ACTIVATION_METRICS if name != "tokens"}
     samples |= {f"log_{name}": _logs(after[name], before[name]) for name in RATIOS}
     tests = flipped(np.hstack([samples[f"log_{name}" if name in RATIOS else name] for name in TESTED]))
@@ -150,42 +150,40 @@ def activation_table(run: Run, condition: str, cls: str = ALL, model: str | None
     )  # fmt: skip
 
 
-def near_zero_change(
-    run: Run, condition: str, cls: str, model: str | None = None
-) -> tuple[Estimates, NDArray[np.int64]]:
+def near_zero_change(run: ModelRun, condition: str, cls: str) -> tuple[Estimates, NDArray[np.int64]]:
     """The change of `near_zero` by layer and the number of problems, without the tests of `activation_table`."""
-    before, after, kept = _pairs(run, condition, cls, model, ("tokens", "near_zero"))
+    before, after, kept = _pairs(run, condition, cls, ("tokens", "near_zero"))
     return Estimates.of(after["near_zero"] - before["near_zero"]), kept.sum(axis=0)
 
 
 def _pairs(
-    run: Run, condition: str, cls: str, model: str | None, metrics: tuple[str, ...] = ACTIVATION_METRICS
+    run: ModelRun, condition: str, cls: str, metrics: tuple[str, ...] = ACTIVATION_METRICS
 ) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.bool_]]:
     """[problem, layer] of each metric without and with, NaN but where the class has a token under both."""
     before, after = (
-        {metric: run.activations(metric, name, cls, model) for metric in metrics} for name in (BASELINE, condition)
+        {metric: run.activations(metric, name, cls) for metric in metrics} for name in (BASELINE, condition)
     )
     kept = _in_both(before["tokens"], after["tokens"])
     before, after = ({name: np.where(kept, values, np.nan) for name, values in one.items()} for one in (before, after))
     return before, after, kept
 
 
-def layer_samples(run: Run, measure: str, condition: str, model: str | None = None) -> Floats:
+def layer_samples(run: ModelRun, measure: str, condition: str) -> Floats:
     """[problem, layer] of one measure of either table, as in its `samples`, without the rest of the table."""
     if measure in AFFINE_METRICS:
-        return mean_over(run.affine(measure, condition, model))
+        return mean_over(run.affine(measure, condition))
     name = measure.removeprefix("log_")
-    before, after, _ = _pairs(run, condition, ALL, model, ("tokens", name))
+    before, after, _ = _pairs(run, condition, ALL, ("tokens", name))
     return _logs(after[name], before[name]) if measure.startswith("log_") else after[name] - before[name]
 
 
-def mechanism_rows(run: Run, condition: str, model: str | None = None) -> list[dict[str, Any]]:
+def mechanism_rows(run: ModelRun, condition: str) -> list[dict[str, Any]]:
     """A row for each layer with all that was measured of the mechanism."""
     columns: Columns = {}
     if run.study.probes.affine:
-        columns |= affine_table(run, condition, model).columns()
+        columns |= affine_table(run, condition).columns()
     if run.study.probes.activations:
-        columns |= activation_table(run, condition, model=model).columns()
+        columns |= activation_table(run, condition).columns()
     if not (columns or run.study.probes.answering):
         raise FigureError(
             "this run did not look inside: its study needs `probes: {affine: true, activations: true}`, or one of them"

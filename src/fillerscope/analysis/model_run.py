@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ class ModelRun(StoredRun):
 
     def twins(self) -> list[ModelRun]:
         """The model's untrained twins: all of them, or none yet in a run in progress."""
+        return list(self._twins)
+
+    @cached_property
+    def _twins(self) -> list[ModelRun]:
         own = self.study.twins(self.name) if self.name in self.models else []
         missing = [twin for twin in own if not self.store.has(merged_name(twin))]
         if missing and not self.partial:

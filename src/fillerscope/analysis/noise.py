@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.answers import Answers, Sheet, answers, answers_again
 from fillerscope.analysis.estimate import Estimate
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
 from fillerscope.study.conditions import BASELINE
 
@@ -65,22 +65,22 @@ class Noise:
         return asdict(self)
 
 
-def noise_floor(run: Run, model: str | None = None) -> list[Noise]:
+def noise_floor(run: ModelRun) -> list[Noise]:
     """Flips of one model by rounding, then those of each condition, for every way of drawing answers; empty where the
     study asks for no noise floor, or none of it is measured yet. p is adjusted over the model's rows."""
     if run.study.generation is None or run.noise is None:
         return []
     rows: list[Noise] = []
     for temperature, samples in run.study.generation.cells():
-        again = answers_again(run, model, temperature)
+        again = answers_again(run, temperature)
         if again.problems:
-            rows += _Cell(run, run.model(model), temperature, samples).rows(answers(run, model, temperature), again)
+            rows += _Cell(run, temperature, samples).rows(answers(run, temperature), again)
     return _adjusted(rows)
 
 
-def way_of(run: Run, model: str) -> str:
+def way_of(run: ModelRun) -> str:
     """How the second answers were computed: a dtype, or one of the words above."""
-    if next(spec for spec in run.study.models if spec.name == model).endpoint is not None:
+    if next(spec for spec in run.study.models if spec.name == run.name).endpoint is not None:
         return SERVER
     if run.noise is not None and run.noise.dtype is not None:
         return run.noise.dtype
@@ -112,8 +112,7 @@ def _flips(before: Sheet, after: Sheet) -> _Flips:
 class _Cell:
     """One model and one way of drawing answers."""
 
-    run: Run
-    model: str
+    run: ModelRun
     temperature: float
     samples: int
 
@@ -131,8 +130,8 @@ class _Cell:
         means = flips.means[np.isfinite(flips.means)]
         low, high = _interval(means, self.samples)
         return Noise(
-            self.model, self.run.label(self.model), self.temperature, self.samples, condition,
-            way_of(self.run, self.model), len(means), int(flips.both.sum()), int(flips.verdict.sum()),
+            self.run.name, self.run.label, self.temperature, self.samples, condition,
+            way_of(self.run), len(means), int(flips.both.sum()), int(flips.verdict.sum()),
             float(means.mean()) if len(means) else NAN, low, high, int(flips.text.sum()),
         )  # fmt: skip
 

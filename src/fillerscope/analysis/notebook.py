@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fillerscope.analysis.accuracy import Accuracy, Difference, compare
 from fillerscope.analysis.heads import MAP_NOTE, head_map, head_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.notebook_html import block, command, facts, note, table
 from fillerscope.analysis.run import Run
 from fillerscope.display import bounded, number
@@ -59,32 +60,33 @@ def _facts(run: Run) -> Markup:
 
 
 def _state(run: Run) -> str:
-    missing = [f"{run.label(model)}: {part}" for model in run.models for part in _missing(run, model)]
+    missing = [f"{one.label}: {part}" for one in run.model_runs for part in _missing(one)]
     if not missing:
         return "finished"
     return f"not finished ({_few(missing, '; ')}); run the study again, it goes on from there"
 
 
-def _missing(run: Run, model: str) -> list[str]:
+def _missing(run: ModelRun) -> list[str]:
     """Which parts are not all there. Looks at names and sizes of files, not into them."""
-    wanted = {"attention": [merged_name(model)] if run.has_attention else []}
-    wanted["the answers' attention"] = [answer_attention_name(model)] if run.study.probes.answering else []
+    wanted = {"attention": [merged_name(run.name)] if run.has_attention else []}
+    wanted["the answers' attention"] = [answer_attention_name(run.name)] if run.study.probes.answering else []
     wanted["answers"] = []
     if run.has_answers:
         groups = range(-(-len(run.problems()) // run.study.batch.shard))
-        wanted["answers"] = [answers_name(model, index) for index in groups]
+        wanted["answers"] = [answers_name(run.name, index) for index in groups]
     return [part for part, names in wanted.items() if not all(run.store.has(name) for name in names)]
 
 
 def _models(run: Run) -> str:
-    labels = [(model, run.label(model)) for model in run.models]
+    labels = [(one.name, one.label) for one in run.model_runs]
     return _few([name if label == name else f"{label} ({name})" for name, label in labels])
 
 
 def _data(run: Run) -> str:
     """How many problems, as far as that can be known: a study need not say so."""
-    if run.has_attention and run.store.has(merged_name(run.model())):
-        measured, all_of_them = len(run.measured()), len(run.records())
+    first = run[run.models[0]]
+    if first.has_measured():
+        measured, all_of_them = len(first.measured()), len(first.records())
         failed = f", {all_of_them - measured} failed" * (measured < all_of_them)
         count = f"n = {measured}{failed}"
     elif run.has_answers:
@@ -145,7 +147,7 @@ def _percent(value: float, low: float, high: float, form: str) -> str:
 def _heads(run: Run) -> Markup:
     if not (run.has_attention and run.fillers):
         return Markup()
-    found = head_table(run, run.main)
+    found = head_table(run[run.models[0]], run.main)
     title = f"{found.label}: {found.condition} against none, queries {found.queries}, n = {found.problems}"
     return block(title, head_map(found), note(MAP_NOTE))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.store.schema import FILLER_MASS_ROWS
 from fillerscope.study.interventions import Knockout
 from fillerscope.study.study import QUERIES
@@ -31,12 +31,12 @@ class Uniform:
     mass: Floats  # as `filler_mass`; missing without filler
 
 
-def uniform(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Uniform:
+def uniform(run: ModelRun, condition: str, queries: str = "original") -> Uniform:
     """What uniform attention would give, of every problem that was measured."""
-    windows = run.windows(model) if queries in QUERIES else [0] * len(run.windows(model))
-    received, mass = np.full((2, len(run.measured(model, queries)), len(windows)), np.nan)
-    change, attending = run.condition(condition).intervention, run.attention_layers(model)
-    for row, record in enumerate(run.measured(model, queries)):
+    windows = run.windows() if queries in QUERIES else [0] * len(run.windows())
+    received, mass = np.full((2, len(run.measured(queries)), len(windows)), np.nan)
+    change, attending = run.condition(condition).intervention, run.attention_layers()
+    for row, record in enumerate(run.measured(queries)):
         original = np.array(record["prompts"][condition]["spans"]) != FILLER
         known: dict[tuple[int | None, bool], tuple[float, float]] = {}
         for layer in attending:
@@ -49,23 +49,23 @@ def uniform(run: Run, condition: str, queries: str = "original", model: str | No
     return Uniform(received, mass)
 
 
-def same_odds(run: Run, condition: str, queries: str = "original", model: str | None = None) -> Floats:
+def same_odds(run: ModelRun, condition: str, queries: str = "original") -> Floats:
     """[problem, layer, head]: what original tokens would receive if rows kept the odds that they have among original
     tokens, and each filler token took the share of an average one. Missing where that was not collected: for filler of
     another length or place than the study's first, under interventions, for other rows than the original ones, with
     learned sinks, and in layers whose window is shorter than any of the prompts."""
-    reference, odds = run.study.reference, run.same_odds(model)
-    missing = np.full_like(run.summary("entropy", condition, queries, model), np.nan)
+    reference, odds = run.study.reference, run.same_odds()
+    missing = np.full_like(run.summary("entropy", condition, queries), np.nan)
     if odds is None or reference is None or queries != "original" or run.condition(condition).intervention:
         return missing
-    if run.has_sinks(model):  # what a learned sink takes is not known row by row
+    if run.has_sinks():  # what a learned sink takes is not known row by row
         return missing
-    records = run.measured(model)
+    records = run.measured()
     spans = [[record["prompts"][name]["spans"] for name in (condition, reference.name)] for record in records]
     if any(ours != theirs for ours, theirs in spans):
         return missing
     longest = max(len(ours) for ours, _ in spans)
-    for layer, window in enumerate(run.windows(model)):
+    for layer, window in enumerate(run.windows()):
         if window is not None and longest > window:
             odds[:, layer] = np.nan
     return odds

@@ -34,6 +34,11 @@ class Run(StoredRun):
             self._model_runs[name] = ModelRun(self, name)
         return self._model_runs[name]
 
+    @property
+    def model_runs(self) -> list[ModelRun]:
+        """The runs of all models, in the order of the study."""
+        return [self[name] for name in self.models]
+
     def model(self, name: str | None = None) -> str:
         """The name of a model or of an untrained twin; the first model where none is given."""
         if name is None:

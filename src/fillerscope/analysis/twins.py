@@ -11,31 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.estimate import Estimates
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 UNTRAINED = "untrained twins"  # stands where a condition does, in tables of curves
 
 
-def over_twins(run: Run, model: str | None, read: Callable[[str], Floats]) -> Floats:
+def over_twins(run: ModelRun, read: Callable[[ModelRun], Floats]) -> Floats:
     """[twin, ...]: the result of `read` for each twin; empty where none was measured."""
-    return np.array([read(twin) for twin in run.twins(model)])
+    return np.array([read(twin) for twin in run.twins()])
 
 
-def head_drops(run: Run, condition: str, queries: str, model: str | None) -> Floats:
+def head_drops(run: ModelRun, condition: str, queries: str) -> Floats:
     """[twin, layer, head]: the drop of every head, over problems."""
 
-    def drop(twin: str) -> Floats:
-        pair = [run.summary("received_original", name, queries, twin) for name in (condition, BASELINE)]
+    def drop(twin: ModelRun) -> Floats:
+        pair = [twin.summary("received_original", name, queries) for name in (condition, BASELINE)]
         return Estimates.ratios(pair[0], pair[1]).value
 
-    return over_twins(run, model, drop)
+    return over_twins(run, drop)
 
 
-def head_masses(run: Run, condition: str, queries: str, model: str | None) -> Floats:
+def head_masses(run: ModelRun, condition: str, queries: str) -> Floats:
     """[twin, layer, head]: the filler mass of every head, over problems."""
-    return over_twins(run, model, lambda twin: run.summary("filler_mass", condition, queries, twin).mean(axis=0))
+    return over_twins(run, lambda twin: twin.summary("filler_mass", condition, queries).mean(axis=0))
 
 
 def spread(values: Floats, axes: tuple[int, ...]) -> Estimates:
@@ -43,9 +43,7 @@ def spread(values: Floats, axes: tuple[int, ...]) -> Estimates:
     return Estimates(values.mean(axis=axes), values.min(axis=axes), values.max(axis=axes))
 
 
-def head_profiles(run: Run, condition: str, layer: int, queries: str, view: str, model: str | None) -> Floats:
+def head_profiles(run: ModelRun, condition: str, layer: int, queries: str, view: str) -> Floats:
     """[twin * head, position]: mean profiles of the heads of a layer, counted from 1."""
-    profiles = over_twins(
-        run, model, lambda twin: run.head_profile(condition, layer, None, queries, view, twin).mean[0]
-    )
+    profiles = over_twins(run, lambda twin: twin.head_profile(condition, layer, None, queries, view).mean[0])
     return profiles.reshape(-1, profiles.shape[-1]) if profiles.size else np.empty((0, 0))

@@ -46,7 +46,7 @@ def measure_and_show(
     run = measure(study, out, json, accept_licence)
     drawn, missed = _draw(run, names_for(run), {}, None, json)
     compared = compare(run) if run.has_answers else None
-    told = {model: findings_of(run, model, compared) for model in run.models}
+    told = {model: findings_of(run[model], compared or []) for model in run.models}
     written = _fresh_report(run, json) if report else None
     if json:
         rows = None if compared is None else [row.record() for row in compared]
@@ -55,7 +55,7 @@ def measure_and_show(
         return
     for model in run.models:
         if run.fillers and run.has_attention:
-            tables.heads(head_table(run, run.main, model=model), "drop", TOP)
+            tables.heads(head_table(run[model], run.main), "drop", TOP)
     if compared is not None:
         tables.comparison(compared)
     for model in run.models:
@@ -107,8 +107,8 @@ def show_mechanism(path: Path, condition: str | None, model: str | None, json: b
     """What a run says of the mechanism, and by layer."""
     run = open_run(path)
     name = run.condition(condition).name if condition else run.main
-    rows = mechanism_rows(run, name, model)
-    told = mechanism_findings(run, name, model) + control_findings(run, name, model)
+    rows = mechanism_rows(run[model], name)
+    told = mechanism_findings(run[model], name) + control_findings(run[model], name)
     if json:
         tables.print_json({
             "run": str(path), "model": run.model(model), "condition": name,
@@ -124,8 +124,8 @@ def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -
     run = open_run(path)
     rows = compare(run, models, by)
     whole = rows if by is None else compare(run, models)
-    floors = {model: noise_floor(run, model) for model in models or run.models}
-    told = {model: answer_findings(run, model, whole, floor) for model, floor in floors.items()}
+    floors = {model: noise_floor(run[model]) for model in models or run.models}
+    told = {model: answer_findings(run[model], whole, floor) for model, floor in floors.items()}
     if json:
         tables.print_json({
             "run": str(path), "rows": [row.record() for row in rows],
@@ -168,7 +168,7 @@ def show_flips(
     name = condition or run.main
     if name == against:
         raise FigureError(f"{name!r} does not differ from itself; name two conditions, by --condition and --against")
-    found = flips(run, name, against, model, temperature)
+    found = flips(run[model], name, against, temperature)
     if json:
         tables.print_json({"condition": name, "against": against, "flips": tables.flip_records(found)})
     else:
@@ -179,7 +179,7 @@ def show_heads(
     path: Path, condition: str | None, by: str, top: int, queries: str, model: str | None, json: bool
 ) -> None:
     run = open_run(path)
-    table = head_table(run, condition or run.main, queries, model)
+    table = head_table(run[model], condition or run.main, queries)
     if json:
         tables.print_json(tables.head_records(table, by, top))
     else:
@@ -353,7 +353,7 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
                 "answercheck": run.facts(model).get("answercheck"),
                 "recheck": run.facts(model).get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
-                "heads": tables.head_records(head_table(run, run.main, model=model), "drop", TOP)
+                "heads": tables.head_records(head_table(run[model], run.main), "drop", TOP)
                 if run.fillers and run.has_attention
                 else None,
             }

@@ -43,14 +43,14 @@ def lacks(study: Study) -> str:
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions, layer = shown(run, request, "activations"), one_layer(run, request, model)
-    tables = [activation_table(run, name, model=model) for name in conditions]
+    tables = [activation_table(run[model], name) for name in conditions]
     with styled():
         figure = page(WIDTH, 3.7)
         spec = figure.add_gridspec(2, 4)
         left = figure.add_subplot(spec[:, :2])
         _draw_histograms(left, run, conditions, layer, model)
         panels = [figure.add_subplot(spec[row, column]) for row in (0, 1) for column in (2, 3)]
-        untrained = [activation_table(run, conditions[0], model=twin) for twin in run.twins(model)]
+        untrained = [activation_table(run[twin], conditions[0]) for twin in run.twins(model)]
         for panel, (metric, (title, none)) in zip(panels, PANELS.items(), strict=True):
             scale = 100 if metric == "near_zero" else 1
             twin_curve(panel, [_change(table, metric)[0] for table in untrained], scale)

@@ -41,10 +41,10 @@ def lacks(study: Study) -> str:
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions = shown(run, request, "affine")
-    tables = [affine_table(run, name, model) for name in conditions]
+    tables = [affine_table(run[model], name) for name in conditions]
     with styled():
         figure, axes = grid(2, 2, 4.2)
-        untrained = [affine_table(run, conditions[0], twin) for twin in run.twins(model)]
+        untrained = [affine_table(run[twin], conditions[0]) for twin in run.twins(model)]
         for place, measure in PLACES.items():
             twin_curve(axes[place], [table.values[measure][0] for table in untrained])
         for index, table in enumerate(tables):

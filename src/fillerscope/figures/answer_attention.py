@@ -22,7 +22,7 @@ def lacks(study: Study) -> str:
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions = shown(run, request, "lookback", filler=True)
-    tables = [lookback_table(run, name, model) for name in conditions]
+    tables = [lookback_table(run[model], name) for name in conditions]
     with styled():
         figure, axes = grid(1, 2, 2.7)
         mass, tokens = axes[0]

@@ -156,7 +156,7 @@ def _accuracy(cell: Condition, row: Accuracy) -> Cell:
 def _activations(run: Run, model: str, cell: Condition, measure: str) -> Cell:
     """The change in the first layer that the condition redistributes."""
     assert isinstance(cell.intervention, Redistribution)
-    table = activation_table(run, cell.name, model=model)
+    table = activation_table(run[model], cell.name)
     layer = cell.intervention.layers[0] - 1
     estimate = table.difference[measure] if measure == "near_zero" else table.ratio[measure]
     scale = MEASURES[measure].scale

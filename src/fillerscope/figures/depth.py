@@ -45,7 +45,7 @@ SHOWN = (
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
-    tables = [depth_table(run, name, queries, model) for name in conditions]
+    tables = [depth_table(run[model], name, queries) for name in conditions]
     ratio = quotient([run.condition(name) for name in conditions])
     filled = any(run.condition(name).has_filler for name in conditions)
     panels = SHOWN if filled else SHOWN[-1:]  # mass is of filler

@@ -46,7 +46,7 @@ def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     conditions, queries = request.fillers(run), request.queries or "original"
     ratio = quotient([run.condition(name) for name in conditions])
-    tables = [head_table(run, name, queries, model) for name in conditions]
+    tables = [head_table(run[model], name, queries) for name in conditions]
     known = [table for table in tables if table.knows("beyond")]
     kinds = {ratio: [_drop(run, table) for table in tables]}  # by what their colour bar says
     kinds |= {"drop / length alone": [_beyond(run, table) for table in known]} if known else {}

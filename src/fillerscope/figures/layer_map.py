@@ -101,16 +101,16 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
         mass = mean_over(run.summary("filler_mass", condition, model=model))
         shares.append(Measure.share("Filler mass", Estimates.of(mass)))
         if run.study.probes.answering:
-            answer = lookback_table(run, condition, model).values["answer"]
+            answer = lookback_table(run[model], condition).values["answer"]
             shares.append(Measure.share("Filler mass, answer", answer))
     if run.study.probes.affine:
-        affine = affine_table(run, condition, model)
+        affine = affine_table(run[model], condition)
         changes.append(Measure.change("Lambda - 1", affine.samples["lambda_fit"] - 1))
         shares += [Measure.share(name.capitalize(), affine.values[name]) for name in ("explained", "direction")]
         bare = np.full_like(affine.consistency, np.nan)
         shares.append(Measure.share("Across problems", Estimates(affine.consistency, bare, bare)))
     if run.study.probes.activations:
-        samples = activation_table(run, condition, model=model).samples
+        samples = activation_table(run[model], condition).samples
         changes += [Measure.change(name, samples[key]) for key, name in ACTIVITY.items()]
     return [*changes, *shares]
 

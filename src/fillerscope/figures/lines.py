@@ -40,7 +40,7 @@ def line_of(run: Run, request: Request, source: Source, look: Look, end: int) ->
 def with_twins(run: Run, lines: Sequence[Line], behind: Line) -> list[Line]:
     """Lines, and below them the untrained twins of one of these: mean and range over all their heads of its layer."""
     source = behind.source
-    values = head_profiles(run, source.condition, source.layer, source.queries, source.view, source.model)
+    values = head_profiles(run[source.model], source.condition, source.layer, source.queries, source.view)
     if not values.size:
         return list(lines)
     shown = values[:, behind.x]

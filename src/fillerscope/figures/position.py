@@ -101,7 +101,7 @@ def _answer_points(answered: Answered, model: str, lines: dict[str, list[Conditi
 def _drop_points(run: Run, model: str, lines: dict[str, list[Condition]], layer: int, queries: str) -> list[Point]:
     points = []
     for index, cell in [(index, cell) for index, cells in enumerate(lines.values()) for cell in cells]:
-        table = depth_table(run, cell.name, queries, model)
+        table = depth_table(run[model], cell.name, queries)
         if layer > table.layers:
             raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {table.layers}")
         mean, low, high = (float(bound[layer - 1]) for bound in table.values["drop"])

@@ -79,7 +79,7 @@ class Choice:
 
 def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wanted: int) -> Choice:
     """The heads asked for; where there are none, or they do not exist, those with the largest paired drop."""
-    table = head_table(run, condition, layer.queries, layer.model)
+    table = head_table(run[layer.model], condition, layer.queries)
     heads = table.shape[1]
     refuse_layer(run, layer.number, layer.model)
     missing = [head for head in request.heads if not 1 <= head <= heads]

@@ -30,7 +30,7 @@ def draw(run: Run, request: Request) -> Drawn:
     conditions = shown(run, request, "tokenclasses")
     layers = [checked_layer(run, layer, model) for layer in request.layers or (1,)]
     classes = run.classes
-    tables = {(name, cls): activation_table(run, name, cls, model) for name in conditions for cls in classes}
+    tables = {(name, cls): activation_table(run[model], name, cls) for name in conditions for cls in classes}
     with styled():
         height = 0.75 + len(layers) * (0.55 + len(classes) * max(0.24, 0.09 * len(conditions)))
         figure, axes = grid(len(layers), len(PANELS), height)

@@ -70,11 +70,11 @@ def headline(
     computed already."""
     name = run.model(model)
     table = available_comparison(run) if compared is None else compared
-    known = findings_of(run, name, table) if findings is None else findings
+    known = findings_of(run[name], table) if findings is None else findings
     by_name = {finding.name: finding for finding in known}
     rows = [row for row in table if row.model == name]
     family = sum(row.against is not None and isfinite(row.against.p) for row in table)
-    left_out = missing_parts(run, name)
+    left_out = missing_parts(run[name])
     answers = comparisons(run, rows)
     parts = [_attention(run, by_name), _accuracy(run, answers, family)] if run.fillers else []
     verdict, tone = _verdict(run, name, [part for part in parts if part], _others(run, answers), left_out)

@@ -73,13 +73,13 @@ def _unwritable(path: Path, reason: str) -> FigureError:
 
 def render(run: Run, tell: Tell = lambda *_: None) -> str:
     """The page of a finished run, or of what is there where the run was opened while it grows."""
-    missing = [] if run.partial else [reason for model in run.models for reason in missing_parts(run, model)]
+    missing = [] if run.partial else [reason for model in run.models for reason in missing_parts(run[model])]
     if missing:
         raise StoreError(missing[0])
     drawn, missed = pictures(run, lambda done, total: tell("drawing", done, total))
     tell("writing", 0, None)
     compared = available_comparison(run)
-    findings = {model: findings_of(run, model, compared) for model in run.models}
+    findings = {model: findings_of(run[model], compared) for model in run.models}
     attachments = [*attached_tables(run), *attached_prints(drawn)]
     flips, noise = parts.flips_told(run), payload.noise_told(run)
     sections = [

@@ -149,7 +149,7 @@ def flips_told(run: Run) -> list[dict[str, Any]]:
     """Of each model that has answered, each condition against none, at the study's first temperature."""
     told = []
     for model in run.models:
-        for condition in run.fillers if available_answers(run, model) else []:
+        for condition in run.fillers if available_answers(run[model]) else []:
             changed = payload.flipped(run, model, condition, "none", None)["flips"]
             after, before = (name_of(run, name) for name in (condition, "none"))
             more = {"model": run.label(model), "total": len(changed), "flips": changed[:MOST_FLIPS]}

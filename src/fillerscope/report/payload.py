@@ -111,12 +111,12 @@ def _metric_label(run: Run, name: str) -> str:
 
 def head_maps(run: Run, model: str, condition: str, queries: str) -> bytes:
     """Every metric of every head under a condition: value, low and high, each [layer, head]."""
-    table = head_table(run, condition, queries, model)
+    table = head_table(run[model], condition, queries)
     found = {name: (one.value, one.low, one.high) for name, one in table.columns.items()}
     mass = found["mass"]
     found["lambda"] = (1.0 - mass[0], 1.0 - mass[2], 1.0 - mass[1])
     if run.study.probes.affine:
-        affine = affine_table(run, condition, model).heads
+        affine = affine_table(run[model], condition).heads
         found |= {"lambda": affine["lambda_fit"], "explained": affine["explained"], "direction": affine["direction"]}
     header = {"n": len(run.measured(model, queries)), "condition": condition, "queries": queries}
     return pack(header, {f"{name}/{part}": array for name, three in found.items() for part, array in _parts(three)})
@@ -164,7 +164,7 @@ def _twins(run: Run, place: Place) -> dict[str, NDArray[Any]]:
     """Of untrained twins under the main condition: mean and range over all their heads of the layer."""
     if not run.twins(place.model) or place.view not in ("whole", "aligned") or place.queries not in QUERIES:
         return {}
-    values = head_profiles(run, run.main, place.layer, place.queries, place.view, place.model)
+    values = head_profiles(run[place.model], run.main, place.layer, place.queries, place.view)
     parts = {"mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
     return {f"{UNTRAINED}/{name}": array for name, array in parts.items()}
 
@@ -218,16 +218,16 @@ def tokens(run: Run, model: str) -> Record:
 
 
 def depth(run: Run, model: str, queries: str) -> list[Panel]:
-    tables = [(name, depth_table(run, name, queries, model).columns()) for name in run.fillers]
+    tables = [(name, depth_table(run[model], name, queries).columns()) for name in run.fillers]
     return layer_panels(run, "depth", tables)
 
 
 def affine(run: Run, model: str) -> list[Panel]:
-    return layer_panels(run, "affine", [(name, affine_table(run, name, model).columns()) for name in run.fillers])
+    return layer_panels(run, "affine", [(name, affine_table(run[model], name).columns()) for name in run.fillers])
 
 
 def activations(run: Run, model: str, cls: str = ALL) -> list[Panel]:
-    tables = [(name, activation_table(run, name, cls, model).columns()) for name in run.fillers]
+    tables = [(name, activation_table(run[model], name, cls).columns()) for name in run.fillers]
     return layer_panels(run, "activations", tables)
 
 
@@ -257,7 +257,7 @@ def rows_told(rows: Sequence[Accuracy]) -> list[Record]:
 
 def noise_told(run: Run) -> list[Record]:
     """The noise floor of every model that has one, with the words to each row."""
-    rows = [row for model in run.models for row in available_noise(run, model)]
+    rows = [row for model in run.models for row in available_noise(run[model])]
     return clean([row.record() | {"drawing": drawing(row), "verdict": _judged(row)} for row in rows])
 
 
@@ -266,7 +266,7 @@ def _judged(row: Noise) -> str:
 
 
 def flipped(run: Run, model: str, condition: str, against: str, temperature: float | None) -> Record:
-    found = flips(run, condition, against, model, temperature)
+    found = flips(run[model], condition, against, temperature)
     return clean({
         "condition": condition, "against": against,
         "flips": [
@@ -282,7 +282,7 @@ def transcripts(run: Run, model: str, wanted: Mapping[str, str], start: int = 0)
     if start < 0:
         raise FigureError(f"answers are counted from 0, not from {start}")
     temperature = float(wanted["temperature"]) if wanted.get("temperature") else None
-    found = answers(run, model, temperature)
+    found = answers(run[model], temperature)
     rows = [row for row in _transcripts(found, run.problems()) if _matches(row, wanted)]
     return clean({"total": len(rows), "start": start, "answers": rows[start : start + PAGE]})
 

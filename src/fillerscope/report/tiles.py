@@ -65,12 +65,12 @@ def references(finding: Finding) -> list[str]:
 
 def _problems(run: Run, model: str, rows: Sequence[Accuracy]) -> Fact | None:
     notes, total = [], 0
-    if records := available_records(run, model):
+    if records := available_records(run[model]):
         total, measured = len(records), len(run.measured(model))
         notes.append(f"{measured} measured" + (f", {total - measured} failed" if total > measured else ""))
     if rows:
         total = max(total, rows[0].n + rows[0].failed)
-        failed = available_answers(run, model)["verdict"].count("failed")
+        failed = available_answers(run[model])["verdict"].count("failed")
         notes.append(f"{failed} answers failed" if failed else "all answers judged")
     return Fact("Problems", f"{total:,}", "; ".join(notes)) if notes else None
 

@@ -41,7 +41,7 @@ def run_of(folder: Path, table: dict[str, list[str]], samples: int = 1, models: 
 
 
 def found(run: Run) -> dict[str, Finding]:
-    return {finding.name: finding for finding in answer_findings(run)}
+    return {finding.name: finding for finding in answer_findings(run[None], compare(run))}
 
 
 def test_a_gain_a_loss_and_noise_are_told_apart(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_what_only_holds_before_the_adjustment_is_not_claimed(tmp_path: Path) ->
     assert decided(found(both)["accuracy_mless"]) == (UNKNOWN, 0.0312, 0.0625)
     two = run_of(tmp_path / "two", solved({"none": 20, "mless": 26}), models=("a", "b"))
     assert decided(found(two)["accuracy_mless"]) == (UNKNOWN, 0.0312, 0.0625)
-    shown = answer_findings(two, "b", compare(two, ["b"]))[0]
+    shown = answer_findings(two["b"], compare(two, ["b"]))[0]
     assert decided(shown) == (HOLDS, 0.0312, 0.0312), "as the given table says"
 
 
@@ -104,7 +104,7 @@ def test_no_evidence_of_a_change_is_not_evidence_of_none(tmp_path: Path) -> None
 
 def test_several_samples_are_named_and_tested_as_such(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", solved({"none": 20, "mless": 29}), samples=3)
-    (accuracy, form) = answer_findings(run)
+    (accuracy, form) = answer_findings(run[None], compare(run))
     assert (accuracy.name, form.name) == ("accuracy_mless_t0.5x3", "form_mless_t0.5x3")
     assert accuracy.text.startswith("Accuracy, mless, temperature 0.5, 3 samples a problem: ")
     assert "permutation test p = 0.00391" in accuracy.text
@@ -114,7 +114,7 @@ def test_several_samples_are_named_and_tested_as_such(tmp_path: Path) -> None:
 def test_the_numbers_are_those_of_the_sentence(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", solved({"none": 20, "mless": 26}))
     none, mless = compare(run)
-    accuracy, form = answer_findings(run)
+    accuracy, form = answer_findings(run[None], compare(run))
     assert mless.against is not None
     assert accuracy.numbers == {
         "accuracy": 0.65, "baseline": 0.5, "difference": pytest.approx(0.15), "low": mless.against.difference_low,
@@ -176,7 +176,8 @@ def test_several_samples_that_all_change_alike_have_no_power(tmp_path: Path) -> 
 
 
 def test_without_filler_nothing_is_said(tmp_path: Path) -> None:
-    assert answer_findings(build(tmp_path / "run", drawn_at_random(0), conditions=["none"])) == []
+    run = build(tmp_path / "run", drawn_at_random(0), conditions=["none"])
+    assert answer_findings(run[None], compare(run)) == []
 
 
 @settings(max_examples=30, deadline=None)
@@ -190,12 +191,14 @@ def test_no_sentence_is_nonsense(
     names = ("none", "mless", "mful")
     table = {name: [row[place] for row in verdicts] for place, name in enumerate(names)}
     run = run_of(tmp_path_factory.mktemp("any") / "run", table, samples)
-    accuracies = [finding for finding in answer_findings(run) if finding.name.startswith("accuracy")]
+    accuracies = [
+        finding for finding in answer_findings(run[None], compare(run)) if finding.name.startswith("accuracy")
+    ]
     for finding, row in zip(accuracies, compare(run)[1:], strict=True):
         assert row.against is not None
         assert significance(row.against) in finding.text
         assert (finding.verdict is HOLDS) == (row.against.adjusted < ALPHA)
-    for finding in answer_findings(run):
+    for finding in answer_findings(run[None], compare(run)):
         assert not re.search(r"\b(nan|inf|None)\b|  | ,|\.\.", finding.text), finding.text
         assert finding.text.endswith(".")
 
@@ -216,7 +219,7 @@ def truncated_run(folder: Path, limits: dict[str, range], table: dict[str, list[
 def test_where_all_answers_are_truncated_nothing_else_comes_first(tmp_path: Path) -> None:
     everything = {name: range(40) for name in ("none", "mless")}
     run = truncated_run(tmp_path / "run", everything, solved({"none": 0, "mless": 0}))
-    first = answer_findings(run)[0]
+    first = answer_findings(run[None], compare(run))[0]
     assert first.name == "truncated_mless"
     assert (first.facts["truncated"], first.facts["truncated_none"], first.facts["finished"]) == (1.0, 1.0, 0)
     assert not first.estimates["difference"].is_known
@@ -228,7 +231,7 @@ def test_the_difference_over_problems_answered_to_the_end(tmp_path: Path) -> Non
     """Under the filler the last ten answers are truncated and wrong; without it they are right."""
     table = solved({"none": 40, "mless": 30})
     run = truncated_run(tmp_path / "run", {"mless": range(30, 40)}, table)
-    truncated, accuracy, _ = answer_findings(run)
+    truncated, accuracy, _ = answer_findings(run[None], compare(run))
     assert truncated.facts["p"] == pytest.approx(2 * 0.5**10)  # ten of ten
     assert "a significant difference (p = 0.002)" in truncated.text
     assert (truncated.estimates["difference"].value, truncated.estimates["difference"].n) == (0.0, 30)
@@ -239,7 +242,7 @@ def test_the_difference_over_problems_answered_to_the_end(tmp_path: Path) -> Non
 def test_a_tenth_is_not_spoken_of(tmp_path: Path) -> None:
     some = {name: range(4) for name in ("none", "mless")}
     run = truncated_run(tmp_path / "run", some, solved({"none": 20, "mless": 20}))
-    assert [finding.name for finding in answer_findings(run)] == ["accuracy_mless", "form_mless"]
+    assert [finding.name for finding in answer_findings(run[None], compare(run))] == ["accuracy_mless", "form_mless"]
 
 
 def test_no_answer_is_counted_twice(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from support.synthetic import NONE, PEAK_RATIO, SPREAD_RATIO, Effect, Synthetic
 
 
 def findings_by_name(run: Run, **options: str) -> dict[str, Finding]:
-    return {finding.name: finding for finding in attention_findings(run, **options)}
+    return {finding.name: finding for finding in attention_findings(run[None], **options)}
 
 
 def run_with(tmp_path: Path, mless: Effect, random: Effect | None = None, **options: object) -> Run:
@@ -101,7 +101,7 @@ def test_the_numbers_of_the_first_layer_are_those_of_the_depth_table(tmp_path: P
     for queries in ("all", "original", "last"):
         finding = findings_by_name(run, queries=queries)["first_layer"]
         assert finding.numbers["layer"] == 1
-        expected = [float(bound[0]) for bound in depth_table(run, "mless", queries).values["drop"]]
+        expected = [float(bound[0]) for bound in depth_table(run[None], "mless", queries).values["drop"]]
         assert [finding.numbers[key] for key in ("value", "low", "high")] == pytest.approx(expected)
         assert shown(*expected) in finding.text
 
@@ -129,7 +129,7 @@ def test_nothing_is_decided_beside_a_learned_sink(tmp_path: Path, monkeypatch: p
     """What it takes of a row is a share that no reference knows."""
     run = run_with(tmp_path, Effect(drop=np.full((3, 4), 0.9)), diluted=LENGTH, twins=TWINS)
     assert findings_by_name(run)["first_layer"].verdict is Verdict.HOLDS
-    monkeypatch.setattr(run, "has_sinks", lambda _model=None: True)
+    monkeypatch.setattr(run[None], "has_sinks", lambda: True)
     monkeypatch.setattr("fillerscope.analysis.heads.SINK_MASS", "entropy")
     assert findings_by_name(run)["first_layer"].verdict is Verdict.UNKNOWN
 
@@ -225,7 +225,7 @@ def test_reliability_of_the_ranking(tmp_path: Path) -> None:
     run = run_with(tmp_path, Effect(drop=0.7))
     finding = findings_by_name(run)["reliability"]
     assert "repeats itself: rank correlation of random halves of the problems is 1.00" in finding.text
-    assert finding.numbers["split_half"] == pytest.approx(head_table(run, "mless").reliability())
+    assert finding.numbers["split_half"] == pytest.approx(head_table(run[None], "mless").reliability())
 
 
 def test_a_ranking_of_noise_is_called_noise(tmp_path: Path) -> None:
@@ -261,11 +261,11 @@ def test_every_filler_of_the_same_length_and_place_is_compared_with_the_first(tm
 
 
 def test_without_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert attention_findings(Synthetic(conditions=(NONE,)).build(tmp_path / "run")) == []
+    assert attention_findings(Synthetic(conditions=(NONE,)).build(tmp_path / "run")[None]) == []
 
 
 def test_a_finding_is_a_record(tmp_path: Path) -> None:
-    for finding in attention_findings(run_with(tmp_path, Effect())):
+    for finding in attention_findings(run_with(tmp_path, Effect())[None]):
         record = finding.record()
         assert set(record) == {"name", "text", "numbers", "table", "verdict", "condition", "estimates"}
         assert record["condition"] in ("mless", "random")

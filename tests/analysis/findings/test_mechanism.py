@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.accuracy import compare
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.findings.attention import attention_findings
 from fillerscope.analysis.findings.attention_claims import controls_of
@@ -36,7 +37,7 @@ UNTRAINED = Mechanism(  # what twins do: a little less of everything that is cla
 
 
 def findings_by_name(run: Run, condition: str | None = None) -> dict[str, Finding]:
-    return {one.name: one for one in mechanism_findings(run, condition) + control_findings(run, condition)}
+    return {one.name: one for one in mechanism_findings(run[None], condition) + control_findings(run[None], condition)}
 
 
 def run_with(folder: Path, mless: Mechanism | None = None, twin: Mechanism | None = None, **options: object) -> Run:
@@ -62,7 +63,7 @@ def test_scaling(tmp_path: Path, lam: float, twin: float, verdict: Verdict, reas
     assert finding.verdict is verdict
     assert finding.text.startswith(f"Scaling, mless: {verdict}{f' ({reason})' if reason else ''}. Claim: lambda is ")
     first = finding.estimates["first"]
-    assert first == affine_table(run, "mless").values["lambda_fit"].at(0, n=12)
+    assert first == affine_table(run[None], "mless").values["lambda_fit"].at(0, n=12)
     assert f"It is {first.ratio} (in 3 untrained models: {twin + 0.013:.3f} to {twin + 0.017:.3f})" in finding.text
     assert finding.facts["mass_first"] == pytest.approx(0.63, abs=1e-6)
     assert finding.facts["centred_first"] == pytest.approx(lam + 0.14, rel=1e-6)
@@ -193,7 +194,7 @@ def test_near_zero(tmp_path: Path, change: float, twin: float, verdict: Verdict,
     finding = findings_by_name(run)["near_zero"]
     assert (finding.verdict, reason in finding.text) == (verdict, True), finding.text
     assert finding.numbers["change"] == pytest.approx(change, abs=1e-6)
-    table = activation_table(run, "mless")
+    table = activation_table(run[None], "mless")
     assert (
         f"from {table.without['near_zero'][0]:.2%} to {table.under['near_zero'][0]:.2%} (n = 12; p = " in finding.text
     )
@@ -358,13 +359,13 @@ def test_one_interval_that_holds_no_change_and_one_that_does_not_are_no_differen
         tmp_path, conditions=(NONE, MLESS, PRESETS["arm"]),
         mechanisms={"mless": Mechanism(near_zero=(-0.01, 0.0)), "arm": Mechanism(near_zero=(-0.003, 0.0))},
     )  # fmt: skip
-    stored, noise = run.activations, np.random.default_rng(0).normal(0, 0.02, (12, 3))
+    stored, noise = run[None].activations, np.random.default_rng(0).normal(0, 0.02, (12, 3))
 
-    def noisy(metric: str, condition: str, cls: str = "all", model: str | None = None) -> Any:
-        values = np.array(stored(metric, condition, cls, model))
+    def noisy(metric: str, condition: str, cls: str = "all") -> Any:
+        values = np.array(stored(metric, condition, cls))
         return values + noise - noise.mean(0) if (metric, condition) == ("near_zero", "arm") else values
 
-    run.activations = noisy  # type: ignore[method-assign]
+    run[None].activations = noisy  # type: ignore[method-assign]
     finding = findings_by_name(run)["control_arm"]
     own, difference = finding.estimates["near_zero"], finding.estimates["near_zero_difference"]
     assert (own.value, difference.value) == pytest.approx((-0.003, 0.007), abs=1e-6)
@@ -480,15 +481,19 @@ def test_every_finding_is_a_record_of_a_table_that_is_exported(tmp_path: Path) -
 
 
 def test_sentences_on_attention_speak_of_interventions_correctly(tmp_path: Path) -> None:
-    arm = attention_findings(Synthetic(conditions=(NONE, PRESETS["arm"]), problems=4).build(tmp_path / "a"))
+    arm = attention_findings(Synthetic(conditions=(NONE, PRESETS["arm"]), problems=4).build(tmp_path / "a")[None])
     assert arm[0].text.startswith("Layer 1, arm, original queries: ")
     assert "of what they receive under none (n = 4)." in arm[0].text
     assert not [one for one in arm if one.name == "collapse"]
     assert not re.search(r"\bnan\b", " ".join(one.text for one in arm))
-    both = attention_findings(Synthetic(conditions=(NONE, PRESETS["arm"], MLESS), problems=4).build(tmp_path / "b"))
+    both = attention_findings(
+        Synthetic(conditions=(NONE, PRESETS["arm"], MLESS), problems=4).build(tmp_path / "b")[None]
+    )
     assert both[0].text.startswith("Layer 1, mless, ")
     text = Condition(name="text", kind="text", text="as it stands")  # without a count, like ARM
-    third = attention_findings(Synthetic(conditions=(NONE, text, PRESETS["arm"]), problems=4).build(tmp_path / "c"))
+    third = attention_findings(
+        Synthetic(conditions=(NONE, text, PRESETS["arm"]), problems=4).build(tmp_path / "c")[None]
+    )
     assert not [one for one in (*both, *third) if "against" in one.name], "ARM has no filler to compare by mass"
 
 
@@ -496,7 +501,7 @@ def test_accuracies_under_interventions_are_set_against_none(tmp_path: Path) -> 
     run = Synthetic(conditions=(NONE, MLESS, PRESETS["arm"]), right={"none": 0.5}, attention=False).build(
         tmp_path / "a"
     )
-    texts = {one.name: one.text for one in answer_findings(run)}
+    texts = {one.name: one.text for one in answer_findings(run[None], compare(run))}
     assert " 50.0% are right, against 50.0% without filler: " in texts["accuracy_mless"]
     assert " 50.0% are right, against 50.0% under none: " in texts["accuracy_arm"]
 
@@ -526,7 +531,8 @@ def test_the_command_leaves_out_columns_without_numbers(tmp_path: Path) -> None:
 
 
 def test_a_run_says_all_of_it_after_a_study(tmp_path: Path) -> None:
-    names = [one.name for one in findings_of(run_with(tmp_path), "tiny-a")]
+    run = run_with(tmp_path)
+    names = [one.name for one in findings_of(run["tiny-a"], available_comparison(run))]
     assert names.index("first_layer") < names.index("scaling") < names.index("near_zero")
 
 

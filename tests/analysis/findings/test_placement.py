@@ -19,7 +19,7 @@ CELL = Condition(name="swept-end", kind="characters", count=3, position="end", s
 def test_filler_at_the_end_leaves_the_tokens_before_it_as_they_are(tmp_path: Path) -> None:
     made = Synthetic(conditions=(NONE, PRESETS["mless"], END, CELL, PRESETS["arm"]))
     run = made.build(tmp_path / "run")
-    (finding,) = placement_findings(run)
+    (finding,) = placement_findings(run[None])
     tokens = np.mean([made.length(number) for number in made.measured])
     assert finding.numbers == {"behind": 5.0, "tokens": pytest.approx(tokens)}
     assert finding.text.startswith(
@@ -27,15 +27,15 @@ def test_filler_at_the_end_leaves_the_tokens_before_it_as_they_are(tmp_path: Pat
     )
     assert f"means over {len(made.measured)} problems" in finding.text
     assert "cannot see it: their rows of attention, outputs and activations are those without filler" in finding.text
-    assert finding in findings_of(run, run.models[0])
+    assert finding in findings_of(run[None], [])
 
 
 def test_where_no_template_follows_nothing_stands_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Synthetic(conditions=(NONE, END)).build(tmp_path / "run")
     spans = [0, 2, 2, 1, 1]
     records = [{"status": "ok", "prompts": {"late": {"spans": spans}}}, {"status": "failed"}]
-    monkeypatch.setattr(run, "records", lambda _model: records)
-    (finding,) = placement_findings(run)
+    monkeypatch.setattr(run[None], "records", lambda: records)
+    (finding,) = placement_findings(run[None])
     assert finding.numbers == {"behind": 0.0, "tokens": 3.0}
     assert "of 3.0 original tokens none stands behind" in finding.text
 
@@ -43,9 +43,9 @@ def test_where_no_template_follows_nothing_stands_behind(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("place", ["start", "before_question", "random"])
 def test_other_places_are_not_spoken_of(tmp_path: Path, place: str) -> None:
     other = END.model_copy(update={"position": place})
-    assert placement_findings(Synthetic(conditions=(NONE, other)).build(tmp_path / "run")) == []
+    assert placement_findings(Synthetic(conditions=(NONE, other)).build(tmp_path / "run")[None]) == []
 
 
 def test_an_intervention_has_no_place(tmp_path: Path) -> None:
     arm = PRESETS["arm"].model_copy(update={"position": "end"})
-    assert placement_findings(Synthetic(conditions=(NONE, arm)).build(tmp_path / "run")) == []
+    assert placement_findings(Synthetic(conditions=(NONE, arm)).build(tmp_path / "run")[None]) == []

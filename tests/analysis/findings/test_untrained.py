@@ -14,6 +14,7 @@ from fillerscope.analysis.findings.attention import attention_findings
 from fillerscope.analysis.findings.controls import control_findings
 from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.mechanism import mechanism_findings
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.api import run as measure
 from fillerscope.report.headline import headline
@@ -33,11 +34,10 @@ CONDITIONS = (
 )
 
 
-class Alone(Run):
-    """A run without its twins."""
+class Alone(ModelRun):
+    """A model without its twins."""
 
-    def twins(self, model: str | None = None) -> list[str]:
-        assert self.model(model)
+    def twins(self) -> list[ModelRun]:
         return []
 
 
@@ -72,13 +72,17 @@ def untrained(request: pytest.FixtureRequest, shared: Callable[[str, Callable[[P
 
 
 def inside(run: Run, model: str) -> list[Finding]:
-    return mechanism_findings(run, model=model) + control_findings(run, model=model)
+    return _inside(run[model])
+
+
+def _inside(run: ModelRun) -> list[Finding]:
+    return mechanism_findings(run) + control_findings(run)
 
 
 def test_filler_moves_untrained_models_beyond_every_control(untrained: Path) -> None:
     """Which is why no control can stand for a twin."""
-    alone = Alone(open_run(untrained).store)
-    found = [one for model in alone.models for one in inside(alone, model) if one.name == "direction"]
+    run = open_run(untrained)
+    found = [one for model in run.models for one in _inside(Alone(run, model)) if one.name == "direction"]
     beyond = [one for one in found if "(beyond positions and knockout and random; not compared with" in one.text]
     assert len(beyond) >= MODELS / 2
     assert {one.verdict for one in beyond} == {Verdict.UNTESTED}
@@ -87,8 +91,8 @@ def test_filler_moves_untrained_models_beyond_every_control(untrained: Path) -> 
 def test_nothing_is_claimed_of_an_untrained_model(untrained: Path) -> None:
     run = open_run(untrained)
     for model in run.models:
-        assert len(run.twins(model)) == 3
-        found = attention_findings(run, model=model) + inside(run, model)
+        assert len(run[model].twins()) == 3
+        found = attention_findings(run[model]) + inside(run, model)
         verdicts = {one.name: one.verdict for one in found if one.verdict is not None}
         assert set(verdicts) >= {
             "first_layer",

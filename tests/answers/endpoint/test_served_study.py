@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.noise import SERVER, noise_floor
 from fillerscope.analysis.run import open_run
@@ -84,9 +85,9 @@ def test_a_server_is_asked_again_for_its_noise_floor(server: Served, folder: Pat
     assert asked.generation
     noisy = asked.generation.model_copy(update={"noise": NoiseSpec()})
     run = open_run(run_study(asked.model_copy(update={"generation": noisy}), tmp_path / "run").path)
-    floor = noise_floor(run)[0]
+    floor = noise_floor(run[None])[0]
     assert (floor.way, floor.answers, floor.condition) == (SERVER, 8, "none")
-    assert "The server alone, asked again, changes" in answer_findings(run)[-1].text
+    assert "The server alone, asked again, changes" in answer_findings(run[None], compare(run))[-1].text
 
 
 def test_a_server_killed_in_mid_run_leaves_a_run_that_goes_on(

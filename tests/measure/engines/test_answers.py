@@ -85,7 +85,7 @@ def test_the_baseline_is_answered_again_beside_everything_else(saved: Path, fini
     assert faults(run) == run.store.verify() == []
     run_study(small(saved), tmp_path / "plain")
     assert tables(finished, "answers") == tables(tmp_path / "plain")
-    assert {row.condition for row in noise_floor(run)} == {"none", "mless"}
+    assert {row.condition for row in noise_floor(run[None])} == {"none", "mless"}
     plain = [i for i, name in enumerate(first["condition"]) if name == "none"]
     for key in ("number", "temperature", "sample", "prompt_tokens", "text", "verdict"):
         assert again[key] == [first[key][i] for i in plain]  # samples too: float32 rounds too little to be seen here
@@ -101,7 +101,7 @@ def test_half_precision_changes_texts_and_exact_answers_in_it_do_not(saved: Path
     changed = {}
     for name, more in settings.items():
         run_study(small(saved, "bfloat16", max_tokens=16, rows=6, **more), tmp_path / name)
-        floors = [row for row in noise_floor(fillerscope.open_run(tmp_path / name)) if row.condition == "none"]
+        floors = [row for row in noise_floor(fillerscope.open_run(tmp_path / name)[None]) if row.condition == "none"]
         assert [row.answers for row in floors] == [5, 10]
         changed[name] = sum(row.texts for row in floors)
     assert changed["dtype"] > changed["exact"] == 0
@@ -151,7 +151,7 @@ def test_another_dtype_has_files_of_its_own(saved: Path, finished: Path, tmp_pat
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     run_study(small(saved, noise={"dtype": "float16"}), folder)
     run = fillerscope.open_run(folder)
-    assert noise_floor(run)[0].way == "float16"
+    assert noise_floor(run[None])[0].way == "float16"
     assert tables(folder, "again") == tables(finished, "again")
     assert len(tables(folder, "again-float16")) == 2
     assert faults(run) == []
@@ -162,7 +162,7 @@ def test_another_dtype_has_files_of_its_own(saved: Path, finished: Path, tmp_pat
 def test_exact_answers_have_no_noise(saved: Path, tmp_path: Path) -> None:
     run_study(small(saved, noise=True, exact=True, recheck=3), tmp_path / "run")
     run = fillerscope.open_run(tmp_path / "run")
-    floors = [row for row in noise_floor(run) if row.condition == "none"]
+    floors = [row for row in noise_floor(run[None]) if row.condition == "none"]
     assert [(row.answers, row.flips, row.texts) for row in floors] == [(5, 0, 0), (10, 0, 0)]
     assert run.facts()["recheck"] == {"checked": 3, "same": 3, "margins": []}
 

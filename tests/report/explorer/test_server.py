@@ -14,7 +14,7 @@ import pytest
 from starlette.applications import Starlette
 
 from fillerscope.analysis.export import export, tables_of
-from fillerscope.analysis.findings.all import findings_of
+from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.report import payload
@@ -137,7 +137,9 @@ def test_every_answer_is_the_payload_s(app: Starlette, run: Run) -> None:
         assert (found.content if packed else found.json) == make(), name
         assert ask(app, f"/api/0/{name}?{ASKED[name]}") == found, "remembered"
     (told,) = ask(app, "/api/0/findings").json
-    assert [one["text"] for one in told["findings"]] == [one.text for one in findings_of(run)]
+    assert [one["text"] for one in told["findings"]] == [
+        one.text for one in findings_of(run[None], available_comparison(run))
+    ]
     assert told["headline"]["verdict"]
     found = ask(app, "/api/0/methods").json
     assert found["text"].startswith("## ")

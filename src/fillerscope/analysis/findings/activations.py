@@ -17,9 +17,9 @@ from fillerscope.study.token_classes import ALL
 
 def activation_findings(measured: Measured, others: list[str]) -> list[Finding]:
     """All claims about activations, then the condition against others of its length."""
-    run, model = measured.run, measured.model
-    table = activation_table(run, measured.condition, model=model)
-    compared = [_against(measured, table, activation_table(run, name, model=model)) for name in others]
+    run = measured.run
+    table = activation_table(run, measured.condition)
+    compared = [_against(measured, table, activation_table(run, name)) for name in others]
     return [_near_zero(measured, table), _variance(measured, table), _classes(measured), *compared]
 
 
@@ -87,7 +87,7 @@ def _classes(measured: Measured) -> Finding:
 
 
 def _class_change(measured: Measured, cls: str) -> Estimate:
-    change, n = near_zero_change(measured.run, measured.condition, cls, measured.model)
+    change, n = near_zero_change(measured.run, measured.condition, cls)
     return change.at(0, n=int(n[0]))
 
 

@@ -30,9 +30,9 @@ Floats = NDArray[np.float64]
 
 def affine_findings(measured: Measured, others: list[str]) -> list[Finding]:
     """All claims about outputs, then the condition against others of its length."""
-    table = affine_table(measured.run, measured.condition, measured.model)
+    table = affine_table(measured.run, measured.condition)
     claims = [find(measured, table) for find in (_scaling, _later, _deeper, _direction)]
-    compared = [_against(measured, table, affine_table(measured.run, name, measured.model)) for name in others]
+    compared = [_against(measured, table, affine_table(measured.run, name)) for name in others]
     return claims + compared
 
 
@@ -142,7 +142,7 @@ def _moved(measured: Measured) -> str:
     names = moved_like(measured)
     if not names:
         return "What positions moved by as many tokens would do was not measured (condition `positions`)"
-    moved = affine_table(measured.run, names[0], measured.model)
+    moved = affine_table(measured.run, names[0])
     layer = moved.attending[0]
     within, size = (_at(moved, name, layer).value for name in ("direction", "relative_bias"))
     return (

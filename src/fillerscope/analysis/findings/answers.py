@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fillerscope.analysis.accuracy import Accuracy, Difference, compare
+from fillerscope.analysis.accuracy import Accuracy, Difference
 from fillerscope.analysis.findings.claim import ALPHA
 from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.noise import noise_findings
 from fillerscope.analysis.findings.significance import drawing, finding_name, significance
 from fillerscope.analysis.findings.wording import compared_with, plural
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.noise import Noise, noise_floor
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 
 MOST_TRUNCATED = 0.1  # share of answers, from which accuracy is not to be read without it
 SMALL = 0.02  # a change of accuracy that is surely within this is called none: published gains are about as large
@@ -66,7 +67,7 @@ class Comparison:
         )
 
 
-def comparisons(run: Run, rows: Sequence[Accuracy]) -> list[Comparison]:
+def comparisons(run: StoredRun, rows: Sequence[Accuracy]) -> list[Comparison]:
     """Every row of one model but the baselines, with its baseline."""
     baselines = {(row.temperature, row.samples): row for row in rows if row.against is None}
     limit = run.study.generation.max_tokens if run.study.generation else 0
@@ -78,20 +79,15 @@ def comparisons(run: Run, rows: Sequence[Accuracy]) -> list[Comparison]:
     ]  # fmt: skip
 
 
-def answer_findings(
-    run: Run,
-    model: str | None = None,
-    table: Sequence[Accuracy] | None = None,
-    noise: Sequence[Noise] | None = None,
-) -> list[Finding]:
-    """All findings on the answers of one model; p is adjusted over a given table, or all comparisons of the run.
+def answer_findings(run: ModelRun, table: Sequence[Accuracy], noise: Sequence[Noise] | None = None) -> list[Finding]:
+    """All findings on the answers of one model; `table` is the comparison of all models of the run.
     `noise` is the model's noise floor, where it is computed already."""
-    rows = [row for row in (compare(run) if table is None else table) if row.model == run.model(model)]
+    rows = [row for row in table if row.model == run.name]
     findings: list[Finding] = []
     for one in comparisons(run, rows):
         findings += [_truncation(one)] if one.is_truncated else []
         findings += [_accuracy(one), _form(one)]
-    return findings + noise_findings(noise_floor(run, model) if noise is None else noise)
+    return findings + noise_findings(noise_floor(run) if noise is None else noise)
 
 
 def _truncation(one: Comparison) -> Finding:

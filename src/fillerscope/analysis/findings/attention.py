@@ -13,18 +13,19 @@ from fillerscope.analysis.findings.first_layer import collapse_finding, first_la
 from fillerscope.analysis.findings.view import View
 from fillerscope.analysis.findings.wording import compared_with, layer_list, layer_span
 from fillerscope.analysis.heads import HeadTable, head_table
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
 
 
-def attention_findings(run: Run, queries: str = "original", model: str | None = None) -> list[Finding]:
+def attention_findings(run: ModelRun, queries: str = "original") -> list[Finding]:
     """All findings on the attention of one model under its main filler condition."""
     if not run.fillers:
         return []
-    view = View(run, run.main, queries, model)
-    heads, depth = _head_table(view), depth_table(run, run.main, queries, model)
+    view = View(run, run.main, queries)
+    heads, depth = _head_table(view), depth_table(run, run.main, queries)
     findings = [
         first_layer_finding(view, heads, depth),
         _depth(view, depth),
@@ -38,7 +39,7 @@ def attention_findings(run: Run, queries: str = "original", model: str | None = 
 
 
 def _head_table(view: View) -> HeadTable:
-    return head_table(view.run, view.condition, view.queries, view.model)
+    return head_table(view.run, view.condition, view.queries)
 
 
 def _depth(view: View, table: DepthTable) -> Finding:
@@ -69,7 +70,7 @@ def _deep_ratio(view: View, deep: list[int]) -> Estimate:
 
 
 def _without(view: View) -> str:
-    layers = view.run.summary("entropy", BASELINE, model=view.model).shape[1]
+    layers = view.run.summary("entropy", BASELINE).shape[1]
     missing = layers - len(view.layers)
     return f" with attention ({missing} of {layers} have none)" if missing else ""
 
@@ -96,7 +97,7 @@ def _mass_gaps(view: View, other: str) -> Floats:
     return np.asarray(theirs - own)
 
 
-def _alike(run: Run, main: str) -> list[str]:
+def _alike(run: StoredRun, main: str) -> list[str]:
     """Fillers that may be compared by mass: another length or place alone would change it."""
 
     def kind(name: str) -> tuple[object, ...]:
@@ -110,7 +111,7 @@ def _alike(run: Run, main: str) -> list[str]:
 
 def _peaks(view: View, table: HeadTable) -> Finding:
     layer, run = view.first, view.run
-    places = [run.peak_at(name, view.queries, view.model)[:, layer] for name in (view.condition, BASELINE)]
+    places = [run.peak_at(name, view.queries)[:, layer] for name in (view.condition, BASELINE)]
     same = float((places[0] == places[1]).mean())
     ratio = _mean_peak(table, layer)
     text = (

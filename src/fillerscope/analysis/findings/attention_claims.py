@@ -16,7 +16,7 @@ from fillerscope.analysis.findings.decision import Decision, decide
 from fillerscope.analysis.findings.view import View
 from fillerscope.analysis.mechanism import mean_over
 from fillerscope.analysis.references import same_odds, uniform
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.interventions import Knockout, Shift
 
@@ -50,14 +50,14 @@ def _decided(view: View, claim: Claim, read: Callable[[View], Floats], controls:
 def beyond_length(view: View) -> Floats:
     """[problem, layer]: the logarithm of drop / the drop that length alone would give, by the same odds, or by uniform
     attention where those were not collected. Missing where neither is known."""
-    run, rest = view.run, (view.queries, view.model)
+    run, queries = view.run, view.queries
     received, plain = (values.mean(-1) for values in view.pair("received_original"))
     if not run.condition(view.condition).has_filler:
         return _log_ratio(received, plain)
-    if run.has_sinks(view.model):  # they take a share that no reference knows
+    if run.has_sinks():  # they take a share that no reference knows
         return np.full_like(received, np.nan)
-    odds = same_odds(run, view.condition, *rest).mean(-1)
-    even, before = (uniform(run, one, *rest).received for one in (view.condition, BASELINE))
+    odds = same_odds(run, view.condition, queries).mean(-1)
+    even, before = (uniform(run, one, queries).received for one in (view.condition, BASELINE))
     return _log_ratio(received, np.where(np.isfinite(odds), odds, plain * even / before))
 
 
@@ -71,12 +71,12 @@ def _log_ratio(after: Floats, before: Floats) -> Floats:
         return np.asarray(np.log(after) - np.log(before))
 
 
-def controls_of(run: Run, main: str) -> list[str]:
+def controls_of(run: StoredRun, main: str) -> list[str]:
     """Conditions that share something with a filler: its positions, its tokens unseen in layer 1, or its length."""
     return unseen_like(run, main) + sentences_like(run, main)
 
 
-def unseen_like(run: Run, main: str) -> list[str]:
+def unseen_like(run: StoredRun, main: str) -> list[str]:
     """Conditions that share a filler's positions, or its tokens unseen in layer 1."""
     wanted = run.condition(main)
     if not wanted.has_filler:
@@ -91,7 +91,7 @@ def unseen_like(run: Run, main: str) -> list[str]:
     return moved + hidden
 
 
-def sentences_like(run: Run, main: str) -> list[str]:
+def sentences_like(run: StoredRun, main: str) -> list[str]:
     """Sentences of the same length at the same place, and nothing done inside the model."""
     wanted = run.condition(main)
     others = [run.condition(name) for name in run.fillers if name != main]

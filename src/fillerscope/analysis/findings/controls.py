@@ -19,7 +19,8 @@ from fillerscope.analysis.findings.claim import FEWEST
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.mechanism_claims import NEAR, SMALL, SMALL_RATIO, SMALL_RATIO_TEXT, SMALL_TEXT
 from fillerscope.analysis.mechanism import ActivationTable, AffineTable, activation_table, affine_table
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.interventions import Redistribution
 
 Floats = NDArray[np.float64]
@@ -38,10 +39,10 @@ class Tables:
         return 1 + (self.affine.attending[0] if self.affine else 0)
 
     @classmethod
-    def of(cls, run: Run, condition: str, model: str | None) -> Tables:
+    def of(cls, run: ModelRun, condition: str) -> Tables:
         probes = run.study.probes
-        affine = affine_table(run, condition, model) if probes.affine else None
-        return cls(affine, activation_table(run, condition, model=model) if probes.activations else None)
+        affine = affine_table(run, condition) if probes.affine else None
+        return cls(affine, activation_table(run, condition) if probes.activations else None)
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ MEASURES = {
 }  # fmt: skip
 
 
-def control_findings(run: Run, condition: str | None = None, model: str | None = None) -> list[Finding]:
+def control_findings(run: ModelRun, condition: str | None = None) -> list[Finding]:
     """Every condition with an intervention beside the main filler; the cells of sweeps are left to figures. Then the
     attention that the answer gives to the filler."""
     if not run.fillers:
@@ -112,25 +113,25 @@ def control_findings(run: Run, condition: str | None = None, model: str | None =
     main, findings = condition or run.main, []
     if run.study.probes.affine or run.study.probes.activations:
         names = [name for name in run.fillers if name != main and run.condition(name).intervention]
-        filler = Tables.of(run, main, model)
-        findings += [_control(run, name, main, filler, model) for name in names if _is_shown(run, name)]
+        filler = Tables.of(run, main)
+        findings += [_control(run, name, main, filler) for name in names if _is_shown(run, name)]
     if run.study.probes.answering and run.condition(main).has_filler:
-        findings.append(_lookback(run, main, model))
+        findings.append(_lookback(run, main))
     return findings
 
 
-def _is_shown(run: Run, name: str) -> bool:
+def _is_shown(run: StoredRun, name: str) -> bool:
     """Not the cells of sweeps, nor a change of activations where these were not measured."""
     one = run.condition(name)
     return not one.sweep and not (isinstance(one.intervention, Redistribution) and not run.study.probes.activations)
 
 
-def _control(run: Run, name: str, main: str, filler: Tables, model: str | None) -> Finding:
+def _control(run: ModelRun, name: str, main: str, filler: Tables) -> Finding:
     own = run.condition(name).intervention
     layers = getattr(own, "layers", ())  # where it does something; all layers, or positions, where none are given
     layer = min(layers) if layers else filler.first
     attends = not isinstance(own, Redistribution)  # which comes after the layer's attention
-    change, usual = (Change.of(tables, layer, attends) for tables in (Tables.of(run, name, model), filler))
+    change, usual = (Change.of(tables, layer, attends) for tables in (Tables.of(run, name), filler))
     differences = {key: Estimate.of(change.samples[key] - usual.samples[key]) for key in change.estimates}
     compared = [_compared(key, change, usual, main, difference) for key, difference in differences.items()]
     label = run.condition(name).label
@@ -175,8 +176,8 @@ def _likeness(measure: Measure, control: Estimate, filler: Estimate, difference:
     return f"of {main} is {'turned round' if other == -side else 'smaller' if other else 'missing'} here"
 
 
-def _lookback(run: Run, condition: str, model: str | None) -> Finding:
-    table = lookback_table(run, condition, model)
+def _lookback(run: ModelRun, condition: str) -> Finding:
+    table = lookback_table(run, condition)
     answer, question, gap = (table.overall(name) for name in ("answer", "question", "difference"))
     factor, by_layer = table.overall_factor(), table.values["answer"].value
     most = int(np.nanargmax(by_layer)) if answer.is_known else 0

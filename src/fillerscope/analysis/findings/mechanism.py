@@ -7,14 +7,14 @@ from fillerscope.analysis.findings.affine import affine_findings
 from fillerscope.analysis.findings.attention_claims import sentences_like
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.mechanism_claims import Measured
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 
 
-def mechanism_findings(run: Run, condition: str | None = None, model: str | None = None) -> list[Finding]:
+def mechanism_findings(run: ModelRun, condition: str | None = None) -> list[Finding]:
     """The claims for one condition, the main one unless another is named, and the same for a sentence beside it."""
     if not run.fillers:
         return []
     main = condition or run.main
-    measured, others = Measured(run, main, model), sentences_like(run, main)
+    measured, others = Measured(run, main), sentences_like(run, main)
     affine = affine_findings(measured, others) if run.study.probes.affine else []
     return affine + (activation_findings(measured, others) if run.study.probes.activations else [])

@@ -17,7 +17,7 @@ from fillerscope.analysis.findings.claim import FEWEST, Claim, Evidence, Twins
 from fillerscope.analysis.findings.decision import Decision, decide, weakest
 from fillerscope.analysis.findings.finding import Verdict
 from fillerscope.analysis.mechanism import AffineTable, consistency, layer_samples, mean_over
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.study.interventions import Shift
 
 Floats = NDArray[np.float64]
@@ -39,26 +39,25 @@ VARIANCE = Claim(none=0.0, side=1, small=log(1 + SMALL_RATIO), small_text=SMALL_
 class Measured:
     """What a run has of one condition and model: samples of any measure, and what they are compared with."""
 
-    run: Run
+    run: ModelRun
     condition: str
-    model: str | None
 
     def samples(self, measure: str) -> Floats:
         """[problem, layer]."""
-        return layer_samples(self.run, measure, self.condition, self.model)
+        return layer_samples(self.run, measure, self.condition)
 
     def controls(self, measure: str, layer: int) -> dict[str, Floats]:
         """Filler less control, problem by problem; without controls under which there is nothing to measure."""
         own = self.samples(measure)[:, layer]
         paired = {
-            name: own - layer_samples(self.run, measure, name, self.model)[:, layer]
+            name: own - layer_samples(self.run, measure, name)[:, layer]
             for name in controls_of(self.run, self.condition)
         }
         return {name: values for name, values in paired.items() if np.isfinite(values).any()}
 
     def twins(self, measure: str, layers: int | Sequence[int]) -> Twins:
-        names = self.run.twins(self.model)
-        means = [mean_over(layer_samples(self.run, measure, self.condition, name), axis=0) for name in names]
+        twins = self.run.twins()
+        means = [mean_over(layer_samples(twin, measure, self.condition), axis=0) for twin in twins]
         return Twins.of(np.array(means), layers) if means else Twins()
 
     def decide(self, claim: Claim, measure: str, layer: int) -> tuple[Decision, Twins]:
@@ -88,7 +87,7 @@ def decide_direction(measured: Measured, table: AffineTable) -> tuple[Decision, 
         return within, twins
     if across < HALF:
         return Decision(Verdict.FAILS, "it differs between problems"), twins
-    shared = {name: consistency(measured.run, name, measured.model)[layer] for name in moved_like(measured)}
+    shared = {name: consistency(measured.run, name)[layer] for name in moved_like(measured)}
     missed = [
         Decision(Verdict.FAILS, f"no more than under {name}") for name, value in shared.items() if across <= value
     ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from fillerscope.analysis.findings.finding import Finding
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.prompts.prompt import FILLER
 
 
-def placement_findings(run: Run, model: str | None = None) -> list[Finding]:
+def placement_findings(run: ModelRun) -> list[Finding]:
     """One finding on all conditions with filler at the end; none where there are none."""
     conditions = [run.condition(name) for name in run.fillers]
     late = [one for one in conditions if one.has_filler and one.position == "end"]
-    counts = _counts(run, late[0].name, model) if late else []
+    counts = _counts(run, late[0].name) if late else []
     if not counts:
         return []
     behind, tokens = (float(mean) for mean in np.mean(counts, 0))
@@ -32,7 +32,7 @@ def _number(behind: float) -> str:
     return f"{behind:.1f} stand" if behind else "none stands"
 
 
-def _counts(run: Run, condition: str, model: str | None) -> list[tuple[int, int]]:
+def _counts(run: ModelRun, condition: str) -> list[tuple[int, int]]:
     """For every problem that was measured, the number of original tokens behind the filler, and of all of them."""
-    prompts = [list(one["prompts"][condition]["spans"]) for one in run.records(model) if one["status"] == "ok"]
+    prompts = [list(one["prompts"][condition]["spans"]) for one in run.records() if one["status"] == "ok"]
     return [(spans[::-1].index(FILLER), len(spans) - spans.count(FILLER)) for spans in prompts]

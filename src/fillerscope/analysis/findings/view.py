@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.findings.wording import span
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.twins import over_twins
 from fillerscope.study.conditions import BASELINE
 
@@ -20,15 +20,14 @@ Floats = NDArray[np.float64]
 class View:
     """One model under one condition, by the attention of some query rows."""
 
-    run: Run
+    run: ModelRun
     condition: str
     queries: str = "original"
-    model: str | None = None
 
     @property
     def layers(self) -> list[int]:
         """Those that have attention, counted from 0."""
-        return self.run.attention_layers(self.model)
+        return self.run.attention_layers()
 
     @property
     def first(self) -> int:
@@ -39,7 +38,7 @@ class View:
 
     def summary(self, metric: str) -> Floats:
         """[problem, layer, head]."""
-        return self.run.summary(metric, self.condition, self.queries, self.model)
+        return self.run.summary(metric, self.condition, self.queries)
 
     def pair(self, metric: str, other: str = BASELINE) -> tuple[Floats, Floats]:
         """Under this condition and under another, [problem, layer, head] each."""
@@ -47,7 +46,7 @@ class View:
 
     def of_twins(self, read: Callable[[View], Floats | float]) -> Floats:
         """[twin, ...]: the result of `read` for each untrained twin; empty where none was measured."""
-        return over_twins(self.run, self.model, lambda twin: np.asarray(read(replace(self, model=twin))))
+        return over_twins(self.run, lambda twin: np.asarray(read(replace(self, run=twin))))
 
     def twins_text(self, read: Callable[[View], float]) -> str:
         """The range of a number over untrained twins, in brackets; or that none were measured."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.conditions import BASELINE
 
 
-def compared_with(run: Run, condition: str) -> str:
+def compared_with(run: StoredRun, condition: str) -> str:
     """What the baseline is called beside a condition."""
     return "without filler" if run.condition(condition).has_filler else f"under {BASELINE}"
 

@@ -178,7 +178,7 @@ def _findings(run: Run, _: Asked) -> list[dict[str, Any]]:
     compared = available_comparison(run)
     told = []
     for model in run.models:
-        found = findings_of(run, model, compared)
+        found = findings_of(run[model], compared)
         top = headline(run, model, compared, found)
         findings = [finding.record() for finding in found]
         told.append({"model": model, "label": run.label(model), "headline": asdict(top), "findings": findings})

@@ -117,7 +117,7 @@ def skipped(run: Run, missed: Mapping[str, str]) -> Section:
     """Whatever should be there and is not."""
     facts: Facts = []
     for model in run.models:
-        reasons = missing_parts(run, model)
+        reasons = missing_parts(run[model])
         facts += [(f"Not there, {run.label(model)}", "; ".join(reasons))] if reasons else []
         facts += _failed(run, model)
     facts += [(f"Figure {name}", reason) for name, reason in missed.items()]
@@ -139,12 +139,12 @@ def _failed(run: Run, model: str) -> Facts:
 
 def failed_problems(run: Run, model: str, queries: str = "original") -> list[str]:
     """The reason of each problem whose attention was not measured."""
-    records = available_records(run, model, queries)
+    records = available_records(run[model], queries)
     return [str(record.get("error", "")) for record in records if record["status"] == "failed"]
 
 
 def failed_answers(run: Run, model: str) -> list[str]:
-    columns = available_answers(run, model)
+    columns = available_answers(run[model])
     pairs = zip(columns.get("verdict", []), columns.get("note", []), strict=False)
     return [str(note) for verdict, note in pairs if verdict == "failed"]
 

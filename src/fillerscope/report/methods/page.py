@@ -114,7 +114,7 @@ PAIRED = (
 
 def _counts(run: Run, model: str) -> str:
     """How many problems there are, and what became of them."""
-    records, columns = available_records(run, model), available_answers(run, model)
+    records, columns = available_records(run[model]), available_answers(run[model])
     told = []
     if records:
         failed = failed_problems(run, model)

@@ -96,7 +96,7 @@ def _answers(run: Run) -> list[str]:
 
 
 def _noise(run: Run) -> str:
-    ways = listed(list(dict.fromkeys(way_of(run, model) for model in run.models)), "or")
+    ways = listed(list(dict.fromkeys(way_of(run[model]) for model in run.models)), "or")
     return (
         f"Prompts without filler were answered twice (the second time: {ways}). Verdicts that differ between the two "
         "are flips by rounding, those that differ between the first and a condition flips by filler. Their difference "
