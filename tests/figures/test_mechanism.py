@@ -126,7 +126,7 @@ def test_classes_of_tokens(tmp_path: Path) -> None:
 
 
 def test_the_layer_map_holds_standardised_changes(inside: Run) -> None:
-    rows = {row.name: row for row in measures(inside, "mless", "tiny-a")}
+    rows = {row.name: row for row in measures(inside["tiny-a"], "mless")}
     samples = activation_table(inside[None], "mless").samples["near_zero"]
     expected = samples.mean(axis=0) / samples.std(axis=0, ddof=1)
     np.testing.assert_allclose(rows["Activations near zero"].effect, np.clip(expected, -LIMIT, LIMIT), atol=1e-6)
@@ -138,13 +138,13 @@ def test_the_layer_map_holds_standardised_changes(inside: Run) -> None:
     np.testing.assert_allclose(rows["Across problems"].effect, 0.6, rtol=1e-6)
     np.testing.assert_allclose(rows["Filler mass, answer"].mean, 0.5 * rows["Filler mass"].mean, rtol=1e-4)
     assert (rows["Activations below median"].effect == 0).all(), "no change at all is no effect"
-    arm = {row.name for row in measures(inside, "arm", "tiny-a")}
+    arm = {row.name for row in measures(inside["tiny-a"], "arm")}
     assert set(rows) - arm == {"Filler mass", "Filler mass, answer"}
 
 
 def test_one_problem_has_no_effect_in_standard_deviations(tmp_path: Path) -> None:
     run = Synthetic(problems=1, affine=True, activations=True).build(tmp_path / "run")
-    for row in measures(run, "mless", "tiny-a"):
+    for row in measures(run["tiny-a"], "mless"):
         assert np.isnan(row.effect).all() == row.is_change
 
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.panels import LayerMeasure, LinePanel, Panel, Series, layer_panels
@@ -40,17 +42,17 @@ def lacks(study: Study) -> str:
     return "" if study.probes.activations else "shows activations: give `probes: {activations: true}` in the study"
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
-    conditions, layer = shown(run, request, "activations"), one_layer(run, request, model)
-    tables = [activation_table(run[model], name) for name in conditions]
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
+    conditions, layer = shown(run, request, "activations"), one_layer(run, request)
+    tables = [activation_table(run, name) for name in conditions]
     with styled():
         figure = page(WIDTH, 3.7)
         spec = figure.add_gridspec(2, 4)
         left = figure.add_subplot(spec[:, :2])
-        _draw_histograms(left, run, conditions, layer, model)
+        _draw_histograms(left, run, conditions, layer)
         panels = [figure.add_subplot(spec[row, column]) for row in (0, 1) for column in (2, 3)]
-        untrained = [activation_table(run[twin], conditions[0]) for twin in run.twins(model)]
+        untrained = [activation_table(twin, conditions[0]) for twin in run.twins()]
         for panel, (metric, (title, none)) in zip(panels, PANELS.items(), strict=True):
             scale = 100 if metric == "near_zero" else 1
             twin_curve(panel, [_change(table, metric)[0] for table in untrained], scale)
@@ -60,21 +62,21 @@ def draw(run: Run, request: Request) -> Drawn:
         for panel in panels[2:]:
             panel.set_xlabel("Layer")
         fit_titles(panels)
-        legend(figure, [left, panels[0]], run.label(model))
-    return Drawn("activations", figure, _table(run, tables, layer, model), _caption(run, model, conditions, layer))
+        legend(figure, [left, panels[0]], run.label)
+    return Drawn("activations", figure, _table(run, tables, layer), _caption(run, conditions, layer))
 
 
 def _change(table: ActivationTable, metric: str) -> Estimates:
     return table.ratio[metric] if metric in table.ratio else table.difference[metric]
 
 
-def _draw_histograms(axes: Axes, run: Run, conditions: list[str], layer: int, model: str) -> None:
-    edges = np.array(run.calibration(model)["edges"])
+def _draw_histograms(axes: Axes, run: ModelRun, conditions: list[str], layer: int) -> None:
+    edges = np.array(run.calibration()["edges"])
     places = octaves(edges)
     inset = axes.inset_axes((0.3, 0.58, 0.68, 0.36))
     top = 0.0
     for index, name in enumerate([BASELINE, *conditions]):
-        share = _shares(run, name, layer, model)
+        share = _shares(run, name, layer)
         colour, dash = (GREY, "solid") if name == BASELINE else (SERIES[index - 1], DASHES[index % len(DASHES)])
         style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.0}
         axes.stairs(share / np.diff(places), places, label=label(run, name), **style)
@@ -86,7 +88,7 @@ def _draw_histograms(axes: Axes, run: Run, conditions: list[str], layer: int, mo
     axes.set_title(f"Layer {layer}")
     axes.set_xlabel("Activation")
     axes.set_ylabel("Share per octave")
-    _zoom(inset, run.calibration(model)["eps"][layer - 1])
+    _zoom(inset, run.calibration()["eps"][layer - 1])
 
 
 def octaves(edges: Floats) -> Floats:
@@ -107,8 +109,8 @@ def _ticks(edges: Floats) -> tuple[list[float], list[str]]:
     return [*out.tolist(), 0.0], [*(f"{value:g}" for value in values), "0"]
 
 
-def _shares(run: Run, condition: str, layer: int, model: str) -> Floats:
-    counts = run.histogram(condition, model=model)[layer - 1]
+def _shares(run: ModelRun, condition: str, layer: int) -> Floats:
+    counts = run.histogram(condition)[layer - 1]
     return np.asarray(counts / max(int(counts.sum()), 1))
 
 
@@ -124,24 +126,24 @@ def _zoom(inset: Axes, eps: float) -> None:
     inset.grid(False)
 
 
-def _table(run: Run, tables: list[ActivationTable], layer: int, model: str) -> Table:
+def _table(run: ModelRun, tables: list[ActivationTable], layer: int) -> Table:
     rows: list[dict[str, Cell]] = []
     for table in tables:
         columns = table.columns()
         for place in range(table.layers):
             own = {key: column[place].item() for key, column in columns.items()}
             rows.append({"view": "layers", "condition": table.condition} | own)
-    edges = run.calibration(model)["edges"]
+    edges = run.calibration()["edges"]
     for name in [BASELINE, *(table.condition for table in tables)]:
-        counts = run.histogram(name, model=model)[layer - 1].tolist()
+        counts = run.histogram(name)[layer - 1].tolist()
         bins = zip(edges[:-1], edges[1:], counts, strict=True)
         keys: dict[str, Cell] = {"view": "histogram", "condition": name, "layer": layer}
         rows += [keys | {"low": low, "high": high, "count": count} for low, high, count in bins]
     return table_of_rows(rows)
 
 
-def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
-    eps = run.calibration(model)["eps"][layer - 1]
+def _caption(run: ModelRun, conditions: list[str], layer: int) -> str:
+    eps = run.calibration()["eps"][layer - 1]
     notes = (
         "activations: output of the MLP's nonlinearity on original tokens, the same tokens under every condition",
         f"left: layer {layer}, all problems together, on a grid that was frozen without filler, a quarter of an octave "
@@ -149,12 +151,12 @@ def _caption(run: Run, model: str, conditions: list[str], layer: int) -> str:
         f"near zero: smaller than eps, {eps:.3g} in this layer, 1.4826 * MAD * {_c(run):g} of sizes without filler",
         "right: paired change by layer; L1 is per token, Gini of sizes",
         BANDS,
-        twin_note(run, model, conditions[0]),
+        twin_note(run, conditions[0]),
     )
-    return words(run, model, conditions, str(len(run.measured(model))), *notes)
+    return words(run, conditions, str(len(run.measured())), *notes)
 
 
-def _c(run: Run) -> float:
+def _c(run: StoredRun) -> float:
     probe = run.study.probes.activations
     return probe.c if probe else float("nan")
 

@@ -38,13 +38,13 @@ def lacks(study: Study) -> str:
     return "" if study.probes.affine else "shows the affine picture: give `probes: {affine: true}` in the study"
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions = shown(run, request, "affine")
-    tables = [affine_table(run[model], name) for name in conditions]
+    tables = [affine_table(run, name) for name in conditions]
     with styled():
         figure, axes = grid(2, 2, 4.2)
-        untrained = [affine_table(run[twin], conditions[0]) for twin in run.twins(model)]
+        untrained = [affine_table(twin, conditions[0]) for twin in run.twins()]
         for place, measure in PLACES.items():
             twin_curve(axes[place], [table.values[measure][0] for table in untrained])
         for index, table in enumerate(tables):
@@ -65,11 +65,11 @@ def draw(run: Run, request: Request) -> Drawn:
         for panel in axes[1]:
             panel.set_xlabel("Layer")
         fit_titles(axes.flat)
-        legend(figure, [axes[0, 0], axes[1, 0]], run.label(model))
+        legend(figure, [axes[0, 0], axes[1, 0]], run.label)
     chances = f"dash-dotted line: {chance:.2f}, what biases without a common direction would have across problems"
     below = "; of what they explain, below the frame where not seen" if untrained else ""
-    twins = f"{twin_note(run, model, conditions[0])}{below}"
-    text = words(run, model, conditions, str(len(run.measured(model))), *NOTES, chances, twins)
+    twins = f"{twin_note(run, conditions[0])}{below}"
+    text = words(run, conditions, str(len(run.measured())), *NOTES, chances, twins)
     return Drawn("affine", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
 
 

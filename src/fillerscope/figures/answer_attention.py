@@ -19,10 +19,10 @@ def lacks(study: Study) -> str:
     return "" if study.probes.answering else "shows where answers attend: give `probes: {answering: true}` in the study"
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions = shown(run, request, "lookback", filler=True)
-    tables = [lookback_table(run[model], name) for name in conditions]
+    tables = [lookback_table(run, name) for name in conditions]
     with styled():
         figure, axes = grid(1, 2, 2.7)
         mass, tokens = axes[0]
@@ -39,7 +39,7 @@ def draw(run: Run, request: Request) -> Drawn:
             panel.set_xlabel("Layer")
             panel.set_ylim(0, None)
         fit_titles(axes.flat)
-        legend(figure, [mass], run.label(model))
+        legend(figure, [mass], run.label)
     notes = (
         "answer: the rows of the model's own greedy answer; question: those of original tokens of the prompt after the "
         "filler",
@@ -47,7 +47,7 @@ def draw(run: Run, request: Request) -> Drawn:
         "each problem's mean over the heads of a layer",
         BANDS,
     )
-    text = words(run, model, conditions, str(tables[0].problems), *notes)
+    text = words(run, conditions, str(tables[0].problems), *notes)
     return Drawn("lookback", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.mechanism import activation_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.answered import Answered, accuracy_record
@@ -104,26 +105,26 @@ def _varied(cells: Sequence[Condition]) -> list[str]:
     return [key for key in KEYS if len({_setting(cell, key) for cell in cells}) > 1]
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     names = request.fillers(run)
     sweeps = _sweeps(run.study, names if request.conditions else ())
     if not sweeps or lacks(run.study):
         raise FigureError(f"`arm` {lacks(run.study) or 'needs two settings or more of one sweep'}")
-    answered = Answered.of(run, [model]) if run.has_answers else None
-    maps = [one for name, cells in sweeps.items() for one in _maps(run, model, name, cells, answered)]
+    answered = Answered.of(whole, [run.name]) if run.has_answers else None
+    maps = [one for name, cells in sweeps.items() for one in _maps(run, name, cells, answered)]
     with styled():
         figure, axes = _grid(maps)
         for panel, one in zip(axes.flat, maps, strict=False):
             _panel(panel, one)
         for panel in axes.flat[len(maps) :]:
             panel.remove()
-        figure.suptitle(run.label(model), fontsize=8.5)
+        figure.suptitle(run.label, fontsize=8.5)
     table = table_of_rows([_row(one, cell) for one in maps for cell in one.cells])
-    return Drawn("arm", figure, table, _caption(run, model, sweeps, answered))
+    return Drawn("arm", figure, table, _caption(run, sweeps, answered))
 
 
-def _maps(run: Run, model: str, name: str, cells: list[Condition], answered: Answered | None) -> list[Map]:
+def _maps(run: ModelRun, name: str, cells: list[Condition], answered: Answered | None) -> list[Map]:
     """A map for each measure, and for each combination of what varies beyond two settings."""
     rows, *more = _varied(cells)
     columns, others = (more[0], more[1:]) if more else ("c" if rows == "p1" else "p1", [])
@@ -134,14 +135,14 @@ def _maps(run: Run, model: str, name: str, cells: list[Condition], answered: Ans
     for values, group in combined.items():
         own = "".join(f", {_word(key)} {_value(value)}" for key, value in zip(others, values, strict=True))
         for measure in ("accuracy",) if answered else ("near_zero", "variance"):
-            numbers = [_cell(run, model, cell, measure, answered) for cell in group]
+            numbers = [_cell(run, cell, measure, answered) for cell in group]
             title = f"{cells[0].label or name}{own}: {MEASURES[measure].print}"
             maps.append(Map(measure, title, rows, columns, numbers))
     return maps
 
 
-def _cell(run: Run, model: str, cell: Condition, measure: str, answered: Answered | None) -> Cell:
-    return _accuracy(cell, answered.row(model, cell.name)) if answered else _activations(run, model, cell, measure)
+def _cell(run: ModelRun, cell: Condition, measure: str, answered: Answered | None) -> Cell:
+    return _accuracy(cell, answered.row(run.name, cell.name)) if answered else _activations(run, cell, measure)
 
 
 def _accuracy(cell: Condition, row: Accuracy) -> Cell:
@@ -153,10 +154,10 @@ def _accuracy(cell: Condition, row: Accuracy) -> Cell:
     return Cell(cell, 100 * change.difference, text, accuracy_record(row))
 
 
-def _activations(run: Run, model: str, cell: Condition, measure: str) -> Cell:
+def _activations(run: ModelRun, cell: Condition, measure: str) -> Cell:
     """The change in the first layer that the condition redistributes."""
     assert isinstance(cell.intervention, Redistribution)
-    table = activation_table(run[model], cell.name)
+    table = activation_table(run, cell.name)
     layer = cell.intervention.layers[0] - 1
     estimate = table.difference[measure] if measure == "near_zero" else table.ratio[measure]
     scale = MEASURES[measure].scale
@@ -222,19 +223,19 @@ def _row(one: Map, cell: Cell) -> dict[str, Value]:
     return row | cell.record
 
 
-def _caption(run: Run, model: str, sweeps: dict[str, list[Condition]], answered: Answered | None) -> str:
+def _caption(run: ModelRun, sweeps: dict[str, list[Condition]], answered: Answered | None) -> str:
     recipes = [recipe(name, cells) for name, cells in sweeps.items()]
     if answered:
         notes = [
             answered.notes[0], "numbers: points more or less than under none, with the 95% interval from resampled "
             "problems", f"{STARS_NOTE}, {answered.test}",
         ]  # fmt: skip
-        return " ".join([opening(run, [model], [answered.count(model)]), *recipes, *sentences(notes)])
+        return " ".join([opening([run], [answered.count(run.name)]), *recipes, *sentences(notes)])
     notes = [
         "numbers: change against none of the output of the MLP's nonlinearity in the first layer that is changed, with "
         "the 95% interval over problems", f"{STARS_NOTE}, signs flipped at random, not adjusted",
     ]  # fmt: skip
-    return " ".join([opening(run, [model], [str(len(run.measured(model)))]), *recipes, *sentences(notes)])
+    return " ".join([opening([run], [str(len(run.measured()))]), *recipes, *sentences(notes)])
 
 
 def _panels(run: Run, drawn: Drawn) -> list[BarPanel]:

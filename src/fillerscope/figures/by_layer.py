@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.analysis.estimate import Estimates
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures.bars import MARKERS, refuse_many
 from fillerscope.figures.captions import opening, sentences
@@ -27,7 +28,7 @@ DASHED: Dash = (0, (3, 1.2))
 BANDS = "bands: 95% interval over problems"
 
 
-def shown(run: Run, request: Request, figure: str, filler: bool = False, moved: bool = False) -> list[str]:
+def shown(run: StoredRun, request: Request, figure: str, filler: bool = False, moved: bool = False) -> list[str]:
     """The conditions asked for; else the first few that are no cells of a sweep, where there are such. Those that
     redistribute activations, whose changes make all others look like nothing, are shown where `moved` says so."""
     names = [name for name in request.fillers(run) if not filler or run.condition(name).has_filler]
@@ -43,7 +44,7 @@ def shown(run: Run, request: Request, figure: str, filler: bool = False, moved: 
     return (still or alone)[:MOST]
 
 
-def label(run: Run, name: str) -> str:
+def label(run: StoredRun, name: str) -> str:
     return run.condition(name).label or name
 
 
@@ -80,20 +81,20 @@ def by_layer(axes: Axes, layers: int, title: str, none: float | None = None) -> 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
 
 
-def words(run: Run, model: str, conditions: Sequence[str], count: str, *notes: str) -> str:
+def words(run: ModelRun, conditions: Sequence[str], count: str, *notes: str) -> str:
     """A caption."""
     recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
-    return " ".join([opening(run, [model], [count]), *recipes, *sentences(notes)])
+    return " ".join([opening([run], [count]), *recipes, *sentences(notes)])
 
 
-def one_layer(run: Run, request: Request, model: str) -> int:
+def one_layer(run: ModelRun, request: Request) -> int:
     """The layer asked for, the first by default."""
     layer = request.layers[0] if request.layers else 1
-    return checked_layer(run, layer, model)
+    return checked_layer(run, layer)
 
 
-def checked_layer(run: Run, layer: int, model: str) -> int:
-    count = run.summary("entropy", BASELINE, model=model).shape[1]
+def checked_layer(run: ModelRun, layer: int) -> int:
+    count = run.summary("entropy", BASELINE).shape[1]
     if layer > count:
-        raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {count}")
+        raise FigureError(f"there is no layer {layer}: {run.label} has layers 1 to {count}")
     return layer

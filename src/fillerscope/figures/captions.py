@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fillerscope.analysis.run import ANSWER, Region, Run
+from fillerscope.analysis.model_run import ModelRun, Region
+from fillerscope.analysis.stored_run import ANSWER, StoredRun
 from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.request import Request
 from fillerscope.study.conditions import BASELINE
@@ -12,20 +13,20 @@ from fillerscope.study.published import benchmark
 from fillerscope.study.study import Study
 
 
-def caption(run: Run, conditions: list[str], queries: str, *more: str, models: list[str]) -> str:
+def caption(runs: Sequence[ModelRun], conditions: list[str], queries: str, *more: str) -> str:
     """What a reader must know to read the picture, in full sentences."""
-    counts = [str(len(run.measured(model, queries))) for model in models]
-    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
-    return " ".join([opening(run, models, counts), *recipes, attention_words(run, queries), *sentences(more)])
+    counts = [str(len(run.measured(queries))) for run in runs]
+    recipes = [recipe(name, [runs[0].condition(name)]) for name in conditions if name != BASELINE]
+    return " ".join([opening(runs, counts), *recipes, attention_words(runs[0], queries), *sentences(more)])
 
 
-def opening(run: Run, models: Sequence[str], counts: Sequence[str]) -> str:
+def opening(runs: Sequence[ModelRun], counts: Sequence[str]) -> str:
     """Models, data, and how many problems of each model."""
-    labels = ", ".join(run.label(model) for model in models)
-    return f"{labels}; {data_name(run.study)}, n = {', '.join(counts)} problems."
+    labels = ", ".join(run.label for run in runs)
+    return f"{labels}; {data_name(runs[0].study)}, n = {', '.join(counts)} problems."
 
 
-def attention_words(run: Run, queries: str) -> str:
+def attention_words(run: StoredRun, queries: str) -> str:
     whose = "the tokens of the model's own answer" if queries == ANSWER else queries
     return f"Attention received, mean over queries: {whose}; diagonal {_yes(run.attention.diagonal)}."
 

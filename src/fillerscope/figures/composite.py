@@ -115,7 +115,7 @@ def draw(run: Run, request: Request) -> Drawn:
     points = rows_of(table_of(run, lines, COLUMNS)) if lines else []
     table = table_of_rows([*(_record(run, row) for row in rows), *points])
     recipes = [recipe(name, [run.condition(name)]) for name in conditions[1:]]
-    words = [opening(run, models, [answered.count(model) for model in models]), *recipes]
+    words = [opening([run[model] for model in models], [answered.count(model) for model in models]), *recipes]
     words += [*sentences(_accuracy_notes(run, answered, rows))]
     if head is not None:
         words += [attention_words(run, queries), *sentences(_head_notes(run, request, head))]
@@ -182,12 +182,12 @@ def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[s
     whole = [line(name, "whole", i, WHOLE_END) for i, name in enumerate(fillers)]
     aligned, whole = with_twins(run, aligned, aligned[1]), with_twins(run, whole, whole[0])
     skipped = request.skips_first(run, run.models.index(layer.model))
-    return Head(layer, choice, aligned, whole, [run.region(name, layer.model) for name in fillers], skipped)
+    return Head(layer, choice, aligned, whole, [run[layer.model].region(name) for name in fillers], skipped)
 
 
 def _choose(run: Run, request: Request, models: Sequence[str], filler: str, queries: str) -> tuple[Layer, Choice]:
     """The head in the first model that has it; where none has, a head of the first."""
-    number = first_layers(run, request, models[0])[0]
+    number = first_layers(run[models[0]], request)[0]
     wanted = request if request.heads else replace(request, heads=(HEAD,), strict=False)
     for model in models:
         layers, heads = run.summary("entropy", BASELINE, queries, model).shape[1:]
@@ -238,13 +238,13 @@ def _head_notes(run: Run, request: Request, head: Head) -> list[str]:
     first = next(line.source.condition for line in head.whole if not is_of_twins(line))
     regions = [region for region in head.regions if region is not None]
     return [
-        f"{place}, n = {len(run.measured(model))} problems",
+        f"{place}, n = {len(run[model].measured())} problems",
         head.choice.note,
         first_note([head.skipped]),
         band_note(request),
         reach_note(request),
         region_note([regions]),
-        twin_note(run, model, first, ALL_HEADS),
+        twin_note(run[model], first, ALL_HEADS),
     ]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.figures.captions import caption
 from fillerscope.figures.condition_text import quotient
 from fillerscope.figures.figure import Figure
@@ -42,10 +43,10 @@ SHOWN = (
 )
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions, queries = request.fillers(run), request.queries or "original"
-    tables = [depth_table(run[model], name, queries) for name in conditions]
+    tables = [depth_table(run, name, queries) for name in conditions]
     ratio = quotient([run.condition(name) for name in conditions])
     filled = any(run.condition(name).has_filler for name in conditions)
     panels = SHOWN if filled else SHOWN[-1:]  # mass is of filler
@@ -56,16 +57,16 @@ def draw(run: Run, request: Request) -> Drawn:
             _draw_measure(run, panel_axes, tables, panel.measure)
             panel_axes.set_title(panel.title)
             panel_axes.set_ylabel(panel.label or ratio.capitalize())
-        legend(figure, [axes[0, 0]], run.label(model))
+        legend(figure, [axes[0, 0]], run.label)
     notes = (
         "filler mass: share of attention that original tokens after the filler give to it",
         f"paired drop: attention received by original tokens, {ratio}",
         "each problem's mean over the heads of a layer",
         "bands: 95% interval over problems",
         _length_note(tables[0]),
-        twin_note(run, model, conditions[0]),
+        twin_note(run, conditions[0]),
     )
-    text = caption(run, conditions, queries, *notes, models=[model])
+    text = caption([run], conditions, queries, *notes)
     return Drawn("depth", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
 
 
@@ -82,7 +83,7 @@ def _draw_references(axes: Axes, table: DepthTable, panel: Shown) -> None:
         axes.fill_between(layers, low, high, color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
 
 
-def _draw_measure(run: Run, axes: Axes, tables: Sequence[DepthTable], measure: str) -> None:
+def _draw_measure(run: StoredRun, axes: Axes, tables: Sequence[DepthTable], measure: str) -> None:
     """A line for each condition, over the axis of layers."""
     from matplotlib.ticker import MaxNLocator
 

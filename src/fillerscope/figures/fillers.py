@@ -45,7 +45,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 def draw(run: Run, request: Request) -> Drawn:
     conditions = _conditions(run, request)
     queries = request.queries or "all"
-    number = first_layers(run, request, request.models[0] if request.models else None)[0]
+    number = first_layers(request.model_run(run), request)[0]
     models = [run.model(name) for name in request.models] or run.models
     panels, notes = _panels(run, request, [Layer(model, number, queries) for model in models], conditions[0])
     lines: list[Line] = []
@@ -65,8 +65,8 @@ def draw(run: Run, request: Request) -> Drawn:
     models = list(dict.fromkeys(models))
     skipped = [request.skips_first(run, run.models.index(model)) for model in models]
     notes = [*notes, first_note(skipped), band_note(request), reach_note(request), region_note(regions)]
-    notes += [next(filter(None, (twin_note(run, model, conditions[0], ALL_HEADS) for model in models)), "")]
-    text = caption(run, conditions, queries, *notes, models=models)
+    notes += [next(filter(None, (twin_note(run[model], conditions[0], ALL_HEADS) for model in models)), "")]
+    text = caption([run[model] for model in models], conditions, queries, *notes)
     return Drawn("fillers", figure, table_of(run, lines), text, tuple(lines))
 
 
@@ -99,7 +99,7 @@ def _conditions(run: Run, request: Request) -> list[str]:
 
 def _mark(run: Run, axes: Axes, conditions: list[str], model: str) -> list[Region]:
     """Shade the region that all fillers share; where they stand in different places, a bar for each at the top."""
-    places = [run.region(name, model) for name in conditions]
+    places = [run[model].region(name) for name in conditions]
     regions = [region for region in places if region is not None]
     if len(set(regions)) == 1:
         shade(axes, regions[0].start, regions[0].stop, "filler")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.figures.captions import caption
 from fillerscope.figures.condition_text import name_of, quotient
 from fillerscope.figures.figure import Figure
@@ -42,11 +43,11 @@ class Map:
     marked: NDArray[np.bool_]
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions, queries = request.fillers(run), request.queries or "original"
     ratio = quotient([run.condition(name) for name in conditions])
-    tables = [head_table(run[model], name, queries) for name in conditions]
+    tables = [head_table(run, name, queries) for name in conditions]
     known = [table for table in tables if table.knows("beyond")]
     kinds = {ratio: [_drop(run, table) for table in tables]}  # by what their colour bar says
     kinds |= {"drop / length alone": [_beyond(run, table) for table in known]} if known else {}
@@ -61,7 +62,7 @@ def draw(run: Run, request: Request) -> Drawn:
             for start, count, (label, maps) in zip(starts, counts, kinds.items(), strict=False)
         ]
         fit_titles([panel for panels in drawn for panel in panels])
-        figure.suptitle(run.label(model), fontsize=8.5)
+        figure.suptitle(run.label, fontsize=8.5)
     held = tables[0].knows("twin")
     notes = (
         f"colour: paired drop of each head, attention received by original tokens, {ratio}, the geometric "
@@ -70,10 +71,10 @@ def draw(run: Run, request: Request) -> Drawn:
         if known else "",
         "dots: heads whose drop lies within the range of all heads of the untrained twins in that layer" if held
         else "dots: heads whose 95% interval reaches 1",
-        *(["grey: layers without attention"] if len(run.attention_layers(model)) < layers else []),
+        *(["grey: layers without attention"] if len(run.attention_layers()) < layers else []),
     )  # fmt: skip
     columns = _columns(tables)
-    return Drawn("headmap", figure, columns, caption(run, conditions, queries, *notes, models=[model]))
+    return Drawn("headmap", figure, columns, caption([run], conditions, queries, *notes))
 
 
 def _draw_kind(figure: Page, axes: NDArray[Any], label: str, maps: Sequence[Map]) -> list[Axes]:
@@ -96,15 +97,15 @@ def _draw_kind(figure: Page, axes: NDArray[Any], label: str, maps: Sequence[Map]
     return panels
 
 
-def _drop(run: Run, table: HeadTable) -> Map:
+def _drop(run: StoredRun, table: HeadTable) -> Map:
     return Map(_label(run, table), table.columns["drop"].value, _marked(table, "drop"))
 
 
-def _beyond(run: Run, table: HeadTable) -> Map:
+def _beyond(run: StoredRun, table: HeadTable) -> Map:
     return Map(f"{_label(run, table)}, beyond length", table.columns["beyond"].value, _marked(table, "beyond"))
 
 
-def _label(run: Run, table: HeadTable) -> str:
+def _label(run: StoredRun, table: HeadTable) -> str:
     return run.condition(table.condition).label or table.condition
 
 

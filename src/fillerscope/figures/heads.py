@@ -33,9 +33,9 @@ COLUMNS = ("model", "queries", "view", "condition", "layer", "head")
 def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
-    layer = Layer(model, first_layers(run, request, model)[0], queries)
+    layer = Layer(model, first_layers(run[model], request)[0], queries)
     choice = choose_heads(run, request, layer, filler, 3)
-    label, region = run.condition(filler).label or filler, run.region(filler, model)
+    label, region = run.condition(filler).label or filler, run[model].region(filler)
     lines: list[Line] = []
     with styled():
         figure, axes = grid(2, len(choice.heads), 3.9)
@@ -59,9 +59,9 @@ def draw(run: Run, request: Request) -> Drawn:
         band_note(request),
         reach_note(request),
         region_note([[region] if region else []]),
-        twin_note(run, model, filler, ALL_HEADS),
+        twin_note(run[model], filler, ALL_HEADS),
     )
-    text = caption(run, [filler], queries, *notes, models=[model])
+    text = caption([run[model]], [filler], queries, *notes)
     return Drawn("heads", figure, table_of(run, lines, COLUMNS), text, tuple(lines))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.mechanism import activation_table, affine_table, mean_over
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
 from fillerscope.figures.by_layer import label, shown, words
@@ -82,11 +83,11 @@ def lacks(study: Study) -> str:
     return "shows the mechanism: give `probes: {affine: true, activations: true}` in the study"
 
 
-def measures(run: Run, condition: str, model: str) -> list[Measure]:
+def measures(run: ModelRun, condition: str) -> list[Measure]:
     """All that was measured: changes first, then shares."""
 
     def pair(metric: str) -> tuple[Floats, Floats]:
-        with_, without = (mean_over(run.summary(metric, name, model=model)) for name in (condition, BASELINE))
+        with_, without = (mean_over(run.summary(metric, name)) for name in (condition, BASELINE))
         return with_, without
 
     def log_ratio(metric: str) -> Floats:
@@ -98,27 +99,27 @@ def measures(run: Run, condition: str, model: str) -> list[Measure]:
     changes += [Measure.change("Entropy of attention", np.subtract(*pair("entropy")))]
     shares = []
     if run.condition(condition).has_filler:
-        mass = mean_over(run.summary("filler_mass", condition, model=model))
+        mass = mean_over(run.summary("filler_mass", condition))
         shares.append(Measure.share("Filler mass", Estimates.of(mass)))
         if run.study.probes.answering:
-            answer = lookback_table(run[model], condition).values["answer"]
+            answer = lookback_table(run, condition).values["answer"]
             shares.append(Measure.share("Filler mass, answer", answer))
     if run.study.probes.affine:
-        affine = affine_table(run[model], condition)
+        affine = affine_table(run, condition)
         changes.append(Measure.change("Lambda - 1", affine.samples["lambda_fit"] - 1))
         shares += [Measure.share(name.capitalize(), affine.values[name]) for name in ("explained", "direction")]
         bare = np.full_like(affine.consistency, np.nan)
         shares.append(Measure.share("Across problems", Estimates(affine.consistency, bare, bare)))
     if run.study.probes.activations:
-        samples = activation_table(run[model], condition).samples
+        samples = activation_table(run, condition).samples
         changes += [Measure.change(name, samples[key]) for key, name in ACTIVITY.items()]
     return [*changes, *shares]
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions = shown(run, request, "layermap", moved=True)
-    measured = {name: measures(run, name, model) for name in conditions}
+    measured = {name: measures(run, name) for name in conditions}
     names = list(dict.fromkeys((row.name, row.is_change) for rows in measured.values() for row in rows))
     names.sort(key=lambda pair: not pair[1])
     columns = min(PANELS, len(conditions))
@@ -132,8 +133,8 @@ def draw(run: Run, request: Request) -> Drawn:
             _name_rows(panels[-1], names, shown=place % columns == 0)
         fit_titles(panels)
         _bars(figure, images, bars)
-        figure.suptitle(run.label(model), fontsize=8.5, y=1 - 0.08 / figure.get_figheight(), va="top")
-    return Drawn("layermap", figure, _table(measured), _caption(run, model, conditions))
+        figure.suptitle(run.label, fontsize=8.5, y=1 - 0.08 / figure.get_figheight(), va="top")
+    return Drawn("layermap", figure, _table(measured), _caption(run, conditions))
 
 
 def _page(rows: int, columns: int, names: list[tuple[str, bool]]) -> tuple[Page, GridSpec, GridSpec]:
@@ -217,7 +218,7 @@ def _table(measured: dict[str, list[Measure]]) -> Table:
     return table_of_rows(rows)
 
 
-def _caption(run: Run, model: str, conditions: list[str]) -> str:
+def _caption(run: ModelRun, conditions: list[str]) -> str:
     notes = (
         "above: paired change against none, its mean over its standard deviation over problems, of logarithms for "
         f"attention, variance, L1 and L2; blue is a fall, red a rise; the colour ends at {LIMIT:g}",
@@ -225,7 +226,7 @@ def _caption(run: Run, model: str, conditions: list[str]) -> str:
         "below: shares between 0 and 1; direction within problems and across them is 1 where all biases point one way",
         "grey: not measured, or nothing to measure",
     )
-    return words(run, model, conditions, str(len(run.measured(model))), *notes)
+    return words(run, conditions, str(len(run.measured())), *notes)
 
 
 def _panels(run: Run, drawn: Drawn) -> list[MapPanel]:

@@ -31,7 +31,7 @@ def draw(run: Run, request: Request) -> Drawn:
     model = run.model(request.models[0] if request.models else None)
     filler, queries = request.filler(run), request.queries or "all"
     looks = {BASELINE: Look("None", BLUE, DASHES[0]), filler: Look(filler.capitalize(), ORANGE, DASHES[1])}
-    layers = [Layer(model, number, queries) for number in first_layers(run, request, model, 3)]
+    layers = [Layer(model, number, queries) for number in first_layers(run[model], request, 3)]
     choice = choose_heads(run, request, layers[0], filler, 1)
     head = choice.heads[0]
     lines: list[Line] = []
@@ -48,10 +48,10 @@ def draw(run: Run, request: Request) -> Drawn:
         axes[0, 0].set_ylabel(Y_LABEL)
         fit_titles(axes.flat)
         legend(figure, axes.flat)
-    twins = twin_note(run, model, filler, ALL_HEADS)
+    twins = twin_note(run[model], filler, ALL_HEADS)
     skipped = request.skips_first(run, run.models.index(model))
     notes = (choice.note, first_note([skipped]), band_note(request), reach_note(request), twins)
-    text = caption(run, [filler], queries, *notes, models=[model])
+    text = caption([run[model]], [filler], queries, *notes)
     return Drawn("layers", figure, table_of(run, lines), text, tuple(lines))
 
 

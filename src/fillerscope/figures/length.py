@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures.answered import Answered, accuracy_record
 from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, whiskers
@@ -51,18 +53,18 @@ def lacks(study: Study) -> str:
     return "goes along the length of a filler and needs a condition whose `count` is a list, such as [10, 25, 55]"
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     lines = {name: sorted(cells, key=_length) for name, cells in _lines(run, request).items()}
     conditions = [BASELINE, *(cell.name for cells in lines.values() for cell in cells)]
-    answered = Answered.of(run, [model]) if run.has_answers else None
+    answered = Answered.of(whole, [run.name]) if run.has_answers else None
     queries = request.queries or "original"
-    layer = first_layers(run, request, model)[0] if run.has_attention else 1
-    masses = _masses(run, model, lines, layer, queries) if run.has_attention else {}
+    layer = first_layers(run, request)[0] if run.has_attention else 1
+    masses = _masses(run, lines, layer, queries) if run.has_attention else {}
     with styled():
         figure, axes = grid(1, run.has_answers + run.has_attention, 2.7)
         if answered:
-            _draw_accuracy(axes[0, 0], answered, model, lines)
+            _draw_accuracy(axes[0, 0], answered, run.name, lines)
         if masses:
             _draw_mass(axes[0, -1], masses, layer)
         _name_lines(axes[0, 0], list(lines))
@@ -71,13 +73,13 @@ def draw(run: Run, request: Request) -> Drawn:
             end = max(_length(cell) for cells in lines.values() for cell in cells)
             panel.set_xlim(-0.04 * end, 1.04 * end)
         fit_titles(axes.flat)
-        legend(figure, axes.flat, run.label(model))
-    rows = [answered.row(model, name) for name in conditions] if answered else []
-    table = table_of_rows([*(_record(run, row) for row in rows), *(_mass_record(run, model, m) for m in _flat(masses))])
-    return Drawn("length", figure, table, _caption(run, model, lines, answered, queries if masses else "", layer))
+        legend(figure, axes.flat, run.label)
+    rows = [answered.row(run.name, name) for name in conditions] if answered else []
+    table = table_of_rows([*(_record(run, row) for row in rows), *(_mass_record(run, m) for m in _flat(masses))])
+    return Drawn("length", figure, table, _caption(run, lines, answered, queries if masses else "", layer))
 
 
-def _lines(run: Run, request: Request) -> dict[str, list[Condition]]:
+def _lines(run: StoredRun, request: Request) -> dict[str, list[Condition]]:
     lines = swept(run.study, "count", request.fillers(run))
     if not lines:
         raise FigureError(f"`length` {lacks(run.study) or 'needs two lengths or more of one filler'}")
@@ -133,18 +135,18 @@ def _share(row: Accuracy) -> Share:
 
 
 def _masses(
-    run: Run, model: str, lines: dict[str, list[Condition]], layer: int, queries: str
+    run: ModelRun, lines: dict[str, list[Condition]], layer: int, queries: str
 ) -> dict[str, dict[str, list[Mass]]]:
     """By line, then by layer: one, and the mean of all."""
-    return {name: _of_line(run, model, cells, layer, queries) for name, cells in lines.items()}
+    return {name: _of_line(run, cells, layer, queries) for name, cells in lines.items()}
 
 
-def _of_line(run: Run, model: str, cells: list[Condition], layer: int, queries: str) -> dict[str, list[Mass]]:
+def _of_line(run: ModelRun, cells: list[Condition], layer: int, queries: str) -> dict[str, list[Mass]]:
     masses: dict[str, list[Mass]] = {str(layer): [], ALL_LAYERS: []}
     for cell in cells:
-        by_layer = run.summary("filler_mass", cell.name, queries, model).mean(axis=-1)
+        by_layer = run.summary("filler_mass", cell.name, queries).mean(axis=-1)
         if layer > by_layer.shape[1]:
-            raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {by_layer.shape[1]}")
+            raise FigureError(f"there is no layer {layer}: {run.label} has layers 1 to {by_layer.shape[1]}")
         for which, samples in ((str(layer), by_layer[:, layer - 1]), (ALL_LAYERS, by_layer.mean(axis=1))):
             mean, low, high = (float(value) for value in sample_interval(samples))
             masses[which].append(Mass(cell.name, _length(cell), which, mean, low, high))
@@ -170,23 +172,23 @@ def _flat(masses: dict[str, dict[str, list[Mass]]]) -> list[Mass]:
     return [mass for by_layer in masses.values() for own in by_layer.values() for mass in own]
 
 
-def _record(run: Run, row: Accuracy) -> dict[str, Cell]:
+def _record(run: StoredRun, row: Accuracy) -> dict[str, Cell]:
     first: dict[str, Cell] = {"measure": "accuracy", "length": _length(run.condition(row.condition))}
     return first | accuracy_record(row)
 
 
-def _mass_record(run: Run, model: str, mass: Mass) -> dict[str, Cell]:
+def _mass_record(run: ModelRun, mass: Mass) -> dict[str, Cell]:
     return {
-        "measure": "filler mass", "length": mass.length, "model": run.label(model), "condition": mass.condition,
+        "measure": "filler mass", "length": mass.length, "model": run.label, "condition": mass.condition,
         "layer": mass.layer, "mass": mass.mean, "low": mass.low, "high": mass.high,
     }  # fmt: skip
 
 
 def _caption(
-    run: Run, model: str, lines: dict[str, list[Condition]], answered: Answered | None, queries: str, layer: int
+    run: ModelRun, lines: dict[str, list[Condition]], answered: Answered | None, queries: str, layer: int
 ) -> str:
-    count = answered.count(model) if answered else str(len(run.measured(model)))
-    words = [opening(run, [model], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
+    count = answered.count(run.name) if answered else str(len(run.measured()))
+    words = [opening([run], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
     if answered:
         points = f"filled points: p below {SURE}, {answered.test}; open points: p of {SURE} or more"
         words += sentences([*answered.notes, points, "the axis of accuracy does not begin at 0"])

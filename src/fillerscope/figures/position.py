@@ -10,7 +10,9 @@ import numpy as np
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.depth import depth_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures import condition_text
 from fillerscope.figures.answered import Answered, accuracy_record
@@ -64,29 +66,27 @@ def lacks(study: Study) -> str:
     return "compares places for a filler and needs a condition whose `position` is a list, such as [start, end]"
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     lines = swept(run.study, "position", request.fillers(run))
     if not lines:
         raise FigureError(f"`position` {lacks(run.study) or 'needs two places or more of one filler'}")
     refuse_many("position", len(lines), len(SERIES))
     queries = request.queries or "original"
-    layer = first_layers(run, request, model)[0] if run.has_attention else 1
-    answered = Answered.of(run, [model]) if run.has_answers else None
-    points = _answer_points(answered, model, lines) if answered else []
-    drops = _drop_points(run, model, lines, layer, queries) if run.has_attention else []
+    layer = first_layers(run, request)[0] if run.has_attention else 1
+    answered = Answered.of(whole, [run.name]) if run.has_answers else None
+    points = _answer_points(answered, run.name, lines) if answered else []
+    drops = _drop_points(run, lines, layer, queries) if run.has_attention else []
     with styled():
         figure, axes, width = _panels(run.has_answers, run.has_attention, len(lines))
         brief = _draw_accuracy(run, axes[0], points, list(lines), width) if answered else False
         if drops:
             _draw_drops(axes[-1], drops, list(lines), layer)
         fit_titles(axes)
-        legend(figure, axes, run.label(model))
-    table = table_of_rows(
-        [*(_record(run, point) for point in points), *(_drop_record(run, model, layer, p) for p in drops)]
-    )
-    count = answered.count(model) if answered else str(len(run.measured(model)))
-    words = [opening(run, [model], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
+        legend(figure, axes, run.label)
+    table = table_of_rows([*(_record(run, point) for point in points), *(_drop_record(run, layer, p) for p in drops)])
+    count = answered.count(run.name) if answered else str(len(run.measured()))
+    words = [opening([run], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
     words += sentences(_accuracy_notes(run, answered, points, brief)) if answered else []
     words += [attention_words(run, queries), *sentences([_drop_note(layer)])] if drops else []
     return Drawn("position", figure, table, " ".join(words))
@@ -98,12 +98,12 @@ def _answer_points(answered: Answered, model: str, lines: dict[str, list[Conditi
     return [first, *(Point(index, c.position, c.name, answered.row(model, c.name)) for index, c in cells)]
 
 
-def _drop_points(run: Run, model: str, lines: dict[str, list[Condition]], layer: int, queries: str) -> list[Point]:
+def _drop_points(run: ModelRun, lines: dict[str, list[Condition]], layer: int, queries: str) -> list[Point]:
     points = []
     for index, cell in [(index, cell) for index, cells in enumerate(lines.values()) for cell in cells]:
-        table = depth_table(run[model], cell.name, queries)
+        table = depth_table(run, cell.name, queries)
         if layer > table.layers:
-            raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {table.layers}")
+            raise FigureError(f"there is no layer {layer}: {run.label} has layers 1 to {table.layers}")
         mean, low, high = (float(bound[layer - 1]) for bound in table.values["drop"])
         points.append(Point(index, cell.position, cell.name, drop=(mean, low, high)))
     return points
@@ -118,7 +118,7 @@ def _panels(answers: bool, attention: bool, lines: int) -> tuple[Page, list[Axes
     return figure, list(axes.flat), (WIDTH if wide else WIDTH / 2) - 0.5
 
 
-def _draw_accuracy(run: Run, axes: Axes, points: list[Point], names: list[str], inches: float) -> bool:
+def _draw_accuracy(run: StoredRun, axes: Axes, points: list[Point], names: list[str], inches: float) -> bool:
     """Whether the texts are brief: marks of significance in place of p where p does not fit."""
     places = ["", *_places(points)]
     pitch = 0.95 * inches / len(places) * (SPREAD / len(names) if len(names) > 1 else 1)
@@ -181,7 +181,7 @@ def _name_places(axes: Axes, places: list[str]) -> None:
     axes.set_xlabel("Place of the filler")
 
 
-def _share(run: Run, point: Point, brief: bool) -> Share:
+def _share(run: StoredRun, point: Point, brief: bool) -> Share:
     row = point.row
     assert row is not None
     return Share(row.accuracy, row.low, row.high, _text(point, brief), _published(run, point))
@@ -203,26 +203,26 @@ def _chance(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.0995 else f"p = {p:.2g}"
 
 
-def _published(run: Run, point: Point) -> float | None:
+def _published(run: StoredRun, point: Point) -> float | None:
     model = point.row.model if point.row else ""
     return published.accuracy_at(model, run.study.problems.source, run.condition(point.condition))
 
 
-def _record(run: Run, point: Point) -> dict[str, Cell]:
+def _record(run: StoredRun, point: Point) -> dict[str, Cell]:
     assert point.row is not None
     record = accuracy_record(point.row, published=_published(run, point))
     return {"measure": "accuracy", "position": point.position} | record
 
 
-def _drop_record(run: Run, model: str, layer: int, point: Point) -> dict[str, Cell]:
+def _drop_record(run: ModelRun, layer: int, point: Point) -> dict[str, Cell]:
     drop, low, high = point.drop
     return {
-        "measure": "drop", "position": point.position, "model": run.label(model), "condition": point.condition,
+        "measure": "drop", "position": point.position, "model": run.label, "condition": point.condition,
         "layer": layer, "drop": drop, "low": low, "high": high,
     }  # fmt: skip
 
 
-def _accuracy_notes(run: Run, answered: Answered, points: Sequence[Point], brief: bool) -> list[str]:
+def _accuracy_notes(run: StoredRun, answered: Answered, points: Sequence[Point], brief: bool) -> list[str]:
     shown = any(_published(run, point) is not None for point in points)
     marks = f"hollow marks: {published.SOURCE}, {published.TERMS}" if shown else ""
     difference = "numbers: paired difference to none in percentage points"

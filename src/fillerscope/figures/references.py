@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +31,9 @@ def twin_curve(axes: Axes, twins: Sequence[Floats], scale: float = 1.0) -> None:
     axes.fill_between(measured + 1, values.min(0), values.max(0), color=GREY, alpha=0.3, linewidth=0, zorder=0.5)
 
 
-def twin_note(run: Run, model: str | None, condition: str, what: str = "") -> str:
+def twin_note(run: ModelRun, condition: str, what: str = "") -> str:
     """What a caption says of the band; nothing where there is none."""
-    count = len(run.twins(model))
+    count = len(run.twins())
     if not count:
         return ""
     over = f" over {what}" if what else ""

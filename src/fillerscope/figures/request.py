@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures.condition_text import PLACES
 from fillerscope.study.conditions import BASELINE, Condition
@@ -40,18 +42,22 @@ class Request:
         """A copy in which everything that was given (not empty) replaces what was there."""
         return replace(self, **{key: value for key, value in changes.items() if value not in ((), "", None)})
 
-    def filler(self, run: Run) -> str:
+    def model_run(self, run: Run) -> ModelRun:
+        """The run of the one model of a figure: the first asked for, or the first of all."""
+        return run[self.models[0] if self.models else None]
+
+    def filler(self, run: StoredRun) -> str:
         """The one condition of a figure that compares it with the baseline."""
         return self.fillers(run)[0] if self.conditions else run.main
 
-    def fillers(self, run: Run) -> list[str]:
+    def fillers(self, run: StoredRun) -> list[str]:
         """The conditions asked for without the baseline; where none are, those of the run."""
         if self.conditions and set(self.conditions) == {BASELINE}:
             raise FigureError("`none` is what the others are compared with; name a condition with filler")
         names = [name for name in self.conditions if name != BASELINE] or run.needed_fillers()
         return [run.condition(name).name for name in names]
 
-    def skips_first(self, run: Run, index: int = 0) -> bool:
+    def skips_first(self, run: StoredRun, index: int = 0) -> bool:
         if not self.skip_first:
             return run.attention.skip_first
         return self.skip_first[index if index < len(self.skip_first) else 0]
@@ -81,7 +87,7 @@ def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wante
     """The heads asked for; where there are none, or they do not exist, those with the largest paired drop."""
     table = head_table(run[layer.model], condition, layer.queries)
     heads = table.shape[1]
-    refuse_layer(run, layer.number, layer.model)
+    refuse_layer(run[layer.model], layer.number)
     missing = [head for head in request.heads if not 1 <= head <= heads]
     if missing and request.strict:
         raise FigureError(f"there is no head {missing[0]}: {table.label} has heads 1 to {heads}")
@@ -93,22 +99,22 @@ def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wante
     return Choice(best, f"{why}{noun} chosen by the largest paired drop in layer {layer.number}")
 
 
-def first_layers(run: Run, request: Request, model: str | None, wanted: int = 1) -> tuple[int, ...]:
+def first_layers(run: ModelRun, request: Request, wanted: int = 1) -> tuple[int, ...]:
     """The layers asked for; where none are, the first that have attention."""
     for layer in request.layers:
-        refuse_layer(run, layer, model)
-    return request.layers or tuple(layer + 1 for layer in run.attention_layers(model)[:wanted])
+        refuse_layer(run, layer)
+    return request.layers or tuple(layer + 1 for layer in run.attention_layers()[:wanted])
 
 
-def refuse_layer(run: Run, layer: int, model: str | None) -> None:
+def refuse_layer(run: ModelRun, layer: int) -> None:
     """Raise an error for a layer that does not exist or, as some of hybrid models, has no attention."""
-    attending = [one + 1 for one in run.attention_layers(model)]
-    layers = run.summary("entropy", BASELINE, model=model).shape[1]
+    attending = [one + 1 for one in run.attention_layers()]
+    layers = run.summary("entropy", BASELINE).shape[1]
     if not 1 <= layer <= layers:
-        raise FigureError(f"there is no layer {layer}: {run.label(run.model(model))} has layers 1 to {layers}")
+        raise FigureError(f"there is no layer {layer}: {run.label} has layers 1 to {layers}")
     if layer not in attending:
         listed = ", ".join(map(str, attending))
-        raise FigureError(f"layer {layer} of {run.label(run.model(model))} has no attention; these have it: {listed}")
+        raise FigureError(f"layer {layer} of {run.label} has no attention; these have it: {listed}")
 
 
 def swept(study: Study, along: str, names: Sequence[str] = ()) -> dict[str, list[Condition]]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.figures.activations import NEAR_ZERO, VARIANCE, lacks
 from fillerscope.figures.by_layer import GREY, checked_layer, label, look, shown, words
 from fillerscope.figures.figure import Figure
@@ -25,12 +26,12 @@ PANELS = {"near_zero": ("Near zero, change in points", 0.0, 100.0), "variance": 
 Tables = dict[tuple[str, str], ActivationTable]  # by condition and class
 
 
-def draw(run: Run, request: Request) -> Drawn:
-    model = run.model(request.models[0] if request.models else None)
+def draw(whole: Run, request: Request) -> Drawn:
+    run = request.model_run(whole)
     conditions = shown(run, request, "tokenclasses")
-    layers = [checked_layer(run, layer, model) for layer in request.layers or (1,)]
+    layers = [checked_layer(run, layer) for layer in request.layers or (1,)]
     classes = run.classes
-    tables = {(name, cls): activation_table(run[model], name, cls) for name in conditions for cls in classes}
+    tables = {(name, cls): activation_table(run, name, cls) for name in conditions for cls in classes}
     with styled():
         height = 0.75 + len(layers) * (0.55 + len(classes) * max(0.24, 0.09 * len(conditions)))
         figure, axes = grid(len(layers), len(PANELS), height)
@@ -42,16 +43,16 @@ def draw(run: Run, request: Request) -> Drawn:
             axes[row, 1].set_yticks(range(len(classes)), [""] * len(classes))
         for panel, (title, *_) in zip(axes[-1], PANELS.values(), strict=True):
             panel.set_xlabel(title)
-        legend(figure, [axes[0, 0]], run.label(model))
+        legend(figure, [axes[0, 0]], run.label)
     text = words(
-        run, model, conditions, str(len(run.measured(model))),
+        run, conditions, str(len(run.measured())),
         "paired change of the output of the MLP's nonlinearity, by class of token; a problem without such a token is "
         "left out", "lines: 95% interval over problems",
     )  # fmt: skip
     return Drawn("tokenclasses", figure, table_of_rows(_rows(tables, layers)), text)
 
 
-def _panel(axes: Axes, run: Run, tables: Tables, conditions: Sequence[str], layer: int, metric: str) -> None:
+def _panel(axes: Axes, run: StoredRun, tables: Tables, conditions: Sequence[str], layer: int, metric: str) -> None:
     _, none, scale = PANELS[metric]
     step = SPREAD / len(conditions)
     for index, name in enumerate(conditions):
