@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.figure import Figure
@@ -163,12 +164,12 @@ def test_tokens_are_told_where_all_lines_of_a_panel_have_the_same(runs: Runs) ->
         assert text == (there.pop() if len(there) == 1 else "")
 
 
-def test_regions_and_tokens_are_those_of_the_panel_s_own_model(tmp_path: Path) -> None:
+def test_regions_and_tokens_are_those_of_the_panel_s_own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Synthetic(labels={"tiny-a": "A", "tiny-b": "B"}, problems=2, **SMALL).build(tmp_path / "run")
-    asked: list[str | None] = []
-    region, tokens = run.region, run.tokens
-    run.region = lambda name, model=None: asked.append(model) or region(name, model)  # type: ignore[method-assign]
-    run.tokens = lambda name, model=None: asked.append(model) or tokens(name, model)  # type: ignore[method-assign]
+    asked: list[str] = []
+    region, tokens = ModelRun.region, ModelRun.tokens
+    monkeypatch.setattr(ModelRun, "region", lambda self, name: asked.append(self.name) or region(self, name))
+    monkeypatch.setattr(ModelRun, "tokens", lambda self, name: asked.append(self.name) or tokens(self, name))
     drawn = draw(run, "fillers")
     asked.clear()
     panels(run, drawn)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from fillerscope.markup import templates
+from fillerscope.analysis.markup import templates
 
 
 def rendered(template: str, **content: object) -> Markup:

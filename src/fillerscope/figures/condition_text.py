@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution, Shift
 
@@ -31,7 +31,7 @@ def described(cells: Sequence[Condition]) -> str:
     return ", ".join(filter(None, [_filler(cells) if cells[0].has_filler else "", _inside(cells)]))
 
 
-def name_of(run: Run, condition: str) -> str:
+def name_of(run: StoredRun, condition: str) -> str:
     """The label of a condition; where another one has the same label, or there is none, its name."""
     label = run.condition(condition).label
     shared = sum(one.label == label for one in run.study.conditions) > 1

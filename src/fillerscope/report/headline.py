@@ -78,7 +78,7 @@ def headline(
     answers = comparisons(run, rows)
     parts = [_attention(run, by_name), _accuracy(run, answers, family)] if run.fillers else []
     verdict, tone = _verdict(run, name, [part for part in parts if part], _others(run, answers), left_out)
-    return Headline(name, run.label(name), verdict, tone, tiles(run, name, by_name, rows), left_out)
+    return Headline(name, run.label(name), verdict, tone, tiles(run[name], by_name, rows), left_out)
 
 
 def _verdict(run: Run, model: str, parts: Sequence[_Part], others: str, left_out: Sequence[str]) -> tuple[str, Tone]:

@@ -15,10 +15,10 @@ from typing import Any
 from markupsafe import Markup
 
 from fillerscope.analysis.findings.all import available_comparison, findings_of, missing_parts
+from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
-from fillerscope.markup import templates
 from fillerscope.report import parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline

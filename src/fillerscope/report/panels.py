@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fillerscope.analysis.mechanism import Columns
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FillerscopeError
 from fillerscope.figures import activations
@@ -73,13 +75,13 @@ def _series(run: Run, line: Series) -> Json:
 def _along(run: Run, panel: LinePanel, prompt: PromptAxis) -> Json:
     """What stands at the positions of a prompt: fillers in whole ones, and tokens."""
     names = [line.name for line in panel.series if isinstance(line.name, str) and line.name != UNTRAINED]
-    fillers = regions(run, names, prompt.model) if prompt.view == "whole" else []
+    fillers = regions(run[prompt.model], names) if prompt.view == "whole" else []
     return {"view": prompt.view, "regions": fillers, "tokens": _tokens(run, names, prompt)}
 
 
-def regions(run: Run, conditions: Sequence[str], model: str | None = None) -> list[Json]:
+def regions(run: ModelRun, conditions: Sequence[str]) -> list[Json]:
     """Where fillers stand in whole prompts."""
-    places = [(name, run.region(name, model)) for name in conditions]
+    places = [(name, run.region(name)) for name in conditions]
     return [
         {**_named(run, name), "start": region.start, "stop": region.stop, "fixed": region.fixed}
         for name, region in places
@@ -130,7 +132,7 @@ def _map(panel: MapPanel) -> Panel:
     return made if shading.reach is None else made | {"reach": shading.reach}
 
 
-def _named(run: Run, condition: str) -> Json:
+def _named(run: StoredRun, condition: str) -> Json:
     """The same condition looks the same in every panel; the baseline is the first."""
     if condition == UNTRAINED:
         return {"condition": condition, "label": TWINS, "style": TWIN_STYLE, "dash": TWIN_DASH}

@@ -213,7 +213,7 @@ def tokens(run: Run, model: str) -> Record:
     return clean({
         "aligned": run.tokens("none", model),
         "whole": {name: run.tokens(name, model) for name in run.conditions},
-        "regions": regions(run, run.conditions, model),
+        "regions": regions(run[model], run.conditions),
     })  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from fillerscope.analysis.findings.all import available_answers, available_recor
 from fillerscope.analysis.findings.answers import Comparison, comparisons
 from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.significance import significance, significance_words
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import StoredRun
 
 MOST_ACCURACIES = 4
 CLAIMS = {  # by the names of findings that decide one
@@ -38,9 +39,9 @@ class Fact(NamedTuple):
     note: str
 
 
-def tiles(run: Run, model: str, findings: Mapping[str, Finding], rows: Sequence[Accuracy]) -> list[Fact]:
+def tiles(run: ModelRun, findings: Mapping[str, Finding], rows: Sequence[Accuracy]) -> list[Fact]:
     """All tiles of one model, from its findings by name and its accuracies."""
-    facts = [_problems(run, model, rows)]
+    facts = [_problems(run, rows)]
     if run.fillers:
         answers = list(_shown(run, comparisons(run, rows)))
         facts += [_accuracy(one) for one in answers[:MOST_ACCURACIES]]
@@ -63,19 +64,19 @@ def references(finding: Finding) -> list[str]:
     return parts
 
 
-def _problems(run: Run, model: str, rows: Sequence[Accuracy]) -> Fact | None:
+def _problems(run: ModelRun, rows: Sequence[Accuracy]) -> Fact | None:
     notes, total = [], 0
-    if records := available_records(run[model]):
-        total, measured = len(records), len(run.measured(model))
+    if records := available_records(run):
+        total, measured = len(records), len(run.measured())
         notes.append(f"{measured} measured" + (f", {total - measured} failed" if total > measured else ""))
     if rows:
         total = max(total, rows[0].n + rows[0].failed)
-        failed = available_answers(run[model])["verdict"].count("failed")
+        failed = available_answers(run)["verdict"].count("failed")
         notes.append(f"{failed} answers failed" if failed else "all answers judged")
     return Fact("Problems", f"{total:,}", "; ".join(notes)) if notes else None
 
 
-def _shown(run: Run, answers: Sequence[Comparison]) -> Iterator[Comparison]:
+def _shown(run: StoredRun, answers: Sequence[Comparison]) -> Iterator[Comparison]:
     """By the study's first way of drawing, the main condition first; cells of sweeps are left to figures."""
     cell = run.study.generation.cells()[0] if run.study.generation else None
     first = [one for one in answers if (one.row.temperature, one.row.samples) == cell]
@@ -93,7 +94,7 @@ def _accuracy(one: Comparison) -> Fact:
     return Fact(label, points(change), note)
 
 
-def _form(run: Run, answers: Sequence[Comparison]) -> Fact | None:
+def _form(run: StoredRun, answers: Sequence[Comparison]) -> Fact | None:
     """A condition that only truncates answers must be seen to."""
     one = next((one for one in answers if one.row.condition == run.main), None)
     if one is None or not (one.row.n and one.baseline.n):
@@ -106,7 +107,7 @@ def _form(run: Run, answers: Sequence[Comparison]) -> Fact | None:
     return Fact(f"Truncated answers, {run.main}", f"{row.cut_off:.0%} against {baseline.cut_off:.0%}", note)
 
 
-def _first_layer(run: Run, findings: Mapping[str, Finding]) -> Fact | None:
+def _first_layer(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
     finding = findings.get("first_layer")
     if finding is None or finding.verdict is None:
         return None
@@ -115,7 +116,7 @@ def _first_layer(run: Run, findings: Mapping[str, Finding]) -> Fact | None:
     return Fact(label, finding.estimates["value"].ratio, note)
 
 
-def _claims(run: Run, findings: Mapping[str, Finding]) -> Fact | None:
+def _claims(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
     """The published claims are about filler: an intervention alone cannot decide them."""
     if not run.condition(run.main).has_filler:
         return None
@@ -132,7 +133,7 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
     return ", ".join([f"{verdicts.count(Verdict.HOLDS)} of {len(verdicts)} hold", *others])
 
 
-def _lookback(run: Run, findings: Mapping[str, Finding]) -> Fact | None:
+def _lookback(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
     finding = findings.get("lookback")
     if finding is None:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from fillerscope.analysis.findings.all import available_answers, available_records, missing_parts
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.report.sections import Facts, Section, counted, grouped
 from fillerscope.version import __version__
@@ -51,13 +52,13 @@ def checks(run: Run) -> Section:
     return Section("Checks", paragraphs, facts + rows + first + alone)
 
 
-def _of_each(run: Run, name: str, tell: Callable[[Run, str], str]) -> Facts:
+def _of_each(run: Run, name: str, tell: Callable[[ModelRun], str]) -> Facts:
     """What there is to tell of each model."""
-    return [(f"{name}, {run.label(model)}", told) for model in run.models if (told := tell(run, model))]
+    return [(f"{name}, {one.label}", told) for one in run.model_runs if (told := tell(one))]
 
 
-def _self(run: Run, model: str) -> str:
-    found = run.facts(model).get("selfcheck") or {}
+def _self(run: ModelRun) -> str:
+    found = run.facts.get("selfcheck") or {}
     if "difference" not in found:
         return ""
     where = f" in layer {found['layer']} head {found['head']}" if {"layer", "head"} <= found.keys() else ""
@@ -66,8 +67,8 @@ def _self(run: Run, model: str) -> str:
     return f"largest difference {found['difference']:.1e}{where}{allowed}{length}"
 
 
-def _rows(run: Run, model: str) -> str:
-    found = run.facts(model).get("rowcheck") or {}
+def _rows(run: ModelRun) -> str:
+    found = run.facts.get("rowcheck") or {}
     if "layout" not in found:
         return ""
     layout = LAYOUTS.get(found["layout"], found["layout"])
@@ -77,8 +78,8 @@ def _rows(run: Run, model: str) -> str:
     )
 
 
-def _first_tokens(run: Run, model: str) -> str:
-    found = run.facts(model).get("answercheck") or {}
+def _first_tokens(run: ModelRun) -> str:
+    found = run.facts.get("answercheck") or {}
     if not found.get("prompts"):
         return ""
     engine = ENGINES.get(found["engine"], found["engine"])
@@ -88,8 +89,8 @@ def _first_tokens(run: Run, model: str) -> str:
     )
 
 
-def _alone(run: Run, model: str) -> str:
-    found = run.facts(model).get("recheck") or {}
+def _alone(run: ModelRun) -> str:
+    found = run.facts.get("recheck") or {}
     if not {"checked", "same"} <= found.keys():
         return ""
     margins = found.get("margins")
@@ -116,35 +117,35 @@ def _ordered(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def skipped(run: Run, missed: Mapping[str, str]) -> Section:
     """Whatever should be there and is not."""
     facts: Facts = []
-    for model in run.models:
-        reasons = missing_parts(run[model])
-        facts += [(f"Not there, {run.label(model)}", "; ".join(reasons))] if reasons else []
-        facts += _failed(run, model)
+    for one in run.model_runs:
+        reasons = missing_parts(one)
+        facts += [(f"Not there, {one.label}", "; ".join(reasons))] if reasons else []
+        facts += _failed(one)
     facts += [(f"Figure {name}", reason) for name, reason in missed.items()]
     return Section("Skipped", ["What was asked for and is not there:" if facts else "Nothing was left out."], facts)
 
 
-def _failed(run: Run, model: str) -> Facts:
-    label = run.label(model)
+def _failed(run: ModelRun) -> Facts:
+    label = run.label
     facts: Facts = []
-    if problems := failed_problems(run, model):
+    if problems := failed_problems(run):
         facts.append((f"Problems not measured, {label}", f"{len(problems)}: {grouped(problems)}"))
     if run.study.probes.answering:
-        unseen = failed_problems(run, model, ANSWER)
+        unseen = failed_problems(run, ANSWER)
         facts += [(f"Answers not looked at, {label}", f"{len(unseen)}: {grouped(unseen)}")] if unseen else []
-    if failed := failed_answers(run, model):
+    if failed := failed_answers(run):
         facts.append((f"Answers that failed, {label}", f"{len(failed)}: {grouped(failed)}"))
     return facts
 
 
-def failed_problems(run: Run, model: str, queries: str = "original") -> list[str]:
+def failed_problems(run: ModelRun, queries: str = "original") -> list[str]:
     """The reason of each problem whose attention was not measured."""
-    records = available_records(run[model], queries)
+    records = available_records(run, queries)
     return [str(record.get("error", "")) for record in records if record["status"] == "failed"]
 
 
-def failed_answers(run: Run, model: str) -> list[str]:
-    columns = available_answers(run[model])
+def failed_answers(run: ModelRun) -> list[str]:
+    columns = available_answers(run)
     pairs = zip(columns.get("verdict", []), columns.get("note", []), strict=False)
     return [str(note) for verdict, note in pairs if verdict == "failed"]
 

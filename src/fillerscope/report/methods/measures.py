@@ -5,6 +5,7 @@ Says what the code does with the settings of the run at hand; longer definitions
 
 from __future__ import annotations
 
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.report.sections import Facts, Section, counted, default, listed
@@ -70,13 +71,13 @@ def activations(run: Run) -> Section | None:
         "tokens; a token belongs to the first class whose pattern matches its text."
     )
     facts: Facts = [("c", f"{probe.c:g}")]
-    facts += [(f"eps, {run.label(model)}", told) for model in run.models if (told := _thresholds(run, model))]
+    facts += [(f"eps, {one.label}", told) for one in run.model_runs if (told := _thresholds(one))]
     facts += [(f"Tokens of class {name}", pattern) for name, pattern in probe.classes.items()]
     return Section("Activations", [text], facts)
 
 
-def _thresholds(run: Run, model: str) -> str:
-    found = run.facts(model).get("calibration") or {}
+def _thresholds(run: ModelRun) -> str:
+    found = run.facts.get("calibration") or {}
     eps = found.get("eps")
     if not eps:
         return ""

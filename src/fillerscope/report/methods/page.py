@@ -10,6 +10,7 @@ from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.findings.all import available, available_answers, available_comparison, available_records
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import recipe
 from fillerscope.report.methods.how_made import (
@@ -50,15 +51,15 @@ def _models(run: Run) -> Section:
         f"{counted(len(specs), 'decoder language model')}, with {'its' if len(specs) == 1 else 'their'} own tokenizer"
         f"{'' if len(specs) == 1 else 's'} and unchanged weights. The digest says which weights exactly."
     )
-    return Section("Models", [text], [(run.label(spec.name), _model(run, spec)) for spec in specs])
+    return Section("Models", [text], [(run.label(spec.name), _model(run[spec.name], spec)) for spec in specs])
 
 
-def _model(run: Run, spec: ModelSpec) -> str:
-    noted = _identity(run, spec.name)
-    shape = _shape(run, spec.name)
-    template = run.facts(spec.name).get("template") or noted.get("template") or run.study.template_of(spec)
+def _model(run: ModelRun, spec: ModelSpec) -> str:
+    noted = _identity(run)
+    shape = _shape(run)
+    template = run.facts.get("template") or noted.get("template") or run.study.template_of(spec)
     parts = [
-        spec.name, f"{shape[0]} layers of {shape[1]} heads{_hybrid(run, spec.name, shape[0])}" if shape else "",
+        spec.name, f"{shape[0]} layers of {shape[1]} heads{_hybrid(run, shape[0])}" if shape else "",
         f"dtype {noted.get('dtype') or spec.dtype}",
         f"template {template}", f"digest {noted['digest']}" if noted.get("digest") else "",
     ]  # fmt: skip
@@ -68,21 +69,21 @@ def _model(run: Run, spec: ModelSpec) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _identity(run: Run, model: str) -> dict[str, Any]:
+def _identity(run: ModelRun) -> dict[str, Any]:
     """What names the run says of a model; nothing where an old run has no such entry."""
     entries = run.store.manifest["identity"].get("models", [])
-    return next((entry for entry in entries if isinstance(entry, dict) and entry.get("name") == model), {})
+    return next((entry for entry in entries if isinstance(entry, dict) and entry.get("name") == run.name), {})
 
 
-def _shape(run: Run, model: str) -> tuple[int, int] | None:
+def _shape(run: ModelRun) -> tuple[int, int] | None:
     if not run.has_attention:
         return None
-    found = available(lambda: run.summary("entropy", "none", model=model).shape)
+    found = available(lambda: run.summary("entropy", "none").shape)
     return None if found is None else (found[1], found[2])
 
 
-def _hybrid(run: Run, model: str, layers: int) -> str:
-    attending = run.attention_layers(model)
+def _hybrid(run: ModelRun, layers: int) -> str:
+    attending = run.attention_layers()
     return f" ({len(attending)} of the layers have attention)" if len(attending) < layers else ""
 
 
@@ -102,7 +103,7 @@ def _data(run: Run) -> Section:
         facts.append(("Digest of ids, questions and answers", digest))
     if isinstance(planned := run.store.manifest.get("problems"), int):
         facts.append(("Problems", f"{planned:,}"))
-    told = [(run.label(model), counts) for model in run.models if (counts := _counts(run, model))]
+    told = [(one.label, counts) for one in run.model_runs if (counts := _counts(one))]
     return Section("Data", [text, PAIRED], facts + told)
 
 
@@ -112,16 +113,16 @@ PAIRED = (
 )
 
 
-def _counts(run: Run, model: str) -> str:
+def _counts(run: ModelRun) -> str:
     """How many problems there are, and what became of them."""
-    records, columns = available_records(run[model]), available_answers(run[model])
+    records, columns = available_records(run), available_answers(run)
     told = []
     if records:
-        failed = failed_problems(run, model)
+        failed = failed_problems(run)
         measured = f"{len(records) - len(failed):,} of {len(records):,} problems measured"
         told.append(f"{measured}, {_failed(failed)}")
     if columns:
-        broken = failed_answers(run, model)
+        broken = failed_answers(run)
         asked = f"{len(columns['verdict']):,} answers to {len(run.problems()):,} problems"
         told.append(f"{asked}, {_failed(broken)}")
     return "; ".join(told)
@@ -140,7 +141,7 @@ def _conditions(run: Run) -> Section:
     told += [recipe(name, cells) for name, cells in groups.items()]
     facts = [(condition.name, _settings(condition)) for condition in study.conditions[1:]]
     facts.append(("System prompt", study.prompt.system))
-    templates = {run.facts(spec.name).get("template") or study.template_of(spec) for spec in study.models}
+    templates = {run[spec.name].facts.get("template") or study.template_of(spec) for spec in study.models}
     facts += [("Raw format", repr(study.prompt.raw))] if templates & {"raw", "auto"} else []
     fillers = [condition for condition in study.conditions if condition.has_filler]
     about = [FILLER + (LATE if any(one.position == "end" for one in fillers) else "")] if fillers else []

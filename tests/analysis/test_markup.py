@@ -6,7 +6,7 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from fillerscope.markup import templates
+from fillerscope.analysis.markup import templates
 
 HOSTILE = "<b>&\"'\u202e\x00\ud800"
 SAFE = "&lt;b&gt;&amp;&#34;&#39;\ufffd\ufffd\ufffd"
