@@ -152,7 +152,7 @@ def test_every_number_of_the_summaries(case: Case) -> None:
     """Means over all queries and over original ones, of every problem, layer and head."""
     seen = 0
     layers = sorted(attention_modules(decoder_of(case.model)))
-    assert case.run.attention_layers() == layers
+    assert case.run[None].attention_layers() == layers
     for number, condition, prompt in prompts(case.run):
         filler = np.array([span == 1 for span in prompt.spans])
         original = np.flatnonzero(~filler)
@@ -163,7 +163,7 @@ def test_every_number_of_the_summaries(case: Case) -> None:
             if filler.any():
                 behind = original[original > np.flatnonzero(filler)[-1]]
                 expected["filler_mass"] = one[:, behind][:, :, filler].sum(-1).mean(-1)
-            if case.run.has_sinks():
+            if case.run[None].has_sinks():
                 expected["sink_mass"] = 1 - one[:, original].sum(-1).mean(-1)
             for metric, numbers in expected.items():
                 mine = case.run.summary(metric, condition.name)[number, layer]
@@ -173,7 +173,7 @@ def test_every_number_of_the_summaries(case: Case) -> None:
 
 
 def test_the_layers_without_attention_have_no_numbers_in_any_table(case: Case) -> None:
-    without = {layer + 1 for layer in range(4)} - {layer + 1 for layer in case.run.attention_layers()}
+    without = {layer + 1 for layer in range(4)} - {layer + 1 for layer in case.run[None].attention_layers()}
     for table, name in (("summaries", "received_original"), ("heads", "drop"), ("depth", "drop")):
         layer, value = (column(case.tables / f"{table}.parquet", one) for one in ("layer", name))
         assert {int(one) for one in layer[~np.isfinite(value)]} <= without, table
@@ -246,7 +246,7 @@ def test_what_length_alone_would_do(case: Case) -> None:
     layer, name, queries, drop, uniform, beyond = (
         column(table, one) for one in ("layer", "condition", "queries", "drop", "uniform", "beyond_uniform")
     )
-    for place in case.run.attention_layers():
+    for place in case.run[None].attention_layers():
         wide = window if kinds[place] == "sliding_attention" else None
         for one in ("mless", "hidden"):
             logs = [np.log(means[one, wide, number] / means["none", wide, number]) for number in range(4)]
@@ -259,7 +259,7 @@ def test_the_same_odds_with_the_share_of_average_tokens_for_filler(case: Case) -
     """Whole matrices without filler whose rows behind it keep (what they see) / (that and the filler); of heads and of
     positions. Missing where a window hides part of a prompt, and beside learned sinks."""
     made = {(number, condition.name): (condition, prompt) for number, condition, prompt in prompts(case.run)}
-    windows, profiles = case.run.windows(), {}
+    windows, profiles = case.run[None].windows(), {}
     layer, head, name, queries, odds, beyond, drop = (
         column(case.tables / "heads.parquet", one)
         for one in ("layer", "head", "condition", "queries", "odds", "beyond", "drop")
@@ -278,15 +278,15 @@ def test_the_same_odds_with_the_share_of_average_tokens_for_filler(case: Case) -
             profiles.setdefault(place, []).append(kept)
             logs.setdefault(place, []).append(np.log(kept[:, 1:-1].mean(1) / received(one, everyone)[:, 1:-1].mean(1)))
     chosen = (name == "mless") & (queries == "original")
-    for place in case.run.attention_layers():
+    for place in case.run[None].attention_layers():
         rows = np.flatnonzero(chosen & (layer == place + 1))
         rows = rows[np.argsort(head[rows])]
-        if case.run.has_sinks() or len(logs.get(place, ())) < 4:
+        if case.run[None].has_sinks() or len(logs.get(place, ())) < 4:
             assert not np.isfinite(odds[rows]).any()
             continue
         np.testing.assert_allclose(odds[rows], np.exp(np.mean(logs[place], axis=0)), rtol=1e-4)
         np.testing.assert_allclose(beyond[rows], drop[rows] / odds[rows], rtol=1e-6)
-        mine = case.run.odds_profile(place + 1, 2)
+        mine = case.run[None].odds_profile(place + 1, 2)
         assert mine is not None
         np.testing.assert_allclose(
             mine.mean[0, 0, :40], np.mean([one[1, :40] for one in profiles[place]], 0), rtol=1e-4
@@ -313,7 +313,7 @@ def greedily(model: Any, prompt: Prompt, condition: Condition) -> list[int]:
 
 def test_answers_are_the_greedy_ones_of_plain_passes(case: Case) -> None:
     """Or they fail by name, where prompt and answer would go beyond a limit of positions."""
-    columns = case.run.answer_columns(case.run.models[0])
+    columns = case.run[None].answer_columns()
     answers = {(n, c): (text, finish) for n, c, text, finish in
                zip(*(columns[key] for key in ("number", "condition", "text", "finish")), strict=True)}  # fmt: skip
     limit = {"phi3": LIMIT, "llama4_text": LIMIT}.get(case.model.config.model_type)
@@ -336,7 +336,7 @@ FIGURES = ("layers", "heads", "headmap", "depth", "composite")
 
 
 def test_figures_and_report_are_made(case: Case, tmp_path: Path) -> None:
-    first = case.run.attention_layers()[0] + 1
+    first = case.run[None].attention_layers()[0] + 1
     for name in FIGURES:
         drawn = draw(case.run, name)
         assert drawn.figure.axes

@@ -95,7 +95,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
     few = Landing(whole, tmp_path / "few").store
     few.put(MERGED, RECIPE._part(range(problems)))  # as if they had been one shard
     run, expected = open_growing(tmp_path / "run"), open_run(tmp_path / "few")
-    assert len(run.measured()) == problems
+    assert len(run[None].measured()) == problems
     for name in run.conditions:
         for view in ("whole", "aligned") if name == "none" else ("whole", "aligned", "difference", "logratio"):
             one, other = (one.profile(name, view=view) for one in (run, expected))
@@ -105,7 +105,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
                 found, wanted = (getattr(profile.moments, part) for profile in (one, other))
                 np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-15)
         np.testing.assert_array_equal(run.summary("peak", name), expected.summary("peak", name))
-        np.testing.assert_array_equal(run.peak_at(name), expected.peak_at(name))
+        np.testing.assert_array_equal(run[None].peak_at(name), expected[None].peak_at(name))
     assert [one.text for one in attention_findings(run[None])] == [
         one.text for one in attention_findings(expected[None])
     ]
@@ -117,7 +117,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
 @pytest.mark.parametrize("head", [None, 2])
 def test_one_head_is_cut_out_as_from_a_file(whole: Path, tmp_path: Path, head: int | None) -> None:
     Landing(whole, tmp_path / "run", *SHARDS)
-    one, other = (run.head_profile("mless", 2, head) for run in (open_growing(tmp_path / "run"), open_run(whole)))
+    one, other = (run[None].head_profile("mless", 2, head) for run in (open_growing(tmp_path / "run"), open_run(whole)))
     for part in ("count", "mean", "m2", "m3"):
         np.testing.assert_array_equal(getattr(one.moments, part), getattr(other.moments, part))
 
@@ -163,7 +163,7 @@ def test_where_nothing_landed_the_manifest_is_not_read(
 def test_shards_behind_a_gap_wait(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0], SHARDS[2])
     store = Growing.open(tmp_path / "run")
-    assert len(store.run().records()) == 5
+    assert len(store.run()[None].records()) == 5
     landing.land(SHARDS[1])
     assert store.refresh()
     same(store.get(MERGED), landing.source.get(MERGED))
@@ -177,12 +177,12 @@ def test_a_run_keeps_its_numbers_while_its_store_grows(whole: Path, tmp_path: Pa
     store.refresh()
     after = store.run()
     for run, problems in ((before, 5), (after, 12)):
-        assert len(run.measured()) == problems
+        assert len(run[None].measured()) == problems
         assert run.profile("mless").problems == problems
         assert run.profile("mless").count.max() == problems
         assert len(run.summary("entropy", "mless")) == problems
-        assert len(run.affine("lambda_fit", "mless")) == problems
-    assert (before.answered(), after.answered()) == (5, 10)
+        assert len(run[None].affine("lambda_fit", "mless")) == problems
+    assert (before[None].answered(), after[None].answered()) == (5, 10)
     landing.land(MERGED)
     store.refresh()
     assert len(before.summary("peak", "mless")) == 5
@@ -203,13 +203,13 @@ def test_problems_that_failed_are_kept_and_a_shard_of_them_shows_nothing(tmp_pat
     landing = Landing(tmp_path / "whole", tmp_path / "run", SHARDS[0])
     store = Growing.open(tmp_path / "run")
     run = store.run()
-    assert not run.has_measured()
+    assert not run[None].has_measured()
     with pytest.raises(StoreError, match="holds no attention of tiny-a yet; wait for its first shard"):
         run.profile("none")
     landing.land(SHARDS[1])
     store.refresh()
     run = store.run()
-    assert (len(run.records()), len(run.measured()), run.profile("none").problems) == (10, 4, 4)
+    assert (len(run[None].records()), len(run[None].measured()), run.profile("none").problems) == (10, 4, 4)
     np.testing.assert_allclose(run.summary("peak", "mless"), recipe.summary("peak", "mless")[:4, 1], rtol=1e-6)
 
 
@@ -230,7 +230,7 @@ def test_where_answers_attend_grows_too(tmp_path: Path) -> None:
     landing.land(shards[1])
     store.refresh()
     assert lookback_table(store.run()[None], "mless").problems == 10
-    assert store.run().has_measured(queries="answer")
+    assert store.run()[None].has_measured(queries="answer")
 
 
 # Swaps and losses
@@ -286,7 +286,7 @@ def test_a_shard_that_vanishes_takes_with_it_what_stands_behind(
         run.summary("peak", "none")
     assert store.refresh()
     run = store.run()
-    assert run.has_measured() == (left > 0)
+    assert run[None].has_measured() == (left > 0)
     if left:
         assert len(run.summary("peak", "none")) == run.profile("none").problems == left
     landing.land(SHARDS[lost])
@@ -318,10 +318,10 @@ def test_a_damaged_shard_ends_the_row(whole: Path, tmp_path: Path) -> None:
     content[-5] ^= 16
     file.write_bytes(content)
     store = Growing.open(tmp_path / "run")
-    assert len(store.run().records()) == 5
+    assert len(store.run()[None].records()) == 5
     landing.land(SHARDS[1])
     store.refresh()
-    assert len(store.run().records()) == 10
+    assert len(store.run()[None].records()) == 10
 
 
 def test_a_shard_that_is_written_anew_is_merged_anew(whole: Path, tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_shard_that_is_written_anew_is_merged_anew(whole: Path, tmp_path: Path
     records = [record | {"number": record["number"] + 100} for record in part.records]
     landing.store.put(SHARDS[0], Part(part.arrays, records))
     assert store.refresh()
-    numbers = [record["number"] for record in store.run().records()]
+    numbers = [record["number"] for record in store.run()[None].records()]
     assert numbers == [*range(105, 110), *range(5, 10)]
     landing.store.put(SHARDS[0], landing.source.get(SHARDS[0]))
     file = tmp_path / "run" / SHARDS[0]
@@ -376,14 +376,14 @@ def test_the_first_answers_are_a_run_of_just_their_problems(tmp_path: Path, shar
     expected = build(tmp_path / "few", DRAW, problems, metas=metas[:problems], **options)
     Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, *(answers_name("a", index) for index in range(shards)))
     run = open_growing(tmp_path / "run")
-    assert run.answered() == answers(run[None]).problems == problems
+    assert run[None].answered() == answers(run[None]).problems == problems
     assert {row.n + row.failed for row in compare(run)} == {problems}
     assert told(run) == told(expected)
     assert told(run, by="level") == told(expected, by="level")
     for temperature in (0, 0.7):
         one, other = (flips(each[None], "mful", temperature=temperature) for each in (run, expected))
         assert [asdict(flip) for flip in one] == [asdict(flip) for flip in other]
-    assert run.answer_columns("a") == expected.answer_columns("a")
+    assert run["a"].answer_columns() == expected["a"].answer_columns()
 
 
 def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path) -> None:
@@ -392,8 +392,8 @@ def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path)
     store = Growing.open(tmp_path / "run")
     run = store.run()
     assert {row.model for row in compare(run)} == {"a"}
-    assert (run.has_begun("a"), run.has_begun("b")) == (True, False)
-    for ask in (lambda: compare(run, ["b"]), lambda: answers(run["b"]), lambda: run.answer_columns("b")):
+    assert (run["a"].has_begun(), run["b"].has_begun()) == (True, False)
+    for ask in (lambda: compare(run, ["b"]), lambda: answers(run["b"]), lambda: run["b"].answer_columns()):
         with pytest.raises(StoreError, match="holds no answers of b yet; wait for its first shard, or run it again"):
             ask()
     landing.land(answers_name("a", 1), answers_name("b", 0))
@@ -404,7 +404,7 @@ def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path)
 def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     build(tmp_path / "whole", DRAW)
     landing = Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, answers_name("a", 0), answers_name("a", 2))
-    assert open_growing(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
+    assert open_growing(tmp_path / "run")[None].answered() == 4, "what stands behind a gap waits"
     run = open_run(tmp_path / "run")
     for ask in (lambda: compare(run), lambda: answers(run[None]), lambda: flips(run[None], "mless")):
         with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
@@ -425,8 +425,8 @@ def test_an_ordinary_comparison_leaves_no_model_out(tmp_path: Path) -> None:
 def test_attention_can_be_looked_at_before_the_first_answer(whole: Path, tmp_path: Path, known: bool) -> None:
     landing = Landing(whole, tmp_path / "run", *SHARDS[:2], *([PROBLEMS] if known else []))
     run = open_growing(tmp_path / "run")
-    assert (run.has_begun(), run.has_measured(), run.answered()) == (True, True, 0)
-    assert not run.has_measured(queries="answer")
+    assert (run[None].has_begun(), run[None].has_measured(), run[None].answered()) == (True, True, 0)
+    assert not run[None].has_measured(queries="answer")
     assert attention_findings(run[None])
     assert compare(run) == []
     assert compare(run, by="level") == []
@@ -444,7 +444,7 @@ def test_a_model_of_which_nothing_is_there(tmp_path: Path) -> None:
     recipe.build(tmp_path / "whole")
     Landing(tmp_path / "whole", tmp_path / "run", *SHARDS)
     run = open_growing(tmp_path / "run")
-    assert [run.has_begun(model) for model in run.models] == [True, False]
+    assert [run[model].has_begun() for model in run.models] == [True, False]
     with pytest.raises(StoreError, match="holds no attention of tiny-b yet; wait for its first shard, or run it again"):
         run.profile("none", model="tiny-b")
 
@@ -563,10 +563,12 @@ def test_a_study_is_watched_while_it_is_measured(
     final = open_run(folder)
     assert final.store.manifest["problems"] == 5
     assert faults(final) == []
-    counts = [(len(run.measured()) if run.has_measured() else 0, run.answered()) for run in moments]
+    counts = [(len(run[None].measured()) if run[None].has_measured() else 0, run[None].answered()) for run in moments]
     assert counts == [(0, 0), (2, 0), (4, 0), (5, 0), (5, 0), (5, 2), (5, 4), (5, 5), (5, 5), (5, 5), (5, 5), (5, 5)]
-    looked = [len(run.summary("entropy", "mless", "answer")) for run in moments if run.has_measured(queries="answer")]
-    kept = [record["status"] == "ok" for record in final.records(queries="answer")]
+    looked = [
+        len(run.summary("entropy", "mless", "answer")) for run in moments if run[None].has_measured(queries="answer")
+    ]
+    kept = [record["status"] == "ok" for record in final[None].records(queries="answer")]
     assert looked == [sum(kept[:problems]) for problems in (2, 4, 5, 5)]
     for run, (measured, answered) in zip(moments, counts, strict=True):
         if measured:

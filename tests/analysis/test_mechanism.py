@@ -47,18 +47,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_what_was_stored_comes_back(run: Run, recipe: Synthetic) -> None:
     for place, metric in enumerate(AFFINE_METRICS):
-        np.testing.assert_allclose(run.affine(metric, "random"), recipe.affine_samples("random")[:, place], rtol=1e-6)
-    np.testing.assert_allclose(run.bias("mless").value(), recipe.bias_samples("mless").mean(axis=0))
-    assert run.bias("mless").count.max() == 12
+        np.testing.assert_allclose(
+            run[None].affine(metric, "random"), recipe.affine_samples("random")[:, place], rtol=1e-6
+        )
+    np.testing.assert_allclose(run[None].bias("mless").value(), recipe.bias_samples("mless").mean(axis=0))
+    assert run[None].bias("mless").count.max() == 12
     assert run.classes == CLASSES
     for place, metric in enumerate(ACTIVATION_METRICS):
         for number, cls in enumerate(CLASSES):
             expected = recipe.activation_samples("mless")[:, place, number]
-            np.testing.assert_allclose(run.activations(metric, "mless", cls), expected, rtol=1e-6)
-    np.testing.assert_array_equal(run.histogram("random", "words"), recipe.histogram("random")[:, 3])
-    np.testing.assert_array_equal(run.histogram("none"), recipe.histogram("none")[:, 0])
-    assert run.calibration()["edges"] == EDGES.tolist()
-    assert run.calibration()["eps"] == pytest.approx([0.1, 0.2, 0.3])
+            np.testing.assert_allclose(run[None].activations(metric, "mless", cls), expected, rtol=1e-6)
+    np.testing.assert_array_equal(run[None].histogram("random", "words"), recipe.histogram("random")[:, 3])
+    np.testing.assert_array_equal(run[None].histogram("none"), recipe.histogram("none")[:, 0])
+    assert run[None].calibration()["edges"] == EDGES.tolist()
+    assert run[None].calibration()["eps"] == pytest.approx([0.1, 0.2, 0.3])
 
 
 def test_classes_keep_the_order_in_which_the_study_names_them(tmp_path: Path) -> None:
@@ -202,8 +204,10 @@ def test_one_problem_has_no_interval(tmp_path: Path) -> None:
 def test_answers_are_queries_of_their_own(run: Run, recipe: Synthetic) -> None:
     kept = [place for place, number in enumerate(recipe.measured) if number not in (0, 7)]
     assert run.queries == ("all", "original", "last", "answer")
-    assert [record["number"] for record in run.measured(queries="answer")] == [recipe.measured[row] for row in kept]
-    assert len(run.measured()) == 12
+    assert [record["number"] for record in run[None].measured(queries="answer")] == [
+        recipe.measured[row] for row in kept
+    ]
+    assert len(run[None].measured()) == 12
     found = run.summary("received_original", "mless", "answer")
     np.testing.assert_allclose(found, recipe.summary("received_original", "mless")[kept][:, 2], rtol=1e-6)
     mass = run.summary("filler_mass", "mless", "answer")
@@ -211,7 +215,7 @@ def test_answers_are_queries_of_their_own(run: Run, recipe: Synthetic) -> None:
     profile = run.profile("mless", "answer", "whole")
     assert profile.problems == 10
     np.testing.assert_allclose(profile.mean[1, 2, 5], recipe.samples("mless", "whole")[kept][:, 2, 1, 2, 5].mean())
-    assert run.peak_at("mless", "answer").shape == (10, 3, 4)
+    assert run[None].peak_at("mless", "answer").shape == (10, 3, 4)
     assert head_table(run[None], "mless", "answer").columns["drop"].samples.shape == (10, 3, 4)
     assert depth_table(run[None], "mless", "answer").layers == 3
 
@@ -229,14 +233,20 @@ def test_the_answer_is_set_beside_the_question_of_the_same_problem(run: Run, rec
 
 
 REFUSED = {
-    "affine": (lambda run: run.affine("lambda_fit", "mless"), r"no affine picture: its study needs `probes: \{affine"),
-    "bias": (lambda run: run.bias("mless"), "no affine picture"),
-    "activations": (lambda run: run.activations("gini", "mless"), r"its study needs `probes: \{activations: true\}`"),
-    "histogram": (lambda run: run.histogram("mless"), "did not look at activations"),
-    "calibration": (lambda run: run.calibration(), "did not look at activations"),
+    "affine": (
+        lambda run: run[None].affine("lambda_fit", "mless"),
+        r"no affine picture: its study needs `probes: \{affine",
+    ),
+    "bias": (lambda run: run[None].bias("mless"), "no affine picture"),
+    "activations": (
+        lambda run: run[None].activations("gini", "mless"),
+        r"its study needs `probes: \{activations: true\}`",
+    ),
+    "histogram": (lambda run: run[None].histogram("mless"), "did not look at activations"),
+    "calibration": (lambda run: run[None].calibration(), "did not look at activations"),
     "answer": (lambda run: run.summary("peak", "mless", "answer"), r"its study needs `probes: \{answering: true\}`"),
     "profile": (lambda run: run.profile("mless", "answer"), "did not look where answers attend"),
-    "measured": (lambda run: run.measured(queries="answer"), "did not look where answers attend"),
+    "measured": (lambda run: run[None].measured(queries="answer"), "did not look where answers attend"),
     "rows": (lambda run: mechanism_rows(run[None], "mless"), "this run did not look inside"),
     "queries": (lambda run: run.summary("peak", "mless", "some"), "queries are all, original, last, not 'some'"),
 }
@@ -251,13 +261,13 @@ def test_what_the_study_did_not_ask_for_is_refused_with_what_to_put_into_it(plai
 
 def test_wrong_names_are_refused(run: Run) -> None:
     with pytest.raises(FigureError, match=r"affine metrics are lambda_fit, .*, not 'lambda'"):
-        run.affine("lambda", "mless")
+        run[None].affine("lambda", "mless")
     with pytest.raises(FigureError, match="taken against `none`; name another condition"):
-        run.affine("lambda_fit", "none")
+        run[None].affine("lambda_fit", "none")
     with pytest.raises(FigureError, match="classes of tokens are all, digits, operators, words, other, not 'verbs'"):
-        run.activations("gini", "mless", "verbs")
+        run[None].activations("gini", "mless", "verbs")
     with pytest.raises(FigureError, match="no condition 'mles'"):
-        run.histogram("mles")
+        run[None].histogram("mles")
 
 
 @pytest.mark.parametrize(
@@ -298,7 +308,7 @@ def test_every_table_is_exported(run: Run, tmp_path: Path) -> None:
     for key, column in expected.items():
         np.testing.assert_array_equal(rows[key], column)
     some = written["histograms"].query("condition == 'random' and token_class == 'digits' and layer == 2")
-    np.testing.assert_array_equal(some["count"], run.histogram("random", "digits")[1])
+    np.testing.assert_array_equal(some["count"], run[None].histogram("random", "digits")[1])
     np.testing.assert_array_equal(some["low"], EDGES[:-1])
     assert set(written["summaries"]["queries"]) == set(written["profiles"]["queries"]) == set(run.queries)
     answers = written["summaries"].query("queries == 'answer' and condition == 'mless'")

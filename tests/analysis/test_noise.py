@@ -84,14 +84,14 @@ def test_the_second_answers_are_no_condition(tmp_path: Path) -> None:
     plain, noisy = build(tmp_path / "plain", DRAW), build(tmp_path / "noisy", DRAW, noise=True)
     assert repr(compare(noisy)) == repr(compare(plain))  # NaN is not itself
     assert noisy.conditions == plain.conditions
-    assert noisy.answer_columns("a") == plain.answer_columns("a")
+    assert noisy["a"].answer_columns() == plain["a"].answer_columns()
     added = [one.name for one in answer_findings(noisy[None], compare(noisy))][
         len(answer_findings(plain[None], compare(plain))) :
     ]
     assert added == ["noise_mless", "noise_mful"]
     assert noise_floor(plain[None]) == []
     with pytest.raises(FigureError, match="no noise floor"):
-        plain.again_columns("a")
+        plain["a"].again_columns()
 
 
 def flips_as_asked(key: Key) -> Row:

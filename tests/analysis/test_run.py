@@ -39,16 +39,16 @@ def test_a_model_is_taken_by_name(tmp_path: Path) -> None:
 
 def test_the_filler_region_is_where_the_filler_is(tmp_path: Path) -> None:
     run = Synthetic(conditions=(NONE, MLESS, START)).build(tmp_path / "run")
-    assert run.region("none") is None
-    assert run.region("mless") == Region(20, 50, fixed=True)
-    assert run.region("start") == Region(0, 8, fixed=True)
+    assert run[None].region("none") is None
+    assert run[None].region("mless") == Region(20, 50, fixed=True)
+    assert run[None].region("start") == Region(0, 8, fixed=True)
 
 
 def test_a_region_that_moves_is_given_by_its_median(tmp_path: Path) -> None:
     recipe = Synthetic(conditions=(NONE, END, WANDER), problems=5)
     run = recipe.build(tmp_path / "run")
-    assert run.region("wander") == Region(22, 30, fixed=False)  # starts 20 to 24
-    assert run.region("end") == Region(44, 52, fixed=False)  # starts 40, 42, 44, 46, 48
+    assert run[None].region("wander") == Region(22, 30, fixed=False)  # starts 20 to 24
+    assert run[None].region("end") == Region(44, 52, fixed=False)  # starts 40, 42, 44, 46, 48
 
 
 def test_tokens_are_shown_where_problems_share_them(run: Run) -> None:
@@ -67,8 +67,8 @@ def test_tokens_are_shown_where_problems_share_them(run: Run) -> None:
 def test_failed_problems_are_kept_and_left_out(tmp_path: Path) -> None:
     recipe = Synthetic(failed=(2, 5))
     run = recipe.build(tmp_path / "run")
-    assert len(run.records()) == 12
-    assert [record["number"] for record in run.measured()] == recipe.measured
+    assert len(run[None].records()) == 12
+    assert [record["number"] for record in run[None].measured()] == recipe.measured
     assert run.profile("none").problems == 10
     assert run.summary("peak", "mless").shape == (10, 3, 4)
     assert faults(run) == []
@@ -79,9 +79,9 @@ def test_summaries_and_peaks_come_back_as_stored(run: Run, recipe: Synthetic) ->
         np.testing.assert_allclose(
             run.summary(metric, "random", "last"), recipe.summary(metric, "random")[:, 2], rtol=1e-6
         )
-    peaks = run.peak_at("mless", "all")
+    peaks = run[None].peak_at("mless", "all")
     assert peaks[:, 1, 2].tolist() == [recipe.peak_at(number, "mless") for number in recipe.measured]
-    assert (run.peak_at("none") == 5).all()
+    assert (run[None].peak_at("none") == 5).all()
 
 
 @pytest.mark.parametrize("missing", ["profile", "summary", "peak_at", "region", "tokens"])
@@ -89,8 +89,8 @@ def test_an_unknown_condition_is_named_with_those_there_are(run: Run, missing: s
     calls = {
         "profile": lambda: run.profile("mles"),
         "summary": lambda: run.summary("peak", "mles"),
-        "peak_at": lambda: run.peak_at("mles"),
-        "region": lambda: run.region("mles"),
+        "peak_at": lambda: run[None].peak_at("mles"),
+        "region": lambda: run[None].region("mles"),
         "tokens": lambda: run.tokens("mles"),
     }
     with pytest.raises(FigureError, match=r"^this run has no condition 'mles'; it has none, mless, random$"):
@@ -105,7 +105,7 @@ def test_other_names_that_are_not_there(run: Run) -> None:
     with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'first'$"):
         run.summary("peak", "none", "first")
     with pytest.raises(FigureError, match=r"^queries are all, original, last, not 'first'$"):
-        run.peak_at("none", "first")
+        run[None].peak_at("none", "first")
     with pytest.raises(FigureError, match=r"^views are whole, aligned, difference, logratio, not 'side'$"):
         run.profile("none", view="side")
     with pytest.raises(FigureError, match=r"^metrics are received_original, .*, not 'height'$"):

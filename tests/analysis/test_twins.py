@@ -39,23 +39,24 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_twins_stand_beside_the_models_of_a_run(run: Run) -> None:
     model = run.models[0]
     assert run.models == [model]
-    assert run.twins() == [f"{model}#twin1", f"{model}#twin2"]
-    assert [run.label(twin) for twin in run.twins()] == [f"model, untrained twin {seed}" for seed in (1, 2)]
-    assert run.twins(run.twins()[0]) == [], "a twin has no twins"
+    assert [twin.name for twin in run[None].twins()] == [f"{model}#twin1", f"{model}#twin2"]
+    assert [twin.label for twin in run[None].twins()] == [f"model, untrained twin {seed}" for seed in (1, 2)]
+    assert run[None].twins()[0].twins() == [], "a twin has no twins"
     assert faults(run) == []
     assert run.store.verify() == []
     assert all(stage.finished for stage in open_growing(run.path).store.progress())
 
 
 def test_twins_have_weights_of_their_own_and_the_same_prompts(run: Run) -> None:
-    values = [run.summary("received_original", "mless", model=name) for name in (*run.models, *run.twins())]
+    values = [one.summary("received_original", "mless") for one in (run[None], *run[None].twins())]
     for one in range(3):
         for other in range(one):
             assert np.abs(values[one] - values[other]).max() > 1e-6
-    assert len({str([record["prompts"] for record in run.records(name)]) for name in (*run.models, *run.twins())}) == 1
-    for name in run.twins():
-        assert np.isfinite(run.affine("lambda_fit", "mless", name)).all()
-        assert run.facts(name)["rowcheck"] == run.facts()["rowcheck"]
+    runs = run[None], *run[None].twins()
+    assert len({str([record["prompts"] for record in one.records()]) for one in runs}) == 1
+    for twin in run[None].twins():
+        assert np.isfinite(twin.affine("lambda_fit", "mless")).all()
+        assert twin.facts["rowcheck"] == run[None].facts["rowcheck"]
 
 
 def test_a_twin_is_drawn_from_its_seed_alone(tmp_path: Path) -> None:
@@ -115,25 +116,26 @@ def test_a_run_goes_on_from_the_twins_that_are_there(tmp_path: Path) -> None:
     last.unlink()
     again = fillerscope.run(study, tmp_path / "run")
     assert {name: one["sha256"] for name, one in again.store.manifest["files"].items()} == kept
-    assert open_run(again.path).twins() == whole.twins()
+    found, wanted = ([twin.name for twin in one[None].twins()] for one in (open_run(again.path), whole))
+    assert found == wanted
 
 
 def test_a_twin_that_is_missing_is_never_left_out_in_silence(tmp_path: Path) -> None:
     run = fillerscope.run(study_of(save_model(tmp_path / "model"), references={"twin": 2}), tmp_path / "run")
-    last = run.twins()[1]
+    last = run[None].twins()[1].name
     (run.path / merged_name(last)).unlink()
     again = open_run(run.path)
     with pytest.raises(StoreError, match=r"is not finished for .*#twin2; run the study again"):
         head_table(again[None], "mless")
     assert f"{last}: it is not finished; run the study again" in faults(again)
     growing = open_growing(run.path)
-    assert (growing.twins(), head_table(growing[None], "mless").knows("twin")) == ([], False)
+    assert (growing[None].twins(), head_table(growing[None], "mless").knows("twin")) == ([], False)
     assert any("twins of model are not all measured yet" in line for line in missing_parts(growing[None]))
 
 
 def test_without_twins_nothing_is_said_of_them(tmp_path: Path) -> None:
     run = fillerscope.run(study_of(save_model(tmp_path / "model")), tmp_path / "run")
-    assert run.twins() == []
+    assert run[None].twins() == []
     assert "twin" not in head_table(run[None], "mless").columns
     assert head_profiles(run[None], "mless", 1, "original", "aligned").size == 0
 

@@ -150,7 +150,7 @@ def assert_profile(
     assert list(dict.fromkeys(row["condition"] for row in rows)) == names
     for name in names:
         own = [row for row in rows if row["condition"] == name]
-        profile = run.head_profile(name, layer, head, queries, view)
+        profile = run[None].head_profile(name, layer, head, queries, view)
         places = [int(row["position"]) for row in own]
         assert places == [x for x in range(profile.reach()) if math.isfinite(profile.mean[0, 0, x])]
         sd = profile.sd

@@ -148,7 +148,7 @@ def read_at(page: Page, share: float) -> int:
 
 
 def test_the_whole_prompt_has_the_filler_in_it(seen: Page, run: Run) -> None:
-    region = run.region("mless")
+    region = run[None].region("mless")
     aligned = {int(row["position"]) for row in saved_table(profile_of(seen))}
     after(seen, profile_of(seen).locator('.choice button[data-value="whole"]').click)
     expect(profile_of(seen).locator('.choice button[data-value="whole"]')).to_have_attribute("aria-pressed", "true")
@@ -443,9 +443,9 @@ def test_a_damaged_file_is_told_on_every_tab(page: Page, run: Run, tmp_path: Pat
 
 
 def test_one_problem_is_measured_again_and_agrees(seen: Page, run: Run) -> None:
-    record = run.measured()[2]
+    record = run[None].measured()[2]
     menu = seen.locator('select[name="problem"]')
-    assert [one.inner_text() for one in menu.locator("option").all()][1:] == [one["id"] for one in run.measured()]
+    assert [one.inner_text() for one in menu.locator("option").all()][1:] == [one["id"] for one in run[None].measured()]
     after(seen, lambda: menu.select_option(record["id"]))
     note = profile_of(seen).locator(".note")
     expect(note).to_have_text(re.compile("^Measured again here; it agrees with the stored run to "))

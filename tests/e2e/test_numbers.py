@@ -78,7 +78,7 @@ def test_printed_tables_are_those_of_the_run(panels: dict[str, Figure], run: Run
             for key in [key for key, column in columns.items() if np.issubdtype(column.dtype, np.floating)]:
                 np.testing.assert_allclose([number(row[key]) for row in rows], columns[key], rtol=1e-12, err_msg=key)
     for row in (row for row in panels["heads"][0] if row["layer"] == "1"):
-        profile = run.head_profile(row["condition"], 1, int(row["head"]), row["queries"], row["view"])
+        profile = run[None].head_profile(row["condition"], 1, int(row["head"]), row["queries"], row["view"])
         assert number(row["mean"]) == pytest.approx(profile.mean[0, 0, int(row["position"])], rel=1e-12)
 
 
@@ -134,7 +134,7 @@ def test_the_profile_s_tooltip_says_the_table_s_numbers(page: Page, explorer: Se
         tip = tip_of(page.locator(".card.profile"))
         position = int(tip.locator(".tip-head").inner_text().rpartition(" ")[2])
         for row, name in zip(tip.locator(".tip-row").all(), run.conditions, strict=True):
-            profile = run.head_profile(name, 2, 3, "last", "aligned")
+            profile = run[None].head_profile(name, 2, 3, "last", "aligned")
             low, high = profile.interval()
             place = (0, 0, position)
             assert row.get_attribute("data-condition") == name
@@ -155,7 +155,7 @@ def test_curves_by_layer_are_the_library_s(page: Page, explorer: Served, run: Ru
     rows = saved_table(page.locator('.card[data-title="MLP activations, layer 2"]'))
     for name in run.conditions:
         counts = [int(row["n"]) for row in rows if row["condition"] == name]
-        assert counts == run.histogram(name, "digits")[1].tolist()
+        assert counts == run[None].histogram(name, "digits")[1].tolist()
 
 
 def test_the_bars_of_the_explorer_say_accuracies(page: Page, explorer: Served, run: Run) -> None:

@@ -240,7 +240,7 @@ def test_the_profile_and_its_views(page: Page, served: Served, run: Run) -> None
         expect(tip.locator(".tip-head")).to_have_text(f"Token position {place}")
         expect(tip.locator(".tip-token")).to_have_text(shown(text).replace(" ", "\u2423"))
         for row, name in zip(tip.locator(".tip-row").all(), run.conditions, strict=True):
-            profile = run.head_profile(name, 2, 3, "all", "aligned")
+            profile = run[None].head_profile(name, 2, 3, "all", "aligned")
             values = [array[0, 0, place] for array in (profile.mean, *profile.interval())]
             assert agrees(row.locator("b").inner_text(), *values)
     assert_harmless(page)
@@ -423,7 +423,7 @@ def test_curves_by_layer(page: Page, served: Served, run: Run) -> None:
     rows = handed_table(card_of(page, "MLP activations, layer 2"))
     for name in run.conditions:
         counts = [int(row["n"]) for row in rows if row["condition"] == name]
-        assert counts == run.histogram(name, "digits")[1].tolist()
+        assert counts == run[None].histogram(name, "digits")[1].tolist()
     card_of(page, "Variance, ratio to none").locator(".linechart").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
@@ -514,7 +514,7 @@ def test_one_problem_beside_the_mean(page: Page, opened: Callable[..., Page], se
     page.route("**/api/0/problem?*problem=3", lambda route: route.fulfill(body=own))
     look_at(page, served.address)
     menu = page.locator('select[name="problem"]')
-    assert menu.locator("option").all_inner_texts()[1:] == [shown(record["id"]) for record in run.measured()]
+    assert menu.locator("option").all_inner_texts()[1:] == [shown(record["id"]) for record in run[None].measured()]
     after(page, lambda: menu.select_option("3"))
     expect(profile_of(page).locator(".note")).to_have_text(f"Measured again. {MARKUP}")
     rows = [row for row in handed_table(profile_of(page)) if row["series"] == "Meaningless tokens, this problem"]

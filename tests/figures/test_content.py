@@ -87,7 +87,7 @@ def test_the_shaded_region_is_where_the_filler_is(run: Run, default: dict[str, D
     drawn = default["heads"]
     drawn.figure.draw_without_rendering()
     axes = np.array(drawn.figure.axes).reshape(2, 3)
-    spans_of_filler = run.measured()[0]["prompts"]["mless"]["spans"]
+    spans_of_filler = run[None].measured()[0]["prompts"]["mless"]["spans"]
     first = spans_of_filler.index(1)
     last = len(spans_of_filler) - 1 - spans_of_filler[::-1].index(1)
     for below in axes[1]:

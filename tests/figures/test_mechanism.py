@@ -85,7 +85,7 @@ def test_histograms_are_densities_on_an_axis_of_octaves(inside: Run) -> None:
     assert panel.get_title() == "Layer 2"
     for patch, name in zip(panel.patches, ("none", "mless"), strict=True):
         data = patch.get_data()
-        counts = inside.histogram(name)[1]
+        counts = inside[None].histogram(name)[1]
         np.testing.assert_allclose(data.values * np.diff(data.edges), counts / counts.sum())
     (inset,) = panel.child_axes
     assert inset.get_xlim() == pytest.approx((-0.6, 0.6)), "eps of layer 2 is 0.2"
@@ -100,7 +100,7 @@ def test_histograms_are_densities_on_an_axis_of_octaves(inside: Run) -> None:
 
 
 def data_share(run: Run, condition: str, layer: int) -> np.ndarray:
-    counts = run.histogram(condition)[layer]
+    counts = run[None].histogram(condition)[layer]
     return np.asarray(counts / counts.sum())
 
 

@@ -253,7 +253,7 @@ def test_a_complete_run_needs_no_model(saved: Path, folder: Path) -> None:
 def test_a_complete_run_is_opened_by_the_library(saved: Path, folder: Path, tmp_path: Path) -> None:
     run = fillerscope.run(write_study(tmp_path / "study.yaml", saved), str(folder))
     assert run.models == [str(saved)]
-    assert len(run.measured()) == 8
+    assert len(run[None].measured()) == 8
     assert faults(run) == []
 
 
@@ -410,17 +410,18 @@ def test_one_model_under_two_names_is_not_mixed_up(saved: Path, tmp_path: Path) 
         saved, models=[{"name": f"{saved}"}, {"name": f"{saved}/", "template": "raw"}], problems={"limit": 2}
     )
     run = fillerscope.run(study, tmp_path / "run")
-    lengths = [len(run.measured(model)[0]["tokens"]) for model in run.models]
+    lengths = [len(run[model].measured()[0]["tokens"]) for model in run.models]
     assert lengths[0] != lengths[1]
 
 
 def test_some_problems_too_long_are_counted_as_failed(finished: Path, tmp_path: Path) -> None:
     longest = [
-        max(len(p["ids"]) for p in record["prompts"].values()) for record in fillerscope.open_run(finished).records()
+        max(len(p["ids"]) for p in record["prompts"].values())
+        for record in fillerscope.open_run(finished)[None].records()
     ]
     context = sorted(longest)[4]
     run = fillerscope.run(study_of(save_model(tmp_path / "short", max_position_embeddings=context)), tmp_path / "run")
-    records = run.records()
+    records = run[None].records()
     assert [record["number"] for record in records] == list(range(8))
     failed = [record["number"] for record in records if record["status"] == "failed"]
     assert failed == [number for number, tokens in enumerate(longest) if tokens > context]
@@ -450,7 +451,7 @@ def test_problems_that_memory_does_not_hold_are_counted_as_failed(
 
     monkeypatch.setattr(passes, "observe", limited)
     run = fillerscope.run(study_of(saved), tmp_path / "run")
-    reasons = {record["number"]: record.get("error") for record in run.records()}
+    reasons = {record["number"]: record.get("error") for record in run[None].records()}
     assert list(reasons) == list(range(8))
     too_long = [next((n for n in each if n > most), None) for each in lengths]
     assert list(reasons.values()) == [n and f"{n} tokens, and memory runs out: out of memory" for n in too_long]
@@ -467,7 +468,7 @@ def test_a_shard_in_which_all_fail_does_not_stop_the_rest(saved: Path, tmp_path:
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     study = study_of(saved, problems={"source": str(tmp_path / "p.jsonl")}, batch={"shard": 2, "tokens": 512})
     run = fillerscope.run(study, tmp_path / "run")
-    assert [record["status"] for record in run.records()] == ["failed", "failed", "ok", "ok", "ok"]
+    assert [record["status"] for record in run[None].records()] == ["failed", "failed", "ok", "ok", "ok"]
     assert faults(run) == []
     assert run.profile("mless").count.max() == 3
     assert run.store.verify() == []

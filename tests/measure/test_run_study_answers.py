@@ -135,11 +135,11 @@ def test_attention_and_answers_are_what_each_would_be_alone(saved: Path, finishe
     assert not files(tmp_path / "attention", "parquet")
     run = fillerscope.open_run(tmp_path / "both")
     checks = {"selfcheck", "rowcheck", "answercheck", "recheck"}
-    assert run.facts().keys() == {"label", "template", "batch_tokens"} | checks
+    assert run[None].facts.keys() == {"label", "template", "batch_tokens"} | checks
     assert faults(run) == []
     # Attention was measured on the prompts that were answered.
-    columns = run.answer_columns(str(saved))
-    lengths = {(r["number"], name): len(p["ids"]) for r in run.records() for name, p in r["prompts"].items()}
+    columns = run[str(saved)].answer_columns()
+    lengths = {(r["number"], name): len(p["ids"]) for r in run[None].records() for name, p in r["prompts"].items()}
     keys = zip(columns["number"], columns["condition"], strict=True)
     assert columns["prompt_tokens"] == [lengths[key] for key in keys]
 
@@ -284,7 +284,7 @@ def test_problems_that_do_not_fit_have_failed_and_the_rest_is_answered(saved: Pa
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     run = fillerscope.run(small(saved, problems={"source": str(tmp_path / "p.jsonl")}), tmp_path / "run")
-    columns = run.answer_columns(str(saved))
+    columns = run[str(saved)].answer_columns()
     failed = {number for number, finish in zip(columns["number"], columns["finish"], strict=True) if finish == "failed"}
     assert failed == {0, 1, 3}
     assert faults(run) == []
@@ -292,15 +292,15 @@ def test_problems_that_do_not_fit_have_failed_and_the_rest_is_answered(saved: Pa
         assert (row.n, row.failed) == (2, 3)
         assert row.against is None or row.against.pairs == 2
     # The first shard has nothing to check again; the second has.
-    assert run.facts()["recheck"]["checked"] == 3
+    assert run[None].facts["recheck"]["checked"] == 3
 
 
 def test_where_no_problem_fits_the_run_says_so_and_ends(tmp_path: Path) -> None:
     short = save_model(tmp_path / "short", max_position_embeddings=40)
     run = fillerscope.run(small(short), tmp_path / "run")
-    assert set(run.answer_columns(str(short))["verdict"]) == {"failed"}
+    assert set(run[str(short)].answer_columns()["verdict"]) == {"failed"}
     assert all((row.n, row.failed) == (0, 5) for row in compare(run))
-    assert "recheck" not in run.facts()
+    assert "recheck" not in run[None].facts
 
 
 def test_what_becomes_known_of_the_problems_later_is_kept(saved: Path, finished: Path, tmp_path: Path) -> None:
@@ -352,11 +352,11 @@ def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monke
     served = {"name": str(saved), "endpoint": {"url": "http://127.0.0.1:9/v1"}}
     run = fillerscope.run(small(saved, models=[served]), tmp_path / "run")
     assert asked == [("http://127.0.0.1:9/v1", str(saved), "<|im_end|>")]
-    columns = run.answer_columns(str(saved))
+    columns = run[str(saved)].answer_columns()
     assert len(columns["text"]) == 45
     assert columns["note"].count("busy") == columns["verdict"].count("failed") == 45 - 6  # of each call, the first
-    assert "recheck" not in run.facts()
-    assert run.facts()["template"] == "chat"
+    assert "recheck" not in run[None].facts
+    assert run[None].facts["template"] == "chat"
 
 
 # What names a run

@@ -218,7 +218,7 @@ def test_bars_say_how_many_got_better_and_what_was_published(tmp_path: Path) -> 
 def test_a_histogram_has_an_edge_more_than_bins(runs: Runs) -> None:
     run = runs["all"]
     panel = panels(run, draw(run, "activations"))[0]
-    assert panel["edges"] == run.calibration()["edges"]
+    assert panel["edges"] == run[None].calibration()["edges"]
     assert panel["steps"]
     for line in panel["series"]:
         assert len(line["x"]) == len(panel["edges"]) - 1

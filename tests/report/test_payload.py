@@ -250,10 +250,10 @@ def test_panels_by_layer(run: Run) -> None:
 def test_a_histogram_is_of_its_layer_and_class(run: Run) -> None:
     found = payload.histogram_of(run, MODEL, 3, "words")
     for line in found["series"]:
-        counts = run.histogram(line["condition"], "words")[2]
+        counts = run[None].histogram(line["condition"], "words")[2]
         assert line["n"] == counts.tolist()
         assert line["y"] == (counts / counts.sum()).tolist()
-    assert found["eps"] == run.calibration()["eps"][2]
+    assert found["eps"] == run[None].calibration()["eps"][2]
     assert len(found["edges"]) == len(found["series"][0]["x"]) + 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,7 @@ from fillerscope.analysis.model_run import ModelRun, Region
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.stored_run import ANSWER, StoredRun
 from fillerscope.errors import FigureError
-from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import Columns, ModelFacts, ProblemRecord
-from fillerscope.study.token_classes import ALL
 
 __all__ = ["ANSWER", "ModelRun", "Region", "Run", "open_run"]
 Floats = NDArray[np.float64]
@@ -47,87 +43,22 @@ class Run(StoredRun):
             raise FigureError(f"this run has no model {name!r}; it has {', '.join(self.models)}")
         return name
 
-    def twins(self, model: str | None = None) -> list[str]:
-        return [twin.name for twin in self[model].twins()]
-
-    def facts(self, model: str | None = None) -> ModelFacts:
-        return self[model].facts
-
     def label(self, model: str | None = None) -> str:
+        """What a model is called in tables and figures."""
         return self[model].label
-
-    def has_measured(self, model: str | None = None, queries: str = "original") -> bool:
-        return self[model].has_measured(queries)
-
-    def has_begun(self, model: str | None = None) -> bool:
-        return self[model].has_begun()
-
-    def records(self, model: str | None = None, queries: str = "original") -> list[ProblemRecord]:
-        return self[model].records(queries)
-
-    def measured(self, model: str | None = None, queries: str = "original") -> list[ProblemRecord]:
-        return self[model].measured(queries)
-
-    def answer_columns(self, model: str) -> Columns:
-        return self[model].answer_columns()
-
-    def again_columns(self, model: str) -> Columns:
-        return self[model].again_columns()
-
-    def answered(self, model: str | None = None) -> int:
-        return self[model].answered()
 
     def profile(
         self, condition: str, queries: str = "original", view: str = "aligned", model: str | None = None
     ) -> Profile:
+        """`ModelRun.profile` of a model."""
         return self[model].profile(condition, queries, view)
 
-    def head_profile(
-        self, condition: str, layer: int, head: int | None, queries: str = "original", view: str = "aligned",
-        model: str | None = None,
-    ) -> Profile:  # fmt: skip
-        return self[model].head_profile(condition, layer, head, queries, view)
-
     def summary(self, metric: str, condition: str, queries: str = "original", model: str | None = None) -> Floats:
+        """`ModelRun.summary` of a model."""
         return self[model].summary(metric, condition, queries)
 
-    def same_odds(self, model: str | None = None) -> Floats | None:
-        return self[model].same_odds()
-
-    def odds_profile(self, layer: int, head: int | None, model: str | None = None) -> Profile | None:
-        return self[model].odds_profile(layer, head)
-
-    def attention_layers(self, model: str | None = None) -> list[int]:
-        return self[model].attention_layers()
-
-    def windows(self, model: str | None = None) -> list[int | None]:
-        return self[model].windows()
-
-    def has_sinks(self, model: str | None = None) -> bool:
-        return self[model].has_sinks()
-
-    def peak_at(self, condition: str, queries: str = "original", model: str | None = None) -> NDArray[np.int32]:
-        return self[model].peak_at(condition, queries)
-
-    def affine(self, metric: str, condition: str, model: str | None = None) -> Floats:
-        return self[model].affine(metric, condition)
-
-    def bias(self, condition: str, model: str | None = None) -> Moments:
-        return self[model].bias(condition)
-
-    def activations(self, metric: str, condition: str, cls: str = ALL, model: str | None = None) -> Floats:
-        return self[model].activations(metric, condition, cls)
-
-    def histogram(self, condition: str, cls: str = ALL, model: str | None = None) -> NDArray[np.int64]:
-        return self[model].histogram(condition, cls)
-
-    def calibration(self, model: str | None = None) -> dict[str, Any]:
-        return self[model].calibration()
-
-    def region(self, condition: str, model: str | None = None) -> Region | None:
-        return self[model].region(condition)
-
     def tokens(self, condition: str, model: str | None = None) -> tuple[str, ...]:
+        """`ModelRun.tokens` of a model."""
         return self[model].tokens(condition)
 
 

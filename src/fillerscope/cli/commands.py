@@ -145,7 +145,7 @@ def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -
 
 
 def _rechecks(run: Run) -> dict[str, Any]:
-    return {model: run.facts(model)["recheck"] for model in run.models if "recheck" in run.facts(model)}
+    return {model: run[model].facts["recheck"] for model in run.models if "recheck" in run[model].facts}
 
 
 def _recheck_lines(run: Run) -> list[str]:
@@ -348,10 +348,10 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
         "models": {
             model: {
                 **_counts(run, model),
-                "selfcheck": run.facts(model).get("selfcheck"),
-                "rowcheck": run.facts(model).get("rowcheck"),
-                "answercheck": run.facts(model).get("answercheck"),
-                "recheck": run.facts(model).get("recheck"),
+                "selfcheck": run[model].facts.get("selfcheck"),
+                "rowcheck": run[model].facts.get("rowcheck"),
+                "answercheck": run[model].facts.get("answercheck"),
+                "recheck": run[model].facts.get("recheck"),
                 "findings": [finding.record() for finding in told[model]],
                 "heads": tables.head_records(head_table(run[model], run.main), "drop", TOP)
                 if run.fillers and run.has_attention
@@ -366,17 +366,17 @@ def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, Any]) -> di
 def _counts(run: Run, model: str) -> dict[str, int]:
     if not run.has_attention:
         return {"problems": len(run.problems())}
-    return {"problems": len(run.records(model)), "measured": len(run.measured(model))}
+    return {"problems": len(run[model].records()), "measured": len(run[model].measured())}
 
 
 def _show_failures(run: Run, model: str) -> None:
     if run.has_attention:
-        failed = [record for record in run.records(model) if record["status"] == "failed"]
+        failed = [record for record in run[model].records() if record["status"] == "failed"]
         if failed:
             first = f"{failed[0]['id']}: {failed[0]['error']}"
             tables.lines([f"{len(failed)} problems could not be measured; the first, {first}"])
     if run.has_answers:
-        columns = run.answer_columns(model)
+        columns = run[model].answer_columns()
         failed_at = [place for place, verdict in enumerate(columns["verdict"]) if verdict == "failed"]
         if failed_at:
             first = f"{columns['id'][failed_at[0]]}: {columns['note'][failed_at[0]]}"

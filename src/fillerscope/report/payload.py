@@ -80,7 +80,7 @@ def _model(run: Run, name: str) -> Record:
     """Shape and counts as far as something is there."""
     found: Record = {"name": name, "label": run.label(name), "layers": 0, "heads": 0, "measured": 0, "failed": 0}
     try:
-        records = run.records(name)
+        records = run[name].records()
         shape = run.summary("entropy", "none", model=name).shape
     except (StoreError, FigureError):
         return found
@@ -100,7 +100,10 @@ def _metrics(run: Run) -> list[str]:
     if not (run.has_attention and run.fillers):
         return []
     inside = ("explained", "direction")
-    left_out = {*(() if run.study.probes.affine else inside), *(() if run.same_odds() is not None else ("beyond",))}
+    left_out = {
+        *(() if run.study.probes.affine else inside),
+        *(() if run[None].same_odds() is not None else ("beyond",)),
+    }
     return [name for name in METRICS if name not in left_out]
 
 
@@ -118,7 +121,7 @@ def head_maps(run: Run, model: str, condition: str, queries: str) -> bytes:
     if run.study.probes.affine:
         affine = affine_table(run[model], condition).heads
         found |= {"lambda": affine["lambda_fit"], "explained": affine["explained"], "direction": affine["direction"]}
-    header = {"n": len(run.measured(model, queries)), "condition": condition, "queries": queries}
+    header = {"n": len(run[model].measured(queries)), "condition": condition, "queries": queries}
     return pack(header, {f"{name}/{part}": array for name, three in found.items() for part, array in _parts(three)})
 
 
@@ -155,14 +158,14 @@ class Place:
 
 def head(run: Run, place: Place) -> bytes:
     """One head's profile under every condition that has the view."""
-    at = (place.layer, place.head, place.queries, place.view, place.model)
-    profiles = {name: run.head_profile(name, *at) for name in _viewed(run, place.view)}
+    at = (place.layer, place.head, place.queries, place.view)
+    profiles = {name: run[place.model].head_profile(name, *at) for name in _viewed(run, place.view)}
     return packed_profiles(profiles, place.header(), _twins(run, place))
 
 
 def _twins(run: Run, place: Place) -> dict[str, NDArray[Any]]:
     """Of untrained twins under the main condition: mean and range over all their heads of the layer."""
-    if not run.twins(place.model) or place.view not in ("whole", "aligned") or place.queries not in QUERIES:
+    if not run[place.model].twins() or place.view not in ("whole", "aligned") or place.queries not in QUERIES:
         return {}
     values = head_profiles(run[place.model], run.main, place.layer, place.queries, place.view)
     parts = {"mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
@@ -197,8 +200,8 @@ def packed_profiles(
 
 def whole_layer(run: Run, place: Place) -> bytes:
     """The means of all heads of a layer, [head, position] for every condition."""
-    at = (place.layer, None, place.queries, place.view, place.model)
-    profiles = {name: run.head_profile(name, *at) for name in _viewed(run, place.view)}
+    at = (place.layer, None, place.queries, place.view)
+    profiles = {name: run[place.model].head_profile(name, *at) for name in _viewed(run, place.view)}
     reach = {name: profile.reach() for name, profile in profiles.items()}
     return pack(place.header() | {"reach": reach}, {name: profile.mean[0] for name, profile in profiles.items()})
 
@@ -233,11 +236,11 @@ def activations(run: Run, model: str, cls: str = ALL) -> list[Panel]:
 
 def histogram_of(run: Run, model: str, layer: int, cls: str = ALL) -> Record:
     """Bins of one layer under every condition, with the threshold that was frozen without filler."""
-    calibration = run.calibration(model)
+    calibration = run[model].calibration()
     layers = len(calibration["eps"])
     if not 1 <= layer <= layers:
         raise FigureError(f"there is no layer {layer}: {run.label(model)} has layers 1 to {layers}")
-    counts = {name: run.histogram(name, cls, model)[layer - 1].tolist() for name in run.conditions}
+    counts = {name: run[model].histogram(name, cls)[layer - 1].tolist() for name in run.conditions}
     panel = histogram(run, layer, calibration["edges"], counts)
     return clean(panel | {"eps": calibration["eps"][layer - 1]})
 

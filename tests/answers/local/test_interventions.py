@@ -515,7 +515,7 @@ def test_one_worker_and_two_write_the_same_tables(saved: Path, tmp_path: Path) -
 
 
 def by_condition(run: Any, model: Path) -> dict[str, list[str]]:
-    columns = run.answer_columns(str(model))
+    columns = run[str(model)].answer_columns()
     return {
         c.name: [text for text, name in zip(columns["text"], columns["condition"], strict=True) if name == c.name]
         for c in run.study.conditions

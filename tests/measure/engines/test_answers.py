@@ -79,7 +79,7 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
 
 def test_the_baseline_is_answered_again_beside_everything_else(saved: Path, finished: Path, tmp_path: Path) -> None:
     run = fillerscope.open_run(finished)
-    again, first = run.again_columns(str(saved)), run.answer_columns(str(saved))
+    again, first = run[str(saved)].again_columns(), run[str(saved)].answer_columns()
     assert set(again["condition"]) == {"none"}
     assert len(again["id"]) == 5 * 3
     assert faults(run) == run.store.verify() == []
@@ -164,7 +164,7 @@ def test_exact_answers_have_no_noise(saved: Path, tmp_path: Path) -> None:
     run = fillerscope.open_run(tmp_path / "run")
     floors = [row for row in noise_floor(run[None]) if row.condition == "none"]
     assert [(row.answers, row.flips, row.texts) for row in floors] == [(5, 0, 0), (10, 0, 0)]
-    assert run.facts()["recheck"] == {"checked": 3, "same": 3, "margins": []}
+    assert run[None].facts["recheck"] == {"checked": 3, "same": 3, "margins": []}
 
 
 def test_answers_written_one_at_a_time_have_no_neighbours(

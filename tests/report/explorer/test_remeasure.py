@@ -452,8 +452,8 @@ def test_a_run_that_does_not_say_what_it_measured(opened: tuple[Run, Path]) -> N
 def test_a_problem_that_failed_says_why(tmp_path: Path) -> None:
     model = save_model(tmp_path / "short", max_position_embeddings=100)
     run = fillerscope.run(study_of(model), tmp_path / "run")
-    failed = [record for record in run.records() if record["status"] == "failed"]
-    measured = [record["number"] for record in run.records() if record["status"] == "ok"]
+    failed = [record for record in run[None].records() if record["status"] == "failed"]
+    measured = [record["number"] for record in run[None].records() if record["status"] == "ok"]
     assert failed
     assert measured[-1] > failed[0]["number"]  # its place among the summaries is not its number
     again = Remeasurer()
@@ -548,7 +548,7 @@ def test_progress_is_told(run: Run, model: str) -> None:
             stages.append((text, done, total))
 
     Remeasurer(Listener()).measure(run, model, 0)
-    identifier = run.records()[0]["id"]
+    identifier = run[None].records()[0]["id"]
     assert ("loading llama", 0, None) in stages
     assert stages[-1] == (f"measuring {identifier} with llama", 8, 8)
 

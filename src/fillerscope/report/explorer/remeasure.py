@@ -154,7 +154,7 @@ def _refuse_other_weights(run: Run, folder: ModelFolder) -> None:
 
 def _record(run: Run, model: str, number: int) -> ProblemRecord:
     """What the run recorded of a problem that it measured."""
-    records = run.records(model)
+    records = run[model].records()
     found = next((record for record in records if record["number"] == number), None)
     if found is None:
         raise FigureError(f"this run has problems 0 to {len(records) - 1}, not {number}")
@@ -212,7 +212,7 @@ def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, 
         done += count
         progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
 
-    layout = (run.facts(model).get("rowcheck") or {}).get("layout", "shared")
+    layout = (run[model].facts.get("rowcheck") or {}).get("layout", "shared")
     gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
     with capturing(loaded.model):
         part = launch(study, [_prepared(record)], gauge, tick).reduced(study).part()
@@ -232,7 +232,7 @@ def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
     from fillerscope.capture.memory import pass_tokens
 
     most = pass_tokens(loaded.model)
-    return min(int(run.study.batch.tokens or run.facts(model).get("batch_tokens") or most), most)
+    return min(int(run.study.batch.tokens or run[model].facts.get("batch_tokens") or most), most)
 
 
 def _prepared(record: ProblemRecord) -> Prepared:
@@ -262,7 +262,7 @@ def _compared(run: Run, model: str, number: int, part: Part, differs: str, dtype
 
 def _agreement(run: Run, model: str, number: int, part: Part) -> float:
     """The largest difference of any head summary; those of one kind are held against the largest of them."""
-    place = [record["number"] for record in run.measured(model)].index(number)
+    place = [record["number"] for record in run[model].measured()].index(number)
     gaps = [0.0]
     for condition in run.conditions:
         mine = np.asarray(part.arrays[Quantity.HEADS.key(condition)], dtype=np.float64)[0]

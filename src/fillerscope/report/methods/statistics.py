@@ -117,7 +117,7 @@ def _facts(run: Run, table: Sequence[Accuracy]) -> Facts:
 
 
 def _layers(run: Run) -> str:
-    found = {len(eps) for model in run.models if (eps := (run.facts(model).get("calibration") or {}).get("eps"))}
+    found = {len(eps) for model in run.models if (eps := (run[model].facts.get("calibration") or {}).get("eps"))}
     return listed([counted(number, "layer") for number in sorted(found)], "or") if found else ""
 
 
