@@ -19,7 +19,7 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import open_run
-from fillerscope.cli.commands import show_comparison
+from fillerscope.cli.show_commands import show_comparison
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.html import render
 from fillerscope.report.payload import comparison

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fillerscope.cli import app, commands
+from fillerscope.cli import app, run_commands, show_commands
 from fillerscope.store.schema import answers_name, merged_name
 from support.answered import CONDITIONS, Key, Row, build, drawn_at_random
 from support.answered import answer as graded
@@ -127,8 +127,8 @@ def test_help_shows_an_example_that_can_be_typed(command: Command, name: list[st
 
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     code = (
-        "import json, sys; from fillerscope import cli; sys.argv = ['fillerscope', '--help']\n"
-        "try: cli.main()\n"
+        "import json, sys; from fillerscope.cli import app; sys.argv = ['fillerscope', '--help']\n"
+        "try: app.main()\n"
         "except SystemExit: pass\n"
         "print(json.dumps(sorted(sys.modules)))"
     )
@@ -157,12 +157,12 @@ def test_the_version(command: Command) -> None:
 
 def test_a_finished_run_is_shown_drawn_exported_and_verified_without_torch(made: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from fillerscope import cli\n"
+        "import sys; from fillerscope.cli import app\n"
         "run, out = sys.argv[1:]\n"
         "to = ['-o', out]\n"
         "for arguments in (['heads', run], ['verify', run], ['export', run, *to], ['figures', run, 'depth', *to]):\n"
         "    sys.argv = ['fillerscope', *arguments]\n"
-        "    try: cli.main()\n"
+        "    try: app.main()\n"
         "    except SystemExit as stop: assert not stop.code, arguments\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
@@ -736,7 +736,7 @@ def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPa
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "measure_and_show", interrupted)
+    monkeypatch.setattr(run_commands, "measure_and_show", interrupted)
     shown = command("demo", "--out", "my run")
     assert shown.code == 130
     assert shown.complaint == "stopped. What is finished is kept; go on with: fillerscope demo --out 'my run'"
@@ -746,7 +746,7 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(command: Command, monkeypa
     def broken(*_: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr(commands, "show_heads", broken)
+    monkeypatch.setattr(show_commands, "show_heads", broken)
     monkeypatch.delenv("FILLERSCOPE_DEBUG", raising=False)
     shown = command("heads", "run")
     assert shown.code == 1

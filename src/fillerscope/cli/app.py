@@ -11,6 +11,24 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from fillerscope.cli.models import models_app
+from fillerscope.cli.options import (
+    Conditions,
+    Device,
+    File,
+    Heads,
+    Json,
+    Layers,
+    Licence,
+    Limit,
+    Model,
+    Models,
+    Out,
+    Problems,
+    Queries,
+    RunModels,
+    RunPath,
+)
 from fillerscope.errors import FillerscopeError, StudyError
 from fillerscope.version import __version__
 
@@ -18,36 +36,9 @@ app = typer.Typer(
     help="What do inserted filler tokens do to a decoder language model?",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
 )  # fmt: skip
-models_app = typer.Typer()
 app.add_typer(models_app, name="models")
 
 INTERRUPTED = 130
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo-0123456789.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
-File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
-Models = Annotated[
-    list[str] | None,
-    typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; may be given again."),
-]
-Model = Annotated[str | None, typer.Option("--model", "-m", help="One of the run's models; the first by default.")]
-RunModels = Annotated[
-    list[str] | None, typer.Option("--model", "-m", help="One of the run's models; may be given again.")
-]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Take only the first N problems.")]
-Problems = Annotated[
-    str | None,
-    typer.Option("--problems", help="A .jsonl, .json or .parquet file, hub:owner/name, or builtin."),
-]
-Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; may be given again.")]
-Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; may be given again.")]
-Queries = Annotated[
-    str | None, typer.Option("--queries", "-q", help="Whose attention counts: all, original, last or answer.")
-]
-Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; may be given again.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
-Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
 
 
 def _version(wanted: bool) -> None:
@@ -71,7 +62,7 @@ def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
 
     Example: `fillerscope demo`
     """
-    from fillerscope.cli.commands import measure_and_show
+    from fillerscope.cli.run_commands import measure_and_show
     from fillerscope.study.overrides import Changes, ready_study
 
     measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
@@ -88,7 +79,7 @@ def run(
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.cli.commands import measure_and_show
+    from fillerscope.cli.run_commands import measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
@@ -109,7 +100,7 @@ def reproduce(
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.cli.commands import measure_and_draw
+    from fillerscope.cli.run_commands import measure_and_draw
     from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
@@ -133,9 +124,10 @@ def profile(
 
     Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
     """
-    from fillerscope.cli.commands import profile_text
+    from fillerscope.cli.model_commands import ProfileOptions, profile_text
 
-    profile_text(text, model, layer, head, queries, top, out, device or "auto", accept_licence, json)
+    options = ProfileOptions(model, layer, head, queries, top, out, device or "auto", accept_licence)
+    profile_text(text, options, json)
 
 
 @app.command()
@@ -154,7 +146,7 @@ def figures(
 
     Example: `fillerscope figures runs/demo-0123456789 heads --head 2 --head 7`
     """
-    from fillerscope.cli.commands import draw_figures
+    from fillerscope.cli.figure_commands import draw_figures
 
     changes = {
         "models": tuple(model or ()), "conditions": tuple(condition or ()), "layers": tuple(layer or ()),
@@ -177,9 +169,9 @@ def heads(
 
     Example: `fillerscope heads runs/demo-0123456789 --by mass --top 10`
     """
-    from fillerscope.cli.commands import show_heads
+    from fillerscope.cli.show_commands import HeadOptions, show_heads
 
-    show_heads(run, condition, by, top, queries, model, json)
+    show_heads(run, HeadOptions(condition, by, top, queries, model), json)
 
 
 @app.command()
@@ -192,7 +184,7 @@ def mechanism(
 
     Example: `fillerscope mechanism runs/demo-0123456789 --condition mless`
     """
-    from fillerscope.cli.commands import show_mechanism
+    from fillerscope.cli.show_commands import show_mechanism
 
     show_mechanism(run, condition, model, json)
 
@@ -209,7 +201,7 @@ def compare(
 
     Example: `fillerscope compare runs/demo-0123456789 --by difficulty`
     """
-    from fillerscope.cli.commands import show_comparison
+    from fillerscope.cli.show_commands import show_comparison
 
     show_comparison(run, model or [], by, json)
 
@@ -227,35 +219,9 @@ def flips(
 
     Example: `fillerscope flips runs/demo-0123456789 --condition mless --top 3`
     """
-    from fillerscope.cli.commands import show_flips
+    from fillerscope.cli.show_commands import FlipOptions, show_flips
 
-    show_flips(run, condition, against, model, temperature, top, json)
-
-
-@models_app.callback(invoke_without_command=True)
-def models(context: typer.Context, json: Json = False) -> None:
-    """List the catalogue: what is known, what is cached, sizes and licences.
-
-    Example: `fillerscope models get gemma-3-270m --accept-licence`
-    """
-    if context.invoked_subcommand is None:
-        from fillerscope.cli.commands import show_models
-
-        show_models(json)
-
-
-@models_app.command("get")
-def models_get(
-    name: Annotated[str, typer.Argument(help="Catalogue name, hub id, folder or .gguf file.")],
-    accept_licence: Licence = False, json: Json = False,
-) -> None:  # fmt: skip
-    """Fetch a model into the cache.
-
-    Example: `fillerscope models get smollm2-135m`
-    """
-    from fillerscope.cli.commands import get_model
-
-    get_model(name, accept_licence, json)
+    show_flips(run, FlipOptions(condition, against, model, temperature, top), json)
 
 
 @app.command()
@@ -267,7 +233,7 @@ def export(
 
     Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
     """
-    from fillerscope.cli.commands import export_tables
+    from fillerscope.cli.figure_commands import export_tables
 
     export_tables(run, out, format, json)
 
@@ -278,7 +244,7 @@ def report(run: RunPath, out: File = None, json: Json = False) -> None:
 
     Example: `fillerscope report runs/demo-0123456789 --out report.html`
     """
-    from fillerscope.cli.commands import write_report
+    from fillerscope.cli.figure_commands import write_report
 
     write_report(run, out, json)
 
@@ -293,7 +259,7 @@ def view(
 
     Example: `fillerscope view runs/demo-0123456789`
     """
-    from fillerscope.cli.commands import view_runs
+    from fillerscope.cli.show_commands import view_runs
 
     view_runs(runs, port, browser)
 
@@ -304,7 +270,7 @@ def verify(run: RunPath, json: Json = False) -> None:
 
     Example: `fillerscope verify runs/demo-0123456789`
     """
-    from fillerscope.cli.commands import verify_run
+    from fillerscope.cli.show_commands import verify_run
 
     if not verify_run(run, json):
         raise typer.Exit(1)

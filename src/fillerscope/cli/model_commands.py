@@ -1,0 +1,111 @@
+"""Commands on models: list the catalogue, fetch one, or profile a text with one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fillerscope.analysis.profile import Profile
+from fillerscope.cli import tables
+from fillerscope.errors import FigureError, PromptError
+from fillerscope.progress import TerminalProgress
+
+
+def show_models(json: bool) -> None:
+    from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
+    from fillerscope.models.gguf import converted_folder
+
+    records: list[dict[str, Any]] = [
+        {
+            "name": entry.name, "default": entry.name == DEFAULT, "family": entry.family, "shape": entry.shape,
+            "download_bytes": entry.download_bytes, "licence": entry.licence, "licence_url": entry.licence_url,
+            "cached": converted_folder(entry.name, entry.sha256).exists(),
+        }
+        for entry in CATALOGUE.values()
+    ]  # fmt: skip
+    if json:
+        tables.print_json({"cache": str(cache_folder()), "models": records})
+        return
+    rows = [
+        [str(r["name"]), str(r["family"]), str(r["shape"]), f"{r['download_bytes'] / 2**20:.0f} MiB",
+         "yes" if r["cached"] else "no", str(r["licence"])]
+        for r in records
+    ]  # fmt: skip
+    tables.table("Models that need no hub account", ("name", "family", "shape", "download", "cached", "licence"), rows)
+    tables.lines(["Hub ids (owner/name), folders and .gguf files work as well.", f"Cache: {cache_folder()}"])
+
+
+def get_model(name: str, accept_licence: bool, json: bool) -> None:
+    from fillerscope.models.resolve import resolve
+
+    with TerminalProgress(json) as reporter:
+        folder = resolve(name, reporter, accept_licence)
+    if json:
+        tables.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
+    else:
+        tables.lines([f"{folder.label} is ready in {folder.path}"])
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """Which attention of a text to list, of which model, and where to write all of it."""
+
+    model: str
+    layer: int
+    head: int | None
+    queries: str
+    top: int
+    out: Path | None
+    device: str
+    accept_licence: bool
+
+
+def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
+    """Show which tokens of a text receive most attention."""
+    from fillerscope.api import attention_profile, top_tokens
+    from fillerscope.models.loading import load_model
+
+    text, layer, head = _text_of(text), options.layer, options.head
+    with TerminalProgress(json) as reporter:
+        loaded = load_model(
+            options.model, device=options.device, progress=reporter, accept_licence=options.accept_licence
+        )
+        reporter.stage("measuring", 0, None)
+        profile = attention_profile(loaded.model, loaded.tokenizer, [text], options.queries)
+    rows = top_tokens(profile, layer, head, options.top)
+    if options.out is not None:
+        _write_profile(profile, options.out)
+    if json:
+        tables.print_json(
+            {"model": loaded.name, "layer": layer, "head": head, "queries": options.queries, "tokens": rows}
+        )
+        return
+    where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
+    cells = [[str(row["position"]), repr(row["token"]), f"{row['received']:.4f}"] for row in rows]
+    tables.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
+    if options.out is not None:
+        tables.lines([f"Wrote {options.out / 'profile.csv'}, all layers and heads"])
+
+
+def _write_profile(profile: Profile, out: Path) -> None:
+    from fillerscope.figures.style import write_csv
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_csv(profile.columns(), out / "profile.csv")
+    except OSError as error:
+        raise FigureError(f"cannot write to {out}: {error.strerror or error}; choose another folder") from None
+
+
+def _text_of(text: str) -> str:
+    """The text itself, or what a file of that name holds."""
+    try:
+        path = Path(text)
+        if path.is_dir():
+            raise PromptError(f"{text} is a folder; give a text, or the path of a text file")
+        return path.read_text(encoding="utf-8") if path.is_file() else text
+    except UnicodeDecodeError:
+        raise PromptError(f"{text} is not a text file in UTF-8") from None
+    except (OSError, ValueError):  # too long for a file name: a text
+        return text

@@ -1,0 +1,37 @@
+"""The command `models` and those below it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fillerscope.cli.options import Json, Licence
+
+models_app = typer.Typer()
+
+
+@models_app.callback(invoke_without_command=True)
+def models(context: typer.Context, json: Json = False) -> None:
+    """List the catalogue: what is known, what is cached, sizes and licences.
+
+    Example: `fillerscope models get gemma-3-270m --accept-licence`
+    """
+    if context.invoked_subcommand is None:
+        from fillerscope.cli.model_commands import show_models
+
+        show_models(json)
+
+
+@models_app.command("get")
+def models_get(
+    name: Annotated[str, typer.Argument(help="Catalogue name, hub id, folder or .gguf file.")],
+    accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Fetch a model into the cache.
+
+    Example: `fillerscope models get smollm2-135m`
+    """
+    from fillerscope.cli.model_commands import get_model
+
+    get_model(name, accept_licence, json)
