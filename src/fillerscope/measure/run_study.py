@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
-from fillerscope.measure.engines.local import measure_model
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.prepare import shards_of
@@ -50,6 +49,8 @@ def run_study(
     if not todo and not outdated:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
+    from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
+
     with store.writing():
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for whoever watches
