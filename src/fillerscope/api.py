@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from fillerscope.analysis.opened import Run
 from fillerscope.analysis.profile import Profile
@@ -18,6 +18,9 @@ from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.store.moments import Moments
 from fillerscope.study.study import Study
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def run(
