@@ -234,11 +234,14 @@ ANSWERS = {"rows": "many at once", "alone": "one at a time"}
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 INTRODUCTION = """# Which models can be measured
 
-Every family that transformers {version} can build as a causal language model, from a small configuration with random
-weights of standard deviation 0.15, and what becomes of it. Texts of unequal length, with a shared prefix and without,
-up to 308 tokens, are measured as a study would measure them and compared with the stock model's own attention weights,
-each text alone (float32, CPU); greedy answers are compared with plain forward passes. Made by
-`python tests/support/families.py --write`; a test repeats it.
+What becomes of every family that transformers {version} can build as a causal language model. Each is built from a
+small configuration, with random weights of standard deviation 0.15, in float32 on a CPU.
+
+- **Attention.** Texts of unequal length, up to 308 tokens, with and without a shared prefix, are measured as a study
+  would measure them. The result is compared with the stock model's own attention weights, each text alone.
+- **Answers.** Greedy answers are compared with plain forward passes.
+
+`python tests/support/families.py --write` makes this page; a test repeats the comparison.
 
 {exact} families are exact (largest difference {largest:.0e} of attention received), {refused} are refused by name, and
 {missing} could not be built small.
