@@ -12,6 +12,7 @@ from fillerscope.analysis.opened import Run
 from fillerscope.analysis.profile import Profile
 from fillerscope.errors import PromptError
 from fillerscope.files import Json
+from fillerscope.measure.run_study import run_study
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -27,8 +28,6 @@ def run(
     accept_licence: bool = False,
 ) -> Run:  # fmt: skip
     """Measure a study (or the rest of it, if it was begun) and open the result."""
-    from fillerscope.measure.run_study import run_study
-
     if not isinstance(study, Study):
         study = Study.load(study)
     return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence))
