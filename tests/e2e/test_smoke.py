@@ -48,10 +48,10 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.report import payload
 from fillerscope.report.html import write_report
-from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.methods.page import as_text, methods, study_yaml
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
-from support.synthetic import MLESS, NONE
+from support.synthetic import MLESS, NONE, Synthetic
 
 SVG = "{http://www.w3.org/2000/svg}"
 ODD = Condition(name="odd", kind="sentence", count=12, label=f"{MARKUP} {TURNED} {CONTROLS}")
@@ -377,6 +377,19 @@ def test_flips(page: Page, served: Served, run: Run) -> None:
     assert_harmless(page)
 
 
+def test_flips_are_of_the_chosen_temperature(page: Page, tmp_path: Path) -> None:
+    drawn = {"temperature": [0, 0.7], "samples": [1, 2]}
+    recipe = Synthetic(problems=4, layers=1, heads=2, right={"none": 0.2, "mless": 0.8}, generation=drawn)
+    run = recipe.build(tmp_path / "drawn")
+    counts = {one: len(flips(run, "mless", "none", MODEL, float(one))) for one in ("0.7", "0")}
+    assert counts["0.7"] > counts["0"] > 0
+    with serving(run.path) as served:
+        look_at(page, f"{served.address}#tab=answers")
+        for temperature, count in counts.items():
+            choose(page, "temperature", temperature)
+            expect(named(page, "Problems that changed").locator(".flip")).to_have_count(count)
+
+
 def test_answers_are_found(page: Page, served: Served) -> None:
     go(page, served, "tab=answers")
     ground = named(page, "All answers")
@@ -419,12 +432,25 @@ def test_curves_by_layer(page: Page, served: Served, run: Run) -> None:
     for name in run.conditions:
         counts = [int(row["n"]) for row in rows if row["condition"] == name]
         assert counts == run.histogram(name, "digits")[1].tolist()
+    picture = ElementTree.fromstring(handed(card_of(page, "MLP activations, layer 2").locator('[data-kind="svg"]'))[1])
+    assert_thresholds(picture, run.calibration()["eps"][1], run.calibration()["edges"])
     card_of(page, "Variance, ratio to none").locator(".linechart").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     after(page, lambda: page.keyboard.press("Enter"))  # goes to the layer
     expect(card_of(page, "MLP activations, layer 3")).to_be_visible()
     expect(page.locator('select[name="layer"]')).to_have_value("3")
+
+
+def assert_thresholds(picture: ElementTree.Element, eps: float, edges: list[float]) -> None:
+    """The two lines at which an activation counts as near zero stand in their bins."""
+    steps = next(one.get("d") for one in picture.iter(f"{SVG}path") if one.get("data-series"))
+    starts = [float(x) for x in re.findall(r"[ML](-?[\d.]+) ", steps)]  # of every bin
+    lines = [one for one in picture.iter(f"{SVG}line") if one.get("data-mark") == "threshold"]
+    bins = [np.searchsorted(edges, value, side="right") - 1 for value in (-eps, eps)]
+    assert len(lines) == 2
+    for line, place in zip(lines, bins, strict=True):
+        assert starts[place] - 0.05 <= float(line.get("x1")) <= starts[place + 1] + 0.05
 
 
 def assert_curves(card: Locator, wanted: dict[str, np.ndarray]) -> None:
@@ -450,6 +476,7 @@ def test_findings_and_methods(page: Page, served: Served, run: Run, tmp_path: Pa
     expect(page.locator(".checked")).to_have_text(re.compile(f"^All {files} files are as they were written"))
     sections = methods(run)
     assert page.locator(".methods h3").all_inner_texts() == [section.title for section in sections]
+    assert page.locator(".methods pre.study").all_inner_texts() == [study_yaml(run)]
     page.get_by_role("button", name="Copy as Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("() => navigator.clipboard.readText()") == as_text(sections)

@@ -126,7 +126,7 @@ export class AnswersTab implements Tab {
     const menus = h("div", { class: "controls" }, pane.conditionMenu(), select("Against", names, against, (name) => pane.address.set({ against: name }), "against"), this.temperatures());
     const head = h("header", { class: "card-head" }, h("h3", {}, "Problems that changed"));
     try {
-      const found = await pane.api.json<{ flips: Flip[] }>("flips", { model: pane.model.name, condition: pane.condition, against });
+      const found = await pane.api.json<{ flips: Flip[] }>("flips", { model: pane.model.name, condition: pane.condition, against, temperature: this.temperature });
       if (!mine()) return;
       const body = flipList(found.flips, pane.label(against), pane.label(pane.condition));
       keepingFocus(this.changed, () => replace(this.changed, head, menus, body));

@@ -2,7 +2,7 @@
 
 import uPlot from "uplot";
 import { h, replace } from "./dom";
-import { clipped, finite, placeName, reach, regionsOf, short, type Line, type LinePanel } from "./panels";
+import { binOf, clipped, finite, placeName, reach, regionsOf, short, type Line, type LinePanel } from "./panels";
 import { interval, token, visible } from "./text";
 import { DASHES, faded, ink, lineColour, lineVariable, onTheme } from "./theme";
 
@@ -354,13 +354,6 @@ export class LineChart {
     }
     event.preventDefault();
   }
-}
-
-/** Where a value falls on an axis of numbered bins, as a fraction of them. */
-function binOf(edges: number[], value: number): number {
-  let i = 0;
-  while (i < edges.length - 2 && edges[i + 1] <= value) i++;
-  return i + (value - edges[i]) / (edges[i + 1] - edges[i]);
 }
 
 function range(from: number, to: number, step: number): number[] {

@@ -152,3 +152,10 @@ export function clipped(text: string): string {
   const letters = [...text];
   return letters.length > 9 ? `${letters.slice(0, 8).join("")}\u2026` : text;
 }
+
+/** Where a value falls on an axis of numbered bins, as a fraction of them. */
+export function binOf(edges: number[], value: number): number {
+  let i = 0;
+  while (i < edges.length - 2 && edges[i + 1] <= value) i++;
+  return i + (value - edges[i]) / (edges[i + 1] - edges[i]);
+}

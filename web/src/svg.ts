@@ -2,7 +2,7 @@
 
 import { s } from "./dom";
 import {
-  clipped, finite, reach, regionsOf, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
+  binOf, clipped, finite, reach, regionsOf, short, shownValues, ticks, type Bar, type BarPanel, type Line, type LinePanel, type MapPanel, type Panel,
 } from "./panels";
 import { coloursOf, isOpen, named } from "./scales";
 import { token, visible } from "./text";
@@ -83,6 +83,10 @@ function lineSvg(panel: LinePanel, view: View): SVGElement {
   }
   for (const { at } of panel.cuts ?? []) {
     if (at > x0 && at < x1) parts.push(s("line", { x1: px(at), x2: px(at), y1: box.top, y2: box.bottom, stroke: PAPER.soft, "stroke-dasharray": "4 3" }));
+  }
+  for (const edge of panel.eps && panel.edges ? [-panel.eps, panel.eps] : []) {
+    const x = px(binOf(panel.edges!, edge));
+    if (x >= box.left && x <= box.right) parts.push(s("line", { x1: x, x2: x, y1: box.top, y2: box.bottom, stroke: PAPER.soft, "stroke-dasharray": "4 3", "data-mark": "threshold" }));
   }
   parts.push(...yAxis(ticks(y0, y1), py, box, panel.y), ...xAxis(panel, x0, x1, px, box, near));
   if (finite(panel.none)) parts.push(s("line", { x1: box.left, x2: box.right, y1: py(panel.none), y2: py(panel.none), stroke: PAPER.soft }));

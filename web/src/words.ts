@@ -15,6 +15,7 @@ interface Section {
   title: string;
   paragraphs: string[];
   facts: [string, string][];
+  code: string;
 }
 
 export class FindingsTab implements Tab {
@@ -67,5 +68,6 @@ export class MethodsTab implements Tab {
 function section(one: Section): HTMLElement {
   const facts = one.facts.flatMap(([name, value]) => [h("dt", {}, visible(name)), h("dd", {}, h("bdi", {}, visible(value, "\n")))]);
   const words = one.paragraphs.map((text) => h("p", {}, h("bdi", {}, visible(text, "\n"))));
-  return h("section", { class: "card" }, h("h3", {}, visible(one.title)), ...words, facts.length ? h("dl", {}, ...facts) : null);
+  const code = one.code ? h("pre", { class: "study" }, visible(one.code, "\n\t")) : null;
+  return h("section", { class: "card" }, h("h3", {}, visible(one.title)), ...words, facts.length ? h("dl", {}, ...facts) : null, code);
 }
