@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check page bench lock clean
+.PHONY: help demo test test-slow check page page-types bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-slow    run those that take longer: the page in a browser, real servers, kills at every write"
 	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale"
 	@echo "make page         build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
+	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
 	@echo "make lock         write $(LOCK) from pyproject.toml (ARGS=--upgrade takes the newest versions)"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
@@ -47,8 +48,11 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_setup.py tests/report/test_bundle.py
 
-page:
+page: page-types
 	cd web && npm ci --no-audit --no-fund && npm run build
+
+page-types: $(READY)
+	$(BIN)/python web/page_types.py
 
 # The other tools come with much, so only this target installs them; what is installed keeps its version.
 bench: $(READY)
