@@ -1,7 +1,7 @@
 // Builds the page into the Python package, and notes from which sources, so that a stale bundle is seen without Node.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
-import { copyFileSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -16,9 +16,7 @@ await build({
   format: "iife",
   target: "es2022",
   charset: "ascii",
-  banner: { js: "/*! Holds uPlot, (c) Leon Sorokin, MIT licence: uplot-licence.txt beside this file in fillerscope. */" },
 });
-copyFileSync(join(here, "node_modules", "uplot", "LICENSE"), join(out, "uplot-licence.txt"));
 
 const digest = (text) => createHash("sha256").update(text).digest("hex");
 const sources = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true })

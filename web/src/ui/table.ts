@@ -1,13 +1,16 @@
 // Tables that sort by any column and can be saved.
 
-import { csv, download } from "./csv";
+import { csv } from "../data/csv";
 import { h } from "./dom";
+import { download } from "./download";
 import { visible } from "./text";
+
+type Value = number | string | null | undefined;
 
 export interface Column<Row> {
   name: string;
   cell: (row: Row) => string;
-  value?: (row: Row) => number | string | null | undefined; // what it is sorted and saved by
+  value?: (row: Row) => Value; // what it is sorted and saved by
 }
 
 export function table<Row>(rows: Row[], columns: Column<Row>[], file: string): HTMLElement {
@@ -21,27 +24,46 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], file: string): H
   const draw = (shown: Row[]) => {
     body.replaceChildren(
       ...shown.map((row) =>
-        h("tr", {}, ...columns.map((column) => h("td", { class: column.value ? "number" : "" }, h("bdi", {}, visible(column.cell(row), "\n"))))),
+        h(
+          "tr",
+          {},
+          ...columns.map((column) =>
+            h("td", { class: column.value ? "number" : "" }, h("bdi", {}, visible(column.cell(row), "\n"))),
+          ),
+        ),
       ),
     );
   };
   const sort = (column: number) => {
     order = { column, down: order?.column === column ? !order.down : false };
     const sorted = rows.toSorted((a, b) => compared(value(a, column), value(b, column)));
-    heads.forEach((head, i) => head.setAttribute("aria-sort", i === column ? (order!.down ? "descending" : "ascending") : "none"));
+    heads.forEach((head, i) =>
+      head.setAttribute("aria-sort", i === column ? (order!.down ? "descending" : "ascending") : "none"),
+    );
     draw(order.down ? sorted.toReversed() : sorted);
   };
   draw(rows);
-  const save = () => download(`${file}.csv`, csv(columns.map((one) => one.name), rows.map((row) => columns.map((_, i) => value(row, i)))));
+  const save = () =>
+    download(
+      `${file}.csv`,
+      csv(
+        columns.map((one) => one.name),
+        rows.map((row) => columns.map((_, i) => value(row, i))),
+      ),
+    );
   return h(
     "div",
     { class: "table" },
-    h("div", { class: "files" }, h("button", { type: "button", class: "file", "data-kind": "csv", click: save }, "CSV")),
+    h(
+      "div",
+      { class: "files" },
+      h("button", { type: "button", class: "file", "data-kind": "csv", click: save }, "CSV"),
+    ),
     h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body)),
   );
 }
 
-function compared(a: unknown, b: unknown): number {
+function compared(a: Value, b: Value): number {
   if (typeof a === "number" && typeof b === "number") return a - b;
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;

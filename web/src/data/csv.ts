@@ -1,6 +1,6 @@
-// What is on the screen as a table, and files for the person who looks.
+// What is on the screen as a table.
 
-import { finite, type LinePanel, type Panel } from "./panels";
+import { finite, type LinePanel, type Panel, type View } from "./panels";
 
 type Cell = string | number | null | undefined;
 
@@ -16,7 +16,7 @@ function field(cell: Cell): string {
 }
 
 /** Only lines that are on, and of them only what is in view. */
-export function panelCsv(panel: Panel, off: Set<string> = new Set(), range?: [number, number]): string {
+export function panelCsv(panel: Panel, view: View): string {
   if (panel.kind === "bars") {
     const rows = panel.groups.flatMap((group) =>
       group.bars.map((bar) => [group.label, bar.condition, bar.value, bar.low, bar.high, bar.n]),
@@ -29,7 +29,7 @@ export function panelCsv(panel: Panel, off: Set<string> = new Set(), range?: [nu
     );
     return csv([panel.down, panel.across, "value", "low", "high"], rows);
   }
-  return csv(["series", "condition", ...axisColumns(panel), "mean", "low", "high", "n"], lineRows(panel, off, range));
+  return csv(["series", "condition", ...axisColumns(panel), "mean", "low", "high", "n"], lineRows(panel, view));
 }
 
 function axisColumns(panel: LinePanel): string[] {
@@ -37,30 +37,18 @@ function axisColumns(panel: LinePanel): string[] {
   return panel.tokens ? ["position", "token"] : [panel.x.toLowerCase()];
 }
 
-function* lineRows(panel: LinePanel, off: Set<string>, range?: [number, number]): Generator<Cell[]> {
+function* lineRows(panel: LinePanel, { off, range }: View): Generator<Cell[]> {
   for (const line of panel.series) {
     if (off.has(line.label)) continue;
     for (let i = 0; i < line.x.length; i++) {
       const x = line.x[i];
       if (!finite(line.y[i]) || (range && (x < range[0] || x > range[1]))) continue;
-      const place = panel.edges ? [panel.edges[x], panel.edges[x + 1]] : panel.tokens ? [x, panel.tokens[x] ?? ""] : [x];
+      const place = panel.edges
+        ? [panel.edges[x], panel.edges[x + 1]]
+        : panel.tokens
+          ? [x, panel.tokens[x] ?? ""]
+          : [x];
       yield [line.label, line.condition, ...place, line.y[i], line.low?.[i], line.high?.[i], line.n?.[i]];
     }
   }
-}
-
-/** Hands a file to the browser. */
-export function download(name: string, content: Blob | string, kind = "text/csv"): void {
-  const blob = content instanceof Blob ? content : new Blob([content], { type: `${kind};charset=utf-8` });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = fileName(name);
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-
-function fileName(text: string): string {
-  return text.normalize("NFKC").replace(/[^\p{L}\p{N}._\-]+/gu, "-").replace(/^[-.]+|-+(?=\.)|-+$/g, "").slice(-120) || "fillerscope";
 }

@@ -1,7 +1,8 @@
 // Elements from code. Text is always a text node: nothing that a model or a data set wrote is ever read as markup.
 
 export type Child = Node | string | number | null | undefined | false;
-type Attributes = Record<string, unknown>;
+type Attribute = string | number | boolean | null | undefined | ((event: never) => unknown);
+type Attributes = Record<string, Attribute>;
 
 export function h<K extends keyof HTMLElementTagNameMap>(
   tag: K,
@@ -20,7 +21,7 @@ export function s(tag: string, attributes: Attributes = {}, ...children: Child[]
 function fill<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
   for (const [key, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
-    if (typeof value === "function") element.addEventListener(key, value as EventListener);
+    if (typeof value === "function") element.addEventListener(key, value as unknown as EventListener);
     else element.setAttribute(key, value === true ? "" : String(value));
   }
   for (const child of children) {
@@ -43,7 +44,7 @@ export function select(
   change: (value: string) => void,
   name = label.toLowerCase(),
 ): HTMLLabelElement {
-  const menu = h("select", { name, change: () => change(menu.value) });
+  const menu: HTMLSelectElement = h("select", { name, change: () => change(menu.value) });
   for (const [key, text] of options) menu.append(h("option", { value: key, selected: key === value }, text));
   return h("label", { class: "control" }, h("span", {}, label), menu);
 }
@@ -58,14 +59,22 @@ export function choice(
   const group = h("div", { class: "choice", role: "group", "aria-label": label });
   for (const [key, text] of options) {
     group.append(
-      h("button", { type: "button", "data-value": key, "aria-pressed": String(key === value), click: () => change(key) }, text),
+      h(
+        "button",
+        { type: "button", "data-value": key, "aria-pressed": String(key === value), click: () => change(key) },
+        text,
+      ),
     );
   }
   return group;
 }
 
 export function toggle(label: string, on: boolean, change: (on: boolean) => void): HTMLElement {
-  const box = h("input", { type: "checkbox", name: label.toLowerCase(), change: () => change(box.checked) });
+  const box: HTMLInputElement = h("input", {
+    type: "checkbox",
+    name: label.toLowerCase(),
+    change: () => change(box.checked),
+  });
   box.checked = on;
   return h("label", { class: "control check" }, box, h("span", {}, label));
 }

@@ -1,11 +1,10 @@
 // Tabs of curves by layer: the affine picture with depth, and activations with their histograms.
 
-import { card, type Card } from "./card";
-import { h, keepingFocus, replace, select } from "./dom";
+import type { LinePanel } from "../data/types";
+import { card, type Card, type CardOptions } from "../ui/card";
+import { h, keepingFocus, replace, select } from "../ui/dom";
+import { visible } from "../ui/text";
 import { Turn, type Pane, type Tab } from "./pane";
-import type { LinePanel } from "./panels";
-import { joined } from "./state";
-import { visible } from "./text";
 
 abstract class LayersTab implements Tab {
   readonly element = h("div", { class: "layers" });
@@ -35,17 +34,13 @@ abstract class LayersTab implements Tab {
     keepingFocus(this.grid, () => replace(this.grid, ...this.drawn.map((one) => one.element)));
   }
 
-  private options(panel: LinePanel): object {
+  private options(panel: LinePanel): CardOptions {
     const { pane } = this;
-    const off = pane.address.list("off");
     return {
       height: 250,
-      off: new Set(panel.series.filter((line) => off.has(line.condition!)).map((line) => line.label)),
-      switched: (found: Set<string>) => {
-        const names = panel.series.filter((line) => found.has(line.label)).map((line) => line.condition!);
-        pane.address.set({ off: joined(new Set(names)) });
-      },
-      pick: panel.edges ? undefined : (layer: number) => pane.address.set({ layer }),
+      off: labelsOff(panel, pane.state.off),
+      switched: (off) => pane.go({ off: conditionsOff(panel, off) }),
+      pick: panel.edges ? undefined : (layer) => pane.go({ layer }),
     };
   }
 
@@ -54,14 +49,23 @@ abstract class LayersTab implements Tab {
   protected abstract panels(): Promise<LinePanel[]>;
 }
 
+/** The address names conditions; a chart knows its lines by their labels. */
+export function labelsOff(panel: LinePanel, conditions: string[]): Set<string> {
+  return new Set(panel.series.filter((line) => conditions.includes(line.condition ?? "")).map((line) => line.label));
+}
+
+export function conditionsOff(panel: LinePanel, labels: Set<string>): string[] {
+  return panel.series.filter((line) => labels.has(line.label)).map((line) => line.condition ?? "");
+}
+
 export class AffineTab extends LayersTab {
   protected lacks(): string {
     return this.pane.overview.has.attention ? "" : "This run did not measure attention.";
   }
 
   protected menus(): (HTMLElement | null)[] {
-    const { affine } = this.pane.overview.has;
-    return [this.pane.modelMenu(), affine ? null : h("p", { class: "hint" }, "The study has no affine probe: give `probes: {affine: true}`. By depth alone:")];
+    const hint = "The study has no affine probe: give `probes: {affine: true}`. By depth alone:";
+    return [this.pane.modelMenu(), this.pane.overview.has.affine ? null : h("p", { class: "hint" }, hint)];
   }
 
   protected async panels(): Promise<LinePanel[]> {
@@ -74,18 +78,20 @@ export class AffineTab extends LayersTab {
 
 export class ActivationsTab extends LayersTab {
   protected lacks(): string {
-    return this.pane.overview.has.activations ? "" : "This run did not look at activations: its study needs `probes: {activations: true}`.";
+    const { activations } = this.pane.overview.has;
+    return activations ? "" : "This run did not look at activations: its study needs `probes: {activations: true}`.";
   }
 
   private get cls(): string {
-    const wanted = this.pane.address.get("cls", "all");
-    return this.pane.overview.classes.includes(wanted) ? wanted : "all";
+    const { cls } = this.pane.state;
+    return this.pane.overview.classes.includes(cls) ? cls : "all";
   }
 
   protected menus(): (HTMLElement | null)[] {
     const { pane } = this;
     const classes = pane.overview.classes.map((name): [string, string] => [name, visible(name)]);
-    return [pane.modelMenu(), pane.layerMenu(), select("Tokens", classes, this.cls, (cls) => pane.address.set({ cls }), "cls")];
+    const tokens = select("Tokens", classes, this.cls, (cls) => pane.go({ cls }), "cls");
+    return [pane.modelMenu(), pane.layerMenu(), tokens];
   }
 
   protected async panels(): Promise<LinePanel[]> {
