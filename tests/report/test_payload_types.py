@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -12,11 +13,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from fillerscope.analysis.run import Run
+from fillerscope.report import payload
 from fillerscope.report import payload_types as types
 from fillerscope.report.explorer.server import application
 from fillerscope.report.html import render
 from fillerscope.report.panel_types import LinePanel
 from fillerscope.report.wire import unpack
+from support.answered import build, drawn_at_random
 from support.synthetic import Synthetic
 
 AT = "model=tiny-a&layer=2&head=3&queries=last&view=aligned"
@@ -104,6 +107,12 @@ def test_the_data_of_a_report(run: Run) -> None:
     page = render(run)
     start = page.index('id="report-data">') + len('id="report-data">')
     assert faults(json.loads(page[start : page.index("</script>", start)]), types.Report) == []
+
+
+def test_the_noise_floor(tmp_path: Path) -> None:
+    comparison = payload.comparison(build(tmp_path / "run", drawn_at_random(0), noise=True))
+    assert comparison["noise"]
+    assert faults(comparison, types.Comparison) == []
 
 
 def test_another_form_is_a_fault() -> None:

@@ -22,6 +22,7 @@ export class HeadMap {
   private readonly readout = h("p", { class: "readout", "aria-live": "polite" });
   readonly element = h("section", { class: "card map" }, this.head, this.controls, this.body, this.readout);
   private chart: MapChart | null = null;
+  private shown: { maps: Packed<MapHeader>; metric: Metric } | null = null;
 
   constructor(private readonly pane: Pane) {}
 
@@ -36,7 +37,8 @@ export class HeadMap {
     const maps = await pane.api.packed<MapHeader>("map", asked);
     if (!mine()) return;
     const panel = this.panel(maps);
-    this.draw(panel);
+    this.draw(panel, this.shown?.maps === maps && this.shown.metric === this.metric);
+    this.shown = { maps, metric: this.metric };
     keepingFocus(this.controls, () => replace(this.controls, ...this.menus()));
     replace(this.head, head(panel));
     const [i, j] = [pane.layer - 1, pane.head - 1];
@@ -44,11 +46,12 @@ export class HeadMap {
     replace(this.readout, `Layer ${pane.layer}, head ${pane.head}: `, h("b", {}, cell), ` \u00b7 n = ${maps.header.n}`);
   }
 
-  private draw(panel: MapPanel): void {
+  /** A large map is not drawn again where only another head is chosen. */
+  private draw(panel: MapPanel, same: boolean): void {
     const { pane } = this;
     const chosen: [number, number] = [pane.layer - 1, pane.head - 1];
     if (this.chart) {
-      this.chart.show(panel);
+      if (!same) this.chart.show(panel);
       return this.chart.choose(...chosen);
     }
     const choose = (row: number, column: number) => pane.go({ layer: row + 1, head: column + 1 });
