@@ -24,15 +24,13 @@ export function barMarks(panel: BarPanel, width: number, height: number, inks: I
     panel.none,
   );
   const py: Place = (value) => box.bottom - ((value - y[0]) / (y[1] - y[0])) * (box.bottom - box.top);
+  const base = panel.mark === "bar" ? Math.max(y[0], 0) : null;
   return [
     ...yAxis(ticks(...y, height / 55), py, box, panel.y, inks),
     ...(finite(panel.none) ? [horizontal(py(panel.none), box, { stroke: inks.soft, "data-mark": "none" })] : []),
     ...panel.groups.flatMap((one, i) => {
       const middle = box.left + pitch * (i + 0.5);
-      return [
-        ...groupMarks(panel, one.bars, middle, pitch, py, y[0], inks),
-        groupName(one.label, middle, box, turned, inks),
-      ];
+      return [...groupMarks(one.bars, middle, pitch, py, base, inks), groupName(one.label, middle, box, turned, inks)];
     }),
     horizontal(box.bottom, box, { stroke: inks.soft }),
   ];
@@ -50,22 +48,12 @@ function groupName(label: string, x: number, box: Box, turned: boolean, inks: In
   return words(x, y, label, { ...place, fill: inks.soft, "font-size": turned ? 10 : 12 });
 }
 
-function groupMarks(
-  panel: BarPanel,
-  bars: Bar[],
-  middle: number,
-  pitch: number,
-  py: Place,
-  base: number,
-  inks: Inks,
-): Mark[] {
+function groupMarks(bars: Bar[], middle: number, pitch: number, py: Place, base: number | null, inks: Inks): Mark[] {
   const step = Math.min(46, (0.84 * pitch) / bars.length);
   return bars.map((bar, j) => {
     const x = middle + step * (j - (bars.length - 1) / 2);
-    return group(barParts(bar, x, 0.78 * step, py, panel.mark === "bar" ? Math.max(base, 0) : null, inks), {
-      class: "bar",
-      "data-condition": bar.condition,
-    });
+    const parts = barParts(bar, x, 0.78 * step, py, base, inks);
+    return group(parts, { class: "bar", "data-condition": bar.condition });
   });
 }
 

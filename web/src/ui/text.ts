@@ -47,7 +47,7 @@ export function percent(share: number | null | undefined, digits = 1): string {
   return share === null || share === undefined ? "\u2013" : fixed(100 * share, digits);
 }
 
-/** A difference of shares in points, with its sign. */
+/** A difference of shares in percentage points, with its sign. */
 export function points(share: number | null | undefined, digits = 1): string {
   if (share === null || share === undefined) return "\u2013";
   const text = fixed(100 * share, digits);
