@@ -257,12 +257,21 @@ class Transcripts(TypedDict):
 # Text
 
 
+class Estimate(TypedDict):
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int | None
+
+
 class Finding(TypedDict):
     name: str
     text: str
     numbers: dict[str, float | None]
     table: str
     verdict: str | None
+    condition: str
+    estimates: dict[str, Estimate]
 
 
 class Headline(TypedDict):

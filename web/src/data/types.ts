@@ -331,12 +331,21 @@ export interface Transcripts {
   answers: Answer[];
 }
 
+export interface Estimate {
+  value: number | null;
+  low: number | null;
+  high: number | null;
+  n: number | null;
+}
+
 export interface Finding {
   name: string;
   text: string;
   numbers: Record<string, number | null>;
   table: string;
   verdict: string | null;
+  condition: string;
+  estimates: Record<string, Estimate>;
 }
 
 export interface Headline {
