@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge, Measured
+from fillerscope.capture.passes import Measured, PassRunner
 from fillerscope.models.attention import attending
 from fillerscope.models.structure import decoder_of, text_config
 
@@ -98,7 +98,7 @@ def ours(model: Any) -> Contender:
 
     def run(batch: Batch) -> Measured:
         texts = [Text(tuple(ids), mask) for ids, mask in zip(batch.ids, batch.original, strict=True)]
-        return Gauge(model, batch.tokens.numel()).one_pass(texts)
+        return PassRunner(model, batch.tokens.numel()).one_pass(texts)
 
     def means(found: Measured) -> Means:
         return np.stack([found.text(i).mean_received(diagonal=True)[0] for i in range(len(found.texts))])

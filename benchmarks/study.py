@@ -30,7 +30,7 @@ from timing import say, write
 
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.memory import pass_tokens
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
@@ -159,7 +159,7 @@ def ours(
         merger = Merger(names, store.get)
         with store.writing():
             writer = Writer(store, merger.take)
-            gauge = Gauge(model, study.batch.tokens or pass_tokens(model), probing=probing)
+            gauge = PassRunner(model, study.batch.tokens or pass_tokens(model), probing=probing)
             missing = list(zip(shards, names, strict=True))
             measure_shards(ShardPrompts(study, maker, None), gauge, missing, writer, lambda _: None)
             store.put(merged_name(NAME), merger.merged())

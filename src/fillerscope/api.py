@@ -50,9 +50,9 @@ def attention_profile(
     """
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.packing import GROUPS, Text
-    from fillerscope.capture.passes import Gauge
-    from fillerscope.capture.row_check import rowcheck
-    from fillerscope.capture.self_check import selfcheck
+    from fillerscope.capture.passes import PassRunner
+    from fillerscope.capture.row_check import check_rows
+    from fillerscope.capture.self_check import check_capture
     from fillerscope.models.loading import wrap
     from fillerscope.models.structure import head_count, layer_count
 
@@ -63,10 +63,10 @@ def attention_profile(
     loaded = wrap(model, tokenizer)
     try:
         if check:
-            selfcheck(loaded)
-        layout = rowcheck(loaded, max(map(len, ids)), batch_tokens).layout if check else "apart"
+            check_capture(loaded)
+        layout = check_rows(loaded, max(map(len, ids)), batch_tokens).layout if check else "apart"
         with capturing(model):
-            gauge = Gauge(model, batch_tokens, layout=layout)
+            gauge = PassRunner(model, batch_tokens, layout=layout)
             measured = gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
     finally:
         model.train(training)

@@ -153,17 +153,17 @@ def assert_found(family: str) -> None:
 # Texts put together wrongly
 
 
-def beginning_shifted(band: Any, key: Any, value: Any, behind: Any) -> Any:
-    return with_beginning(band, key, value, behind and tuple(tensor.roll(1, dims=1) for tensor in behind))
+def prefix_shifted(band: Any, key: Any, value: Any, behind: Any) -> Any:
+    return with_prefix(band, key, value, behind and tuple(tensor.roll(1, dims=1) for tensor in behind))
 
 
 def beginning_left_out(packing: Any) -> Any:
-    before, texts, positions = beginning_places(packing)
+    before, texts, positions = prefix_places(packing)
     return np.full_like(before, before.max()), texts, positions
 
 
 def beginning_misplaced(packing: Any) -> Any:
-    before, texts, positions = beginning_places(packing)
+    before, texts, positions = prefix_places(packing)
     return np.roll(before, 1), texts, positions
 
 
@@ -172,12 +172,12 @@ def neighbours_exchanged(packing: Any) -> Any:
     return places.copy() if len(packing.texts) == 1 else np.roll(places, len(packing.texts[0]))
 
 
-with_beginning = blocks._with_beginning
-kept_keys, beginning_places = passes.Packing.kept_keys, passes.Packing.beginning_places
+with_prefix = blocks._with_prefix
+kept_keys, prefix_places = passes.Packing.kept_keys, passes.Packing.prefix_places
 WRONGLY_PUT = [
-    (blocks, "_with_beginning", beginning_shifted),
-    (passes.Packing, "beginning_places", beginning_left_out),
-    (passes.Packing, "beginning_places", beginning_misplaced),
+    (blocks, "_with_prefix", prefix_shifted),
+    (passes.Packing, "prefix_places", beginning_left_out),
+    (passes.Packing, "prefix_places", beginning_misplaced),
     (passes.Packing, "kept_keys", neighbours_exchanged),
 ]
 

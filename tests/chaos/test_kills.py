@@ -200,7 +200,7 @@ def test_killed_while_loading_checking_and_measuring(
 ) -> None:
     """Not only while writing."""
     run, engine = tmp_path / "run", "fillerscope.measure.engines.local"
-    for moment in ([engine, "load_folder", 1], [engine, "selfcheck", 1], [engine, "launch", 2]):
+    for moment in ([engine, "load_folder", 1], [engine, "check_capture", 1], [engine, "launch", 2]):
         assert forks.run(["measure", study, run], die_in=moment) == KILLED, moment
         assert_nothing_half(run)
     assert forks.run(*finishing(study, run)) == 0

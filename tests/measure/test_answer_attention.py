@@ -15,7 +15,7 @@ import torch
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.answer_attention import Answers, answers_in, look_back
 from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.models.loading import LoadedModel
@@ -80,7 +80,7 @@ def looked_back(study: Study, model: LoadedModel, answers: Answers) -> Part:
     maker = maker_for(study, model)
     prepared = prepare_shard(study, shard_of(study), maker, context_length(model.model))
     with capturing(model.model):
-        return look_back(study, prepared, answers, Gauge(model.model, study.batch.tokens or 1), lambda _: None)
+        return look_back(study, prepared, answers, PassRunner(model.model, study.batch.tokens or 1), lambda _: None)
 
 
 def model_of(family: str) -> LoadedModel:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.errors import PromptError
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.models.loading import LoadedModel, wrap
@@ -47,7 +47,7 @@ def measure(study: Study, model: LoadedModel, ticks: list[int] | None = None) ->
 
 
 def run(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker, ticks: list[int] | None = None) -> Part:
-    gauge, context = Gauge(model.model, study.batch.tokens or 4096), context_length(model.model)
+    gauge, context = PassRunner(model.model, study.batch.tokens or 4096), context_length(model.model)
     with capturing(model.model):
         return run_shard(study, shard, gauge, maker, context, (ticks if ticks is not None else []).append)
 

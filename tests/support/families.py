@@ -33,9 +33,9 @@ from fillerscope.answers.local.answer_check import ENGINES, MOST, answercheck
 from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.row_check import rowcheck
-from fillerscope.capture.self_check import selfcheck
+from fillerscope.capture.passes import PassRunner
+from fillerscope.capture.row_check import check_rows
+from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import FillerscopeError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, decoder_of, layer_count
@@ -167,13 +167,13 @@ def judge(family: str, model: Any) -> Verdict:
     """Measured, answered and compared, as a study would do it."""
     try:
         loaded = wrap(model, tiny_tokenizer(), family)
-        selfcheck(loaded)
-        rows = rowcheck(loaded, max(LENGTHS) + PREFIX)
+        check_capture(loaded)
+        rows = check_rows(loaded, max(LENGTHS) + PREFIX)
     except FillerscopeError as error:
         return Verdict(family, f"refused: {error}")
     texts = _texts()
     with capturing(model):
-        measured = Gauge(model, 10_000, layout=rows.layout).measure(texts)
+        measured = PassRunner(model, 10_000, layout=rows.layout).measure(texts)
     gaps = [_gap(model, text.ids, measured.text(number).mean_received()[0]) for number, text in enumerate(texts)]
     answers, wrong = _answers(loaded, texts)
     if not max(gaps) <= EXACT[model.dtype]:

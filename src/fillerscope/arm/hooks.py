@@ -28,7 +28,7 @@ from fillerscope.study.interventions import Redistribution
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TokenRange:
     """The tokens [row, start:stop] of a call, all of one sequence, and what its numbers are drawn by."""
 
     row: int
@@ -50,20 +50,20 @@ def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **s
     chosen = spec or Redistribution(**({"kind": "arm"} | settings))
     rows = _Rows(seed)
     with ExitStack() as stack:
-        stack.enter_context(redistributing(model, chosen, lambda: rows.stretches))
+        stack.enter_context(redistributing(model, chosen, lambda: rows.ranges))
         stack.enter_context(_watching(model, rows))
         yield
 
 
 @contextmanager
 def redistributing(
-    model: nn.Module, spec: Redistribution, whereabouts: Callable[[], Sequence[Stretch]]
+    model: nn.Module, spec: Redistribution, token_ranges: Callable[[], Sequence[TokenRange]]
 ) -> Iterator[None]:
-    """`whereabouts` is asked once in every chosen layer of every call; tokens it does not name stay as they are."""
+    """`token_ranges` is asked once in every chosen layer of every call; tokens it does not name stay as they are."""
     modules = _chosen(model, spec.layers)
     with ExitStack() as stack:
         for number, module in modules.items():
-            stack.callback(module.register_forward_hook(_hook(spec, number, whereabouts)).remove)
+            stack.callback(module.register_forward_hook(_hook(spec, number, token_ranges)).remove)
         yield
 
 
@@ -80,19 +80,21 @@ def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
 
 
 def _hook(
-    spec: Redistribution, layer: int, whereabouts: Callable[[], Sequence[Stretch]]
+    spec: Redistribution, layer: int, token_ranges: Callable[[], Sequence[TokenRange]]
 ) -> Callable[[nn.Module, Any, Tensor], Tensor]:
     def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
-        return _redistributed(output, spec, layer, whereabouts())
+        return _redistributed(output, spec, layer, token_ranges())
 
     return hook
 
 
-def _redistributed(values: Tensor, spec: Redistribution, layer: int, stretches: Sequence[Stretch]) -> Tensor:
+def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Sequence[TokenRange]) -> Tensor:
     """`values` [batch, token, width], in a new tensor unless there is nothing to do."""
-    _check(values, stretches)
-    ordered = sorted((stretch for stretch in stretches if stretch.length), key=lambda stretch: stretch.length)
-    groups = [list(some) for _, some in groupby(ordered, key=lambda stretch: stretch.length)]
+    _check(values, ranges)
+    ordered = sorted(
+        (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length
+    )
+    groups = [list(some) for _, some in groupby(ordered, key=lambda token_range: token_range.length)]
     if not groups:
         return values
     if _is_whole(values, groups[0]):
@@ -107,18 +109,18 @@ def _redistributed(values: Tensor, spec: Redistribution, layer: int, stretches: 
     return result.view(values.shape)
 
 
-def _check(values: Tensor, stretches: Sequence[Stretch]) -> None:
+def _check(values: Tensor, ranges: Sequence[TokenRange]) -> None:
     if values.dim() != 3:
         raise CaptureError(
             f"activations of {values.dim()} dimensions came out of a nonlinearity, expected batch, token and width; "
             "this model is not supported"
         )
-    for one in stretches:
+    for one in ranges:
         if not (0 <= one.row < values.shape[0] and 0 <= one.start <= one.stop <= values.shape[1]):
             raise CaptureError(f"{one} is not within the {values.shape[0]} x {values.shape[1]} tokens of the call")
 
 
-def _is_whole(values: Tensor, group: Sequence[Stretch]) -> bool:
+def _is_whole(values: Tensor, group: Sequence[TokenRange]) -> bool:
     """Whether the group is the whole batch, row by row."""
     rows, tokens, _ = values.shape
     return len(group) == rows and all(
@@ -126,13 +128,13 @@ def _is_whole(values: Tensor, group: Sequence[Stretch]) -> bool:
     )
 
 
-def _places(group: Sequence[Stretch], tokens: int, device: torch.device) -> Tensor:
+def _places(group: Sequence[TokenRange], tokens: int, device: torch.device) -> Tensor:
     """Where the group's tokens are when all rows stand one after another."""
     starts = torch.tensor([one.row * tokens + one.start for one in group])
     return sent((starts[:, None] + torch.arange(group[0].length)).flatten(), device)
 
 
-def _seeds(group: Sequence[Stretch], layer: int) -> Tensor:
+def _seeds(group: Sequence[TokenRange], layer: int) -> Tensor:
     return step_seeds([one.key for one in group], [one.step for one in group], layer)
 
 
@@ -141,7 +143,7 @@ class _Rows:
     """Which tokens of the call in progress are whose."""
 
     seed: int
-    stretches: Sequence[Stretch] = ()
+    ranges: Sequence[TokenRange] = ()
     outer: dict[str, Any] = field(default_factory=dict)  # what the model around the decoder was called with
     keys: list[int] = field(default_factory=list)  # of the call's rows
     begun: WeakKeyDictionary[Any, list[int]] = field(default_factory=WeakKeyDictionary)  # the same, by cache
@@ -159,8 +161,8 @@ class _Rows:
         before, own = _own(ids, mask, cached)
         spans = [_span(row) for row in own]
         self.keys = self._keys_of(cache, len(spans)) if cached else self._new_keys(ids, spans)
-        self.stretches = [
-            Stretch(row, *span, key, step)
+        self.ranges = [
+            TokenRange(row, *span, key, step)
             for row, (span, key, step) in enumerate(zip(spans, self.keys, before, strict=True))
         ]
 
@@ -184,7 +186,7 @@ class _Rows:
         cache = getattr(output, "past_key_values", None)
         if cache is not None:
             self.begun[cache] = self.keys
-        self.stretches = ()
+        self.ranges = ()
 
 
 def _own(ids: Tensor, mask: Any, cached: int) -> tuple[list[int], list[list[bool]]]:
@@ -202,12 +204,12 @@ def _own(ids: Tensor, mask: Any, cached: int) -> tuple[list[int], list[list[bool
 
 
 def _span(own: Sequence[bool]) -> tuple[int, int]:
-    """Where a row's own tokens begin and end: padding stands before or behind them, never between."""
+    """Where a row's own tokens begin and end: padding stands before or after them, never between."""
     if not any(own):
         return 0, 0
     start, length = list(own).index(True), sum(own)
     if not all(own[start : start + length]):
-        raise CaptureError("the attention mask has gaps inside a row; put padding before or behind the tokens")
+        raise CaptureError("the attention mask has gaps inside a row; put padding before or after the tokens")
     return start, start + length
 
 

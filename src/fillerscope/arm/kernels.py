@@ -215,7 +215,7 @@ def _total(weights, chosen):  # type: ignore[no-untyped-def]
 
 @kernel
 def _ranked(keys, weights, rank, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The largest number that fewer than `rank` keys are below, which is the key at that rank; all ones behind it."""
+    """The largest number that fewer than `rank` keys are below, which is the key at that rank; all ones after it."""
     found = rank * 0
     for turn in range(BITS):
         larger = found + (1 << (BITS - 1 - turn))
@@ -244,7 +244,7 @@ def _statistics(  # type: ignore[no-untyped-def]
         wanted = negative * 0 + most
     else:
         weights, middle = up + down, negative * 0 + (count + 1) // 2
-        numbers = _number(tl.minimum(sizes, 0x7F80))  # behind which there are none
+        numbers = _number(tl.minimum(sizes, 0x7F80))  # past which there are none
         deviations = tl.abs(numbers - _number(_ranked(sizes, weights, middle, 15)))
         # The order of numbers from zero on is that of their bits.
         mad = _ranked(deviations.to(tl.int32, bitcast=True), weights, middle, 31).to(tl.float32, bitcast=True)

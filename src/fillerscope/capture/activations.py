@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 from fillerscope.files import Json
 from fillerscope.models.structure import activation_modules, decoder_of
 
@@ -71,8 +71,8 @@ class Cells:
     def of(cls, packing: Packing, classes: int, device: torch.device) -> Cells:
         rows, cells = [], []
         for number, (place, text) in enumerate(zip(packing.places(), packing.texts, strict=True)):
-            rows.append(place.start + np.flatnonzero(text.wanted) - text.shared)
-            cells.append(number * classes + text.classes[text.wanted])
+            rows.append(place.start + np.flatnonzero(text.probed) - text.shared)
+            cells.append(number * classes + text.classes[text.probed])
         cell = np.concatenate(cells)
         member = (cell == np.arange(len(packing.texts) * classes)[:, None]).astype(np.float64)
         row, kept, members = (to_device(array, device) for array in (np.concatenate(rows), cell, member))
@@ -108,7 +108,7 @@ def _with_all(values: Tensor) -> Tensor:
 
 def pattern_counts(values: Tensor, cell: Tensor, cells: int) -> tuple[Tensor, Tensor]:
     """Of values [token, width]: how many have each upper half, [cell, sign, step] int32; and how far above the
-    beginning of the step those of a size are together, in lower halves, [cell, step] float64."""
+    prefix of the step those of a size are together, in lower halves, [cell, step] float64."""
     counts = torch.zeros(cells, 2, HALF, dtype=torch.int32, device=values.device)
     above = torch.zeros(cells, 2, HALF, dtype=torch.float64, device=values.device)
     if values.is_cuda and values.dtype == torch.bfloat16 and has_triton():
@@ -133,7 +133,7 @@ def has_triton() -> bool:
 
 
 def _patterns(values: Tensor) -> Tensor:
-    """[..] int32: the step of each value's size, negative ones behind the others."""
+    """[..] int32: the step of each value's size, negative values after the positive."""
     upper = values.view(torch.int16) if values.dtype == torch.bfloat16 else _upper(values.float())
     steps = (upper & 0x7FFF).sub_(BASE).clamp_(0, HALF - 1)
     return steps.add_((upper >> 15).bitwise_and_(HALF)).int()
@@ -156,13 +156,13 @@ def index_of(limit: float) -> int:
 
 def rounded(limit: float) -> float:
     """The nearest value at which a step begins, so that counts tell exactly what is below. Not the first step, which
-    holds zero: where most are zero, as behind a ReLU, these are what is below."""
+    holds zero: where most are zero, as after a ReLU, these are what is below."""
     steps = values_of(np.arange(1, HALF))
     return float(steps[np.abs(steps - limit).argmin()])
 
 
 def gini(upto: Tensor, above: Tensor, even: bool) -> Tensor:
-    """Of sizes, from how many there are up to each step [..., step] and how far they are above its beginning. Sizes
+    """Of sizes, from how many there are up to each step [..., step] and how far they are above its prefix. Sizes
     within a step, a 128th of an octave, are taken as evenly spread, or as equal where they are not `even`."""
     begin, width = (tensor.to(upto.device) for tensor in _steps())
     counts = upto.diff(dim=-1, prepend=torch.zeros_like(upto[..., :1]))
@@ -192,7 +192,7 @@ def _histogram(counts: Tensor, scale: Scale) -> Tensor:
 
 
 @contextmanager
-def hearing(model: nn.Module, heard: Any) -> Iterator[None]:
+def watching_activations(model: nn.Module, heard: Any) -> Iterator[None]:
     """Inside the block `heard(layer, activations)` is told what comes out of every layer's nonlinearity."""
     modules = activation_modules(decoder_of(model))
     hooks = [

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 
 NO_SHIFT = 1e-5  # of the size of the outputs, or what the model's dtype rounds by: what is smaller points nowhere
 NO_SPREAD = 1e-2  # of the size of the outputs: a head whose outputs vary less has nothing to explain
@@ -37,8 +37,8 @@ class Pairs:
         plain, changed = [], []
         for one, other in found:
             kept = _alike(packing, one, other)
-            plain.append(places[one].start + np.flatnonzero(texts[one].wanted)[kept] - texts[one].shared)
-            changed.append(places[other].start + np.flatnonzero(texts[other].wanted)[kept] - texts[other].shared)
+            plain.append(places[one].start + np.flatnonzero(texts[one].probed)[kept] - texts[one].shared)
+            changed.append(places[other].start + np.flatnonzero(texts[other].probed)[kept] - texts[other].shared)
         pair = np.repeat(np.arange(len(found)), [len(some) for some in plain])
         member = (pair == np.arange(len(found))[:, None]).astype(np.float64)
         arrays = np.array([n for _, n in found], np.int64), *map(np.concatenate, (plain, changed)), pair, member
@@ -46,12 +46,12 @@ class Pairs:
 
 
 def _alike(packing: Packing, one: int, other: int) -> np.ndarray:
-    """Of the tokens that are looked at in both texts, those behind the other's filler."""
+    """Of the tokens that are looked at in both texts, those after the other's filler."""
     text = packing.texts[other]
-    wanted = np.flatnonzero(text.wanted)
+    wanted = np.flatnonzero(text.probed)
     filler = np.flatnonzero(~text.original)
     kept = wanted > filler[-1] if len(filler) else np.ones(len(wanted), np.bool_)
-    assert len(wanted) == packing.texts[one].wanted.sum(), "texts that are compared have the same tokens"
+    assert len(wanted) == packing.texts[one].probed.sum(), "texts that are compared have the same tokens"
     return kept
 
 

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from fillerscope.capture import blocks, fused
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
 from fillerscope.models.attention import attending, refuse_unknown
 from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
@@ -37,8 +37,8 @@ class Recorder:
     received: Tensor  # [layer, head, group, key]: sums of rows below the diagonal
     diagonal: Tensor  # [layer, head, token]
     parts: dict[int, Tensor] = field(default_factory=dict)  # of the entropy: by layer [text, head, group, part]
-    sunk: dict[int, Tensor] = field(default_factory=dict)  # by layer with learned sinks [text, head, group]
-    behind: Sequence[Mapping[int, tuple[Tensor, Tensor]]] = ()  # keys and values of each beginning, by layer
+    sink_sums: dict[int, Tensor] = field(default_factory=dict)  # by layer with learned sinks [text, head, group]
+    prefixes: Sequence[Mapping[int, tuple[Tensor, Tensor]]] = ()  # keys and values of each prefix, by layer
     keep: bool = False  # whether keys and values are wanted
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
@@ -58,11 +58,11 @@ class Recorder:
             received[layer] = diagonal[layer] = torch.nan  # missing, not zero
         return recorder
 
-    def behind_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
-        """Keys and values of all beginnings of the pass [kv_head, position, dim], one after another."""
-        if not self.behind:
+    def prefix_of_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of all prefixes of the pass [kv_head, position, dim], one after another."""
+        if not self.prefixes:
             return None
-        found = [beginning[layer] for beginning in self.behind]
+        found = [prefix[layer] for prefix in self.prefixes]
         return (
             found[0] if len(found) == 1 else (torch.cat([k for k, _ in found], 1), torch.cat([v for _, v in found], 1))
         )
@@ -88,16 +88,16 @@ class Recorder:
 
     def sinks(self) -> Tensor | None:
         """[layer, text, head, group], texts as they stand in the row; NaN in layers without a learned sink."""
-        if not self.sunk:
+        if not self.sink_sums:
             return None
-        missing = torch.full_like(next(iter(self.sunk.values())), torch.nan)
-        return torch.stack([self.sunk.get(layer, missing) for layer in range(len(self.received))])
+        missing = torch.full_like(next(iter(self.sink_sums.values())), torch.nan)
+        return torch.stack([self.sink_sums.get(layer, missing) for layer in range(len(self.received))])
 
 
 _active: ContextVar[Recorder | None] = ContextVar("fillerscope_recorder", default=None)
 
 
-def recorder_at_work() -> Recorder:
+def active_recorder() -> Recorder:
     recorder = _active.get()
     if recorder is None:
         raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
@@ -118,7 +118,7 @@ def captured_attention(
 ) -> tuple[Tensor, None]:
     """The usual attention output; with a recorder active, also what every position receives."""
     refuse_unknown(module, dropout, extra)
-    recorder = recorder_at_work()
+    recorder = active_recorder()
     rule = PLAIN_CAUSAL if attention_mask is None else attention_mask
     if not isinstance(rule, MaskRule):
         raise CaptureError(
@@ -136,11 +136,11 @@ def captured_attention(
     flat = [_one_row(tensor) for tensor in (query, key, value)]
     with recorder.room(layer) as room:
         output, recorder.parts[layer], sunk = engine.attend(
-            *flat, recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
+            *flat, recorder.packing, recorder.prefix_of_layer(layer), rule, scale, softcap, *room,
             recorder.block, hidden, s_aux,
         )  # fmt: skip
     if sunk is not None:
-        recorder.sunk[layer] = sunk
+        recorder.sink_sums[layer] = sunk
     if recorder.attended is not None:
         recorder.attended(layer, output)
     if recorder.keep:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Band, Packing
-from fillerscope.capture.transfer import to_device
 
 BLOCK_ELEMENTS = 1 << 21  # scores held at once, over texts, heads, rows and keys
 BLOCK_ROWS = 96
@@ -31,7 +31,7 @@ class Attended:
     received: Tensor  # [text, head, group, key] float32: weighted sums of rows strictly below the diagonal
     diagonal: Tensor  # [text, head, query] float32: what each token receives from itself
     entropy: Tensor  # [text, head, group] float32: weighted sums of row entropies, in nats
-    sunk: Tensor | None  # [text, head, group] float32: weighted sums of what rows give to a learned sink
+    sink_sums: Tensor | None  # [text, head, group] float32: weighted sums of what rows give to a learned sink
 
 
 def attend(
@@ -39,7 +39,7 @@ def attend(
     key: Tensor,  # [kv_head, token, dim]
     value: Tensor,  # [kv_head, token, value_dim]
     packing: Packing,
-    behind: tuple[Tensor, Tensor] | None,  # keys and values of the beginnings
+    behind: tuple[Tensor, Tensor] | None,  # keys and values of the prefixes
     rule: MaskRule,
     scaling: float,
     softcap: float | None,
@@ -58,7 +58,7 @@ def attend(
     entropy, sunk = [], []
     for band in packing.bands:
         rows = band.queries(weights)  # [text, group, query]
-        keys, values = _with_beginning(band, key, value, behind)
+        keys, values = _with_prefix(band, key, value, behind)
         targets = band.queries(output.transpose(0, 1)), band.keys(received), band.queries(diagonal)
         texts = max(1, BLOCK_ELEMENTS // (heads * (block or BLOCK_ROWS) * band.span))
         for some in (slice(start, start + texts) for start in range(0, len(band.texts), texts)):
@@ -70,7 +70,7 @@ def attend(
             for target, part in zip(targets, (found.output, found.received, found.diagonal), strict=True):
                 target[some] = part
             entropy.append(found.entropy)
-            sunk += [] if found.sunk is None else [found.sunk]
+            sunk += [] if found.sink_sums is None else [found.sink_sums]
     return output, torch.cat(entropy)[..., None], torch.cat(sunk) if sunk else None
 
 
@@ -160,14 +160,12 @@ def _alike(part: Tensor) -> list[list[int]]:
     return found
 
 
-def _with_beginning(
-    band: Band, key: Tensor, value: Tensor, behind: tuple[Tensor, Tensor] | None
-) -> tuple[Tensor, Tensor]:
-    """Keys and values of a band's texts, each behind those of the beginning."""
+def _with_prefix(band: Band, key: Tensor, value: Tensor, behind: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Keys and values of a band's texts, each behind those of the prefix."""
     own = band.queries(key), band.queries(value)
     if behind is None or not band.shared:
         return own
-    before = (tensor[:, band.behind].expand(len(band.texts), -1, -1, -1) for tensor in behind)
+    before = (tensor[:, band.prefix].expand(len(band.texts), -1, -1, -1) for tensor in behind)
     keys, values = (torch.cat(pair, dim=2) for pair in zip(before, own, strict=True))
     return keys, values
 

@@ -8,24 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, hearing, rounded
+from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, rounded, watching_activations
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.transfer import to_device
+from fillerscope.capture.passes import PassRunner
 
 TOKENS = 512  # as many of the first prompts as fit
 NORMAL = 1.4826  # makes the MAD of a normal distribution its standard deviation
 BELOW = 3  # octaves below the smallest threshold that the histogram still tells apart
 
 
-def calibrate(gauge: Gauge, texts: Sequence[Text], c: float) -> Scale:
+def calibrate(runner: PassRunner, texts: Sequence[Text], c: float) -> Scale:
     """Of the tokens that are looked at in these texts, all in one pass inside `capturing`."""
     packing = Packing.of(texts)
     pairs = zip(packing.places(), texts, strict=True)
-    rows = np.concatenate([place.start + np.flatnonzero(text.wanted) - text.shared for place, text in pairs])
+    rows = np.concatenate([place.start + np.flatnonzero(text.probed) - text.shared for place, text in pairs])
     found: list[tuple[float, float, float]] = []
-    with hearing(gauge.model, lambda _, values: found.append(_levels(values[0], rows))):
-        gauge.one_pass(texts)
+    with watching_activations(runner.model, lambda _, values: found.append(_levels(values[0], rows))):
+        runner.one_pass(texts)
     median, mad, largest = (np.array(some) for some in zip(*found, strict=True))
     eps = tuple(rounded(NORMAL * one * c) for one in mad)
     low = min(math.floor(math.log2(min(eps))) - BELOW, HIGHEST - 2)

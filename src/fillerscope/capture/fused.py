@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 
 from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 
 if TYPE_CHECKING:
     from fillerscope.capture.kernels import Ragged, Rows
@@ -61,8 +61,8 @@ class Places:
 
     ragged: Ragged
     rows: Rows
-    plain: bool  # texts of one length, without beginnings
-    gather: Tensor | None  # for every key of every text, its place behind the beginnings and in the row
+    plain: bool  # texts of one length, without prefixes
+    gather: Tensor | None  # for every key of every text, its place among the prefixes and in the row
 
 
 @lru_cache(maxsize=2)
@@ -75,14 +75,14 @@ def _places(packing: Packing, dim: int, device: torch.device) -> Places:
     query_starts, key_starts = (to_device(one, device) for one in starts)
     ragged = Ragged(query_starts, key_starts, int(widths.max()), int(spans.max()))
     rows = Rows.of(packing.weights, starts[0], dim, device)
-    plain = len(packing.bands) == 1 and not packing.beginnings
-    return Places(ragged, rows, plain, to_device(_gather(packing), device) if packing.beginnings else None)
+    plain = len(packing.bands) == 1 and not packing.prefixes
+    return Places(ragged, rows, plain, to_device(_gather(packing), device) if packing.prefixes else None)
 
 
 def _gather(packing: Packing) -> np.ndarray:
-    before = sum(len(beginning) for beginning in packing.beginnings)
+    before = sum(len(prefix) for prefix in packing.prefixes)
     pieces = [
-        np.concatenate([np.r_[band.behind], before + band.start + number * band.width + np.arange(band.width)])
+        np.concatenate([np.r_[band.prefix], before + band.start + number * band.width + np.arange(band.width)])
         for band in packing.bands
         for number in range(len(band.texts))
     ]

@@ -20,7 +20,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.transfer import to_device
+from fillerscope.capture.memory import to_device
 from fillerscope.errors import CaptureError
 
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -131,7 +131,7 @@ def column_sums(
     scaling: float,
     window: int | None,
     softcap: float | None,
-    received: Tensor,  # [head, group, k_total] float32, to be written: what every key receives from the rows behind it
+    received: Tensor,  # [head, group, k_total] float32, to be written: what every key receives from later rows
     diagonal: Tensor,  # [head, q_total] float32, to be written: what every row keeps for itself
 ) -> Tensor:
     """Weighted sums of the rows' entropies in nats [text, head, group, part], a part for every block of keys."""
@@ -139,7 +139,7 @@ def column_sums(
     (total, heads, dim), groups, texts = query.shape, len(rows.weights), len(ragged.query_starts) - 1
     queries, keys, *launch = rows.tiles
     key_blocks = triton.cdiv(ragged.longest_key, keys)
-    # Zeros, because the programs behind a short text's end write nothing.
+    # Zeros, because the programs past a short text's end write nothing.
     parts = torch.zeros(texts, heads, groups, key_blocks, dtype=torch.float32, device=query.device)
     with torch.cuda.device_of(query):  # type: ignore[no-untyped-call]
         # Heads vary fastest and key blocks slowest: the first keys, which the most rows see, come first.
@@ -188,7 +188,7 @@ def _visible(rows: tl.tensor, columns: tl.tensor, window: tl.tensor) -> tl.tenso
 
 @kernel
 def _load_rows(place, stride, left, ROWS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """[ROWS, PADDED] from `place` on; zeros behind the rows that are left (None: all) and behind the last column."""
+    """[ROWS, PADDED] from `place` on; zeros past the rows that are left (None: all) and past the last column."""
     row, column = tl.arange(0, ROWS), tl.arange(0, PADDED)
     here = column[None, :] < DIM
     if left is not None:
@@ -199,7 +199,7 @@ def _load_rows(place, stride, left, ROWS: tl.constexpr, DIM: tl.constexpr, PADDE
 @kernel
 def _bounds(first_key, query_count, shift, window, QUERIES: tl.constexpr, KEYS: tl.constexpr):  # type: ignore[no-untyped-def]
     """The tiles of rows in three parts: around the diagonal, those that see the whole block, and around the edge of
-    the window or of the text. Only the second needs no mask. A block that reaches behind its text's end has the
+    the window or of the text. Only the second needs no mask. A block that reaches past its text's end has the
     first part only: there causality hides those keys."""
     start = tl.maximum(first_key - shift, 0) // QUERIES
     stop, edge = query_count, query_count

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fillerscope.capture.packing import Packing
 from fillerscope.models.structure import decoder_of, layers_of
 
-ENDED = -1  # stands for the hidden states behind the last layer
+AFTER_LAST = -1  # stands for the hidden states after the last layer
 
 
 @dataclass
@@ -36,11 +36,11 @@ class LayerInputs:
     @property
     def layers(self) -> list[int]:
         """In the order in which they are run."""
-        return sorted({*self.attention, *self.hidden}, key=lambda layer: (layer == ENDED, layer))
+        return sorted({*self.attention, *self.hidden}, key=lambda layer: (layer == AFTER_LAST, layer))
 
 
 @dataclass(frozen=True)
-class Origin:
+class TokenMatch:
     """Some tokens of a pass: their places in its row, and the same tokens in another pass."""
 
     place: slice
@@ -49,7 +49,7 @@ class Origin:
 
 
 Passes = dict[Packing | None, LayerInputs]
-Origins = Callable[[Packing | None], Sequence[Origin]]  # of a pass: None is a text alone
+MatchesOf = Callable[[Packing | None], Sequence[TokenMatch]]  # of a pass: None is a text alone
 _passes: ContextVar[Passes] = ContextVar("fillerscope_layer_inputs")
 
 
@@ -58,7 +58,7 @@ def layer_of(module: nn.Module) -> int:
     return int(cast(int, module.layer_idx))
 
 
-def note_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
+def record_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
     """To be called by an attention function, with queries, keys and values [row, head, token, dim]."""
     inputs = _passes.get().setdefault(packing, LayerInputs())
     inputs.attention[layer_of(module)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
@@ -66,10 +66,13 @@ def note_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor)
 
 
 @contextmanager
-def noting(
-    model: nn.Module, pass_now: Callable[[], Packing | None], origins: Origins = lambda _: (), depth: int | None = None
+def recording_inputs(
+    model: nn.Module,
+    current_pass: Callable[[], Packing | None],
+    matches: MatchesOf = lambda _: (),
+    depth: int | None = None,
 ) -> Iterator[Passes]:
-    """Notes what layers are given. Where a pass has origins, layers go on from what those were given. Layers beyond
+    """Notes what layers are given. Where a pass has matches, layers go on from what those were given. Layers beyond
     `depth` do nothing."""
     passes: Passes = {}
     token = _passes.set(passes)
@@ -78,27 +81,27 @@ def noting(
     try:
         with ExitStack() as stack:
             for number, layer in enumerate(layers[:depth]):
-                hook = _given_hook(number, passes, pass_now, origins)
+                hook = _input_hook(number, passes, current_pass, matches)
                 stack.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
-            stack.callback(decoder.register_forward_hook(_ended_hook(passes, pass_now)).remove)
+            stack.callback(decoder.register_forward_hook(_output_hook(passes, current_pass)).remove)
             if depth is not None:
-                stack.enter_context(_passing_on(layers[depth - 1], layers[depth:]))
+                stack.enter_context(_skipping_layers(layers[depth - 1], layers[depth:]))
             yield passes
     finally:
         _passes.reset(token)
 
 
-def _given_hook(
-    number: int, passes: Passes, pass_now: Callable[[], Packing | None], origins: Origins
+def _input_hook(
+    number: int, passes: Passes, current_pass: Callable[[], Packing | None], matches: MatchesOf
 ) -> Callable[[Any, Any, Any], Any]:
     def hook(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         hidden = args[0] if args else named.get("hidden_states")
         if not isinstance(hidden, Tensor) or hidden.ndim != 3:  # several streams at once are left as they are
             return None
-        packing = pass_now()
+        packing = current_pass()
         flat = hidden.flatten(0, 1)
         passes.setdefault(packing, LayerInputs()).hidden[number] = flat.clone()
-        started = [one for one in origins(packing) if number in one.other.hidden]
+        started = [one for one in matches(packing) if number in one.other.hidden]
         if not started:
             return None
         changed = flat.clone()
@@ -110,16 +113,16 @@ def _given_hook(
     return hook
 
 
-def _ended_hook(passes: Passes, pass_now: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
+def _output_hook(passes: Passes, current_pass: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
     def hook(_module: nn.Module, _args: object, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
-        passes[pass_now()].hidden[ENDED] = hidden.flatten(0, 1)
+        passes[current_pass()].hidden[AFTER_LAST] = hidden.flatten(0, 1)
 
     return hook
 
 
 @contextmanager
-def _passing_on(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
+def _skipping_layers(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
     """The layers `beyond` hand on what they are given, in the form in which `last` gives it."""
     form: list[Any] = []
     noted = last.register_forward_hook(lambda _module, _args, output: form.__setitem__(slice(None), [output]))
@@ -155,7 +158,7 @@ def _kind(layer: nn.Module) -> Any:
 
 
 def _changes(module: nn.Module) -> tuple[int, int, bool]:
-    """What somebody may have done to a module: hooks before and behind it, and another forward."""
+    """What somebody may have done to a module: hooks before and after it, and another forward."""
     return len(module._forward_pre_hooks), len(module._forward_hooks), "forward" in vars(module)
 
 

@@ -71,9 +71,9 @@ def _sees_a_window(rule: MaskRule, length: int, device: torch.device | None) -> 
         seen = torch.as_tensor(rule.allowed(nothing, nothing, row, key.clamp(min=0)))
         return torch.broadcast_to(seen, row.shape)
 
-    behind = row - reach
-    inside = sees(row) & sees(behind + 1) & ~sees(row + 1)
-    return bool((inside & (~sees(behind) | (behind < 0))).all())
+    outside = row - reach
+    inside = sees(row) & sees(outside + 1) & ~sees(row + 1)
+    return bool((inside & (~sees(outside) | (outside < 0))).all())
 
 
 PLAIN_CAUSAL = MaskRule(None, causal=True, reach=None)

@@ -1,10 +1,18 @@
-"""How many tokens one forward pass takes: enough to be fast, and no more than memory holds."""
+"""Memory of the device: how many tokens one forward pass takes, and copies between host and device.
+
+Copies go through page-locked memory, so that neither side waits for the other.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
 import psutil
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fillerscope.models.structure import device_of, head_count, layer_count, text_config
 
@@ -14,6 +22,7 @@ SHARE = 0.5  # of the memory that is free; the rest is for what the estimate lea
 
 
 def pass_tokens(model: nn.Module) -> int:
+    """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds."""
     device = device_of(model)
     most = MOST[device.type]
     return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
@@ -35,3 +44,48 @@ def free_memory(device: torch.device) -> int:
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     return int(psutil.virtual_memory().available)
+
+
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """A copy that the host does not wait for."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type != "cuda":
+        return tensor.to(device)
+    # In a stream of its own, where it does not queue up behind the work at hand: what it was locked in is free again
+    # at once, and need not be locked anew, which is slow, for the next one.
+    stream, work = _copying(device), torch.cuda.current_stream(device)
+    with torch.cuda.stream(stream):
+        copy = tensor.pin_memory().to(device, non_blocking=True)
+    work.wait_stream(stream)
+    copy.record_stream(work)
+    return copy
+
+
+@cache
+def _copying(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class PendingCopy:
+    """Tensors that may still be on their way to the host."""
+
+    tensors: dict[str, Tensor]
+    event: torch.cuda.Event | None = None
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> PendingCopy:
+        if not any(tensor.is_cuda for tensor in tensors.values()):
+            return cls({name: tensor.cpu() for name, tensor in tensors.items()})
+        host = {name: torch.empty_like(tensor, device="cpu", pin_memory=True) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            host[name].copy_(tensor, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return cls(host, event)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Once they have arrived."""
+        if self.event is not None:
+            self.event.synchronize()
+        return {name: tensor.numpy() for name, tensor in self.tensors.items()}

@@ -29,16 +29,18 @@ class Text:
     ids: tuple[int, ...]
     original: NDArray[np.bool_]
     shared: int = 0
-    ends: bool = True  # false for what is only the beginning of texts: its last row is nobody's last
+    ends: bool = True  # false for what is only the prefix of texts: its last row is nobody's last
     problem: int = -1  # texts of one problem share a pass, and the first is what the others are compared with
-    wanted: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
+    probed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
     classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of each token
     gap: tuple[int, int] = (0, 0)  # before which token, none of those shared, how many positions are left empty
     change: Redistribution | Knockout | None = None  # what is done to it inside the model
     key: int = 0  # of the random numbers in that
-    voters: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
-    written: int = 0  # tokens at the end that the model wrote, one by one
-    keeps: NDArray[np.float32] | None = None  # the share of its weight with which each row counts among `original`
+    query_rows: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
+    generated: int = 0  # tokens at the end that the model wrote, one by one
+    row_weights: NDArray[np.float32] | None = (
+        None  # the share of its weight with which each row counts among `original`
+    )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -54,13 +56,13 @@ class Text:
         return len(self.ids) + self.gap[1]
 
     @cached_property
-    def beginning(self) -> tuple[tuple[int, float], ...]:
-        """What has been run: ids alike with rows that count otherwise are another beginning."""
+    def prefix(self) -> tuple[tuple[int, float], ...]:
+        """What has been run: ids alike with rows that count otherwise are another prefix."""
         return tuple(zip(self.ids[: self.shared], self.weights[1, : self.shared].tolist(), strict=True))
 
     @property
-    def voting(self) -> NDArray[np.bool_]:
-        return self.original if self.voters is None else self.voters
+    def counted_rows(self) -> NDArray[np.bool_]:
+        return self.original if self.query_rows is None else self.query_rows
 
     @property
     def positions(self) -> NDArray[np.int64]:
@@ -77,15 +79,15 @@ class Text:
     def rows(self) -> NDArray[np.bool_]:
         """[group, position]: which rows vote."""
         rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
-        rows[0], rows[1], rows[2, -1] = True, self.voting, self.ends
+        rows[0], rows[1], rows[2, -1] = True, self.counted_rows, self.ends
         return rows
 
     @property
     def weights(self) -> NDArray[np.float32]:
         """[group, position]: how much each row counts."""
         weights = self.rows.astype(np.float32)
-        if self.keeps is not None:
-            weights[1] *= self.keeps
+        if self.row_weights is not None:
+            weights[1] *= self.row_weights
         return weights
 
 
@@ -96,12 +98,12 @@ class Band:
     texts: tuple[int, ...]
     width: int  # tokens of each, filled up
     start: int  # of the first text's queries
-    key_start: int  # of its keys, its beginning's among them
-    behind: slice  # the beginning, among those of the pass; empty where there is none
+    key_start: int  # of its keys, its prefix's among them
+    prefix: slice  # the prefix, among those of the pass; empty where there is none
 
     @property
     def shared(self) -> int:
-        return int(self.behind.stop - self.behind.start)
+        return int(self.prefix.stop - self.prefix.start)
 
     @property
     def span(self) -> int:
@@ -128,10 +130,10 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """One pass: its texts, the beginnings that some of them stand behind, and their bands."""
+    """One pass: its texts, the prefixes that some of them start with, and their bands."""
 
     texts: tuple[Text, ...]
-    beginnings: tuple[tuple[tuple[int, float], ...], ...]
+    prefixes: tuple[tuple[tuple[int, float], ...], ...]
     bands: tuple[Band, ...]
     rows: int = 1  # of tokens, all of one width
 
@@ -144,18 +146,18 @@ class Packing:
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Packing:
-        """One row, its bands in the order of beginnings and lengths."""
-        beginnings = tuple(dict.fromkeys(text.beginning for text in texts if text.shared))
-        ends = np.cumsum([len(beginning) for beginning in beginnings]).tolist()
-        places = {b: slice(end - len(b), end) for b, end in zip(beginnings, ends, strict=True)} | {(): slice(0, 0)}
+        """One row, its bands in the order of prefixes and lengths."""
+        prefixes = tuple(dict.fromkeys(text.prefix for text in texts if text.shared))
+        ends = np.cumsum([len(prefix) for prefix in prefixes]).tolist()
+        places = {b: slice(end - len(b), end) for b, end in zip(prefixes, ends, strict=True)} | {(): slice(0, 0)}
         bands: list[Band] = []
         start = key_start = 0
         for members in _alike(texts):
             last = texts[members[-1]]
-            band = Band(tuple(members), last.own, start, key_start, places[last.beginning])
+            band = Band(tuple(members), last.own, start, key_start, places[last.prefix])
             bands.append(band)
             start, key_start = band.stop, band.key_stop
-        return cls(tuple(texts), beginnings, tuple(bands))
+        return cls(tuple(texts), prefixes, tuple(bands))
 
     @property
     def tokens(self) -> int:
@@ -223,19 +225,19 @@ class Packing:
         return np.concatenate([np.r_[place] for place in self.places()])
 
     def kept_keys(self) -> NDArray[np.int64]:
-        """The same among the keys, each text's beginning before its own."""
+        """The same among the keys, each text's prefix before its own."""
         starts = {
             text: band.key_start + number * band.span for band in self.bands for number, text in enumerate(band.texts)
         }
         return np.concatenate([starts[i] + np.arange(len(text)) for i, text in enumerate(self.texts)])
 
-    def beginning_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where what is known of the beginnings goes, these standing one after another: for every position of the
-        texts its place among them, or behind them all where it is a text's own; for every text the number of its
-        beginning, or one more than there are; and for every position its place in beginnings and row together."""
-        starts = np.cumsum([0, *map(len, self.beginnings)])
-        numbers = {beginning: number for number, beginning in enumerate(self.beginnings)} | {(): len(self.beginnings)}
-        texts = np.array([numbers[text.beginning] for text in self.texts])
+    def prefix_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where what is known of the prefixes goes, these standing one after another: for every position of the
+        texts its place among them, or after them all where it is a text's own; for every text the number of its
+        prefix, or one more than there are; and for every position its place in prefixes and row together."""
+        starts = np.cumsum([0, *map(len, self.prefixes)])
+        numbers = {prefix: number for number, prefix in enumerate(self.prefixes)} | {(): len(self.prefixes)}
+        texts = np.array([numbers[text.prefix] for text in self.texts])
         own = np.split(self.kept_queries() + starts[-1], np.cumsum([text.own for text in self.texts])[:-1])
         before: list[NDArray[np.int64]] = []
         places: list[NDArray[np.int64]] = []
@@ -247,12 +249,12 @@ class Packing:
 
 
 def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
-    """Numbers of texts that share a beginning and differ little in length, the shortest first."""
+    """Numbers of texts that share a prefix and differ little in length, the shortest first."""
     band: list[int] = []
     total = 0
-    for number in sorted(range(len(texts)), key=lambda i: (texts[i].beginning, texts[i].own, i)):
+    for number in sorted(range(len(texts)), key=lambda i: (texts[i].prefix, texts[i].own, i)):
         text = texts[number]
-        new = bool(band) and texts[band[-1]].beginning != text.beginning
+        new = bool(band) and texts[band[-1]].prefix != text.prefix
         if band and (new or (len(band) + 1) * text.own - total - text.own > WASTE * (total + text.own)):
             yield band
             band, total = [], 0
@@ -264,7 +266,7 @@ def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
 
 def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
     """Numbers of texts for one pass after another, each within a budget of tokens, or a single problem above it.
-    Those behind beginnings of one length come together, so that no pass waits for many of these to be run."""
+    Texts with prefixes of one length come together, so that no pass waits for many of these to be run."""
     batch: list[int] = []
     total = 0
     for numbers in sorted(problems(texts), key=lambda some: (*_sizes(texts, some), some)):

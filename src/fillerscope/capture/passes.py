@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fillerscope.capture.attention import Recorder, observe
+from fillerscope.capture.memory import PendingCopy, to_device
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
 from fillerscope.capture.probes import Collector, Probing, changed
-from fillerscope.capture.transfer import Arriving, to_device
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import attention_modules, decoder_of, device_of, head_count, layer_count
 
-REMEMBERED = 32  # beginnings whose keys and values are kept
-Layout = Literal["shared", "packed", "apart"]  # texts in one row behind shared prefixes; in one row; a row for each
+REMEMBERED = 32  # prefixes whose keys and values are kept
+Layout = Literal["shared", "packed", "apart"]  # texts in one row after shared prefixes; in one row; a row for each
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TextAttention:
 
     def mean_received(self, diagonal: bool = False) -> NDArray[np.float64]:
         """[group, layer, head, position]; NaN where no row could vote."""
-        total, count = self.received.astype(np.float64), voters(self.rows, diagonal)
+        total, count = self.received.astype(np.float64), row_counts(self.rows, diagonal)
         if diagonal:
             total = total + self.diagonal.astype(np.float64) * self.rows[:, None, None, :]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -50,10 +50,10 @@ class TextAttention:
         return np.where(count > 0, self.entropy.astype(np.float64) / np.maximum(count, 1), np.nan)
 
 
-def voters(rows: NDArray[np.bool_], diagonal: bool) -> NDArray[np.float64]:
+def row_counts(rows: NDArray[np.bool_], diagonal: bool) -> NDArray[np.float64]:
     """[group, position]: how many rows vote on each position of a text."""
-    behind = rows[:, ::-1].cumsum(axis=1)[:, ::-1] - rows  # rows strictly after each key
-    return (behind + rows if diagonal else behind).astype(np.float64)
+    later = rows[:, ::-1].cumsum(axis=1)[:, ::-1] - rows  # rows strictly after each key
+    return (later + rows if diagonal else later).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Measured:
     errors: Mapping[int, str] = field(default_factory=dict)  # by text, why it has no numbers
     probes: Mapping[str, Tensor] = field(default_factory=dict)  # [layer, text, ...]: see Collector
     without: tuple[int, ...] = ()  # layers that have no attention, and NaN in place of numbers
-    sunk: Tensor | None = None  # [layer, text, head, group]: sums of what rows give to learned sinks, where there are
+    sink_sums: Tensor | None = (
+        None  # [layer, text, head, group]: sums of what rows give to learned sinks, where there are
+    )
 
     @cached_property
     def starts(self) -> list[int]:
@@ -82,7 +84,7 @@ class Measured:
             self.entropy[:, number].movedim(2, 0),
         )
         received, diagonal, entropy = (array.cpu().numpy() for array in arrays)
-        if self.texts[number].keeps is not None:  # all of its rows are original ones
+        if self.texts[number].row_weights is not None:  # all of its rows are original ones
             received, entropy = received[[0, 0, 2]], entropy[[0, 0, 2]]
         return TextAttention(received, diagonal, entropy, self.texts[number].rows)
 
@@ -93,7 +95,7 @@ class Measured:
             for layer in self.without:
                 total[layer] = 0.0
         totals = {name: total.sum(0) for name, total in totals.items()}
-        arriving = Arriving.of({name: torch.isfinite(total) for name, total in totals.items()})
+        arriving = PendingCopy.of({name: torch.isfinite(total) for name, total in totals.items()})
 
         def found() -> NDArray[np.bool_]:
             arrays = arriving.arrays()
@@ -103,18 +105,18 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class Prefix:
     """What texts that begin alike share: keys and values of each layer, and what its rows give to one another."""
 
     cache: Mapping[int, tuple[Tensor, Tensor]]  # by layer, [kv_head, position, dim]
     received: Tensor  # [layer, head, group, position]
     diagonal: Tensor  # [layer, head, position]
     entropy: Tensor  # [layer, head, group]
-    sunk: Tensor | None  # the same of learned sinks
+    sink_sums: Tensor | None  # the same of learned sinks
 
 
-class Gauge:
-    """A model that measures texts, inside `capturing`. Remembers the beginnings that it has run."""
+class PassRunner:
+    """A model that measures texts, inside `capturing`. Remembers the prefixes that it has run."""
 
     def __init__(
         self, model: nn.Module, tokens: int, block: int | None = None, probing: Probing | None = None,
@@ -124,7 +126,7 @@ class Gauge:
         self.layout, self.limit = layout, length_limit(model)
         attending = attention_modules(decoder_of(model))
         self.without = tuple(layer for layer in range(layer_count(model)) if layer not in attending)
-        self._beginnings: dict[tuple[tuple[int, float], ...], Beginning] = {}
+        self._prefixes: dict[tuple[tuple[int, float], ...], Prefix] = {}
 
     def measure(self, texts: Sequence[Text], tick: Callable[[int], None] = lambda _: None) -> Measured:
         """Some texts, in their order. Where memory runs out a pass is tried again in halves."""
@@ -182,34 +184,34 @@ class Gauge:
     def one_pass(self, texts: Sequence[Text]) -> Measured:
         packing = Packing.apart(texts) if self.layout == "apart" else Packing.of(texts)
         reset_positions(self.model)
-        known = {text.beginning: self._beginning(text) for text in texts if text.shared}
-        beginnings = [known[beginning] for beginning in packing.beginnings]
+        known = {text.prefix: self._prefix(text) for text in texts if text.shared}
+        prefixes = [known[prefix] for prefix in packing.prefixes]
         collector = Collector.of(self.probing, packing, device_of(self.model))
         recorder = Recorder.of(
-            self.model, packing, behind=[b.cache for b in beginnings], block=self.block, attended=collector.attended,
+            self.model, packing, prefixes=[b.cache for b in prefixes], block=self.block, attended=collector.attended,
             without=self.without,
         )  # fmt: skip
         with changed(self.model, packing), collector.listening(self.model):
             observe(self.model, recorder)
-        return replace(_measured(recorder, beginnings), probes=collector.tensors(layer_count(self.model)))
+        return replace(_measured(recorder, prefixes), probes=collector.tensors(layer_count(self.model)))
 
-    def _beginning(self, text: Text) -> Beginning:
-        if text.beginning not in self._beginnings:
-            if len(self._beginnings) >= REMEMBERED:
-                self._beginnings.pop(next(iter(self._beginnings)))
-            self._beginnings[text.beginning] = self._begin(text)
-        return self._beginnings[text.beginning]
+    def _prefix(self, text: Text) -> Prefix:
+        if text.prefix not in self._prefixes:
+            if len(self._prefixes) >= REMEMBERED:
+                self._prefixes.pop(next(iter(self._prefixes)))
+            self._prefixes[text.prefix] = self._run_prefix(text)
+        return self._prefixes[text.prefix]
 
-    def _begin(self, text: Text) -> Beginning:
+    def _run_prefix(self, text: Text) -> Prefix:
         first = slice(text.shared)
-        keeps = None if text.keeps is None else text.keeps[first]
-        packing = Packing.of([Text(text.ids[first], text.voting[first], ends=False, keeps=keeps)])
+        keeps = None if text.row_weights is None else text.row_weights[first]
+        packing = Packing.of([Text(text.ids[first], text.counted_rows[first], ends=False, row_weights=keeps)])
         reset_positions(self.model)
         keeping = Recorder.of(self.model, packing, keep=True, block=self.block, without=self.without)
         recorder = observe(self.model, keeping)
         sums = _measured(recorder, [])
-        sunk = None if sums.sunk is None else sums.sunk[:, 0]
-        return Beginning(recorder.kept, sums.received, sums.diagonal, sums.entropy[:, 0], sunk)
+        sunk = None if sums.sink_sums is None else sums.sink_sums[:, 0]
+        return Prefix(recorder.kept, sums.received, sums.diagonal, sums.entropy[:, 0], sunk)
 
 
 def record(
@@ -217,12 +219,12 @@ def record(
 ) -> list[TextAttention]:
     """One forward pass over some texts inside `capturing`: attention received, text by text."""
     texts = [Text(tuple(one), mask) for one, mask in zip(ids, original, strict=True)]
-    measured = Gauge(model, sum(map(len, texts)), block).one_pass(texts)
+    measured = PassRunner(model, sum(map(len, texts)), block).one_pass(texts)
     return [measured.text(number) for number in range(len(texts))]
 
 
-def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
-    """The sums of a pass in the order of its texts, without what filled them up, and with their beginnings'."""
+def _measured(recorder: Recorder, prefixes: Sequence[Prefix]) -> Measured:
+    """The sums of a pass in the order of its texts, without what filled them up, and with their prefixes'."""
     packing, device = recorder.packing, recorder.received.device
     received, diagonal, entropy = recorder.received, recorder.diagonal, recorder.entropy().to(device)
     if packing.groups != tuple(range(len(GROUPS))):
@@ -235,26 +237,26 @@ def _measured(recorder: Recorder, beginnings: Sequence[Beginning]) -> Measured:
     if sunk is not None:
         sunk = sunk.to(device).index_select(1, to_device(order, device))
         sunk = sunk.index_select(3, to_device(np.array(packing.groups), device))
-    if not beginnings:
+    if not prefixes:
         kept = _select(diagonal, packing.kept_queries())
-        return Measured(received, kept, entropy, packing.texts, without=recorder.without, sunk=sunk)
-    # What beginnings receive from their own rows is added to what they receive from later ones.
-    before, texts, positions = packing.beginning_places()
-    nothing = torch.zeros_like(beginnings[0].received[..., :1])
-    own = torch.cat([*(b.received for b in beginnings), nothing], dim=-1).to(device)
+        return Measured(received, kept, entropy, packing.texts, without=recorder.without, sink_sums=sunk)
+    # What prefixes receive from their own rows is added to what they receive from later ones.
+    before, texts, positions = packing.prefix_places()
+    nothing = torch.zeros_like(prefixes[0].received[..., :1])
+    own = torch.cat([*(b.received for b in prefixes), nothing], dim=-1).to(device)
     received += _select(own, before)
-    entropies = torch.stack([*(b.entropy for b in beginnings), torch.zeros_like(beginnings[0].entropy)], dim=1)
+    entropies = torch.stack([*(b.entropy for b in prefixes), torch.zeros_like(prefixes[0].entropy)], dim=1)
     entropy += entropies.to(device).index_select(1, to_device(texts, device))
     if sunk is not None:
-        before_sunk = [b.sunk for b in beginnings if b.sunk is not None]
+        before_sunk = [b.sink_sums for b in prefixes if b.sink_sums is not None]
         sunk += (
             torch.stack([*before_sunk, torch.zeros_like(before_sunk[0])], 1)
             .to(device)
             .index_select(1, to_device(texts, device))
         )
-    diagonal = torch.cat([*(b.diagonal.to(device) for b in beginnings), diagonal], dim=-1)
+    diagonal = torch.cat([*(b.diagonal.to(device) for b in prefixes), diagonal], dim=-1)
     kept = _select(diagonal, positions)
-    return Measured(received, kept, entropy, packing.texts, without=recorder.without, sunk=sunk)
+    return Measured(received, kept, entropy, packing.texts, without=recorder.without, sink_sums=sunk)
 
 
 def _select(tensor: Tensor, places: NDArray[np.int64]) -> Tensor:
@@ -289,11 +291,11 @@ def _in_order(parts: Sequence[tuple[list[int], Measured]], texts: Sequence[Text]
 
 def _sunk(found: Sequence[tuple[Measured, int]], home: torch.device) -> Tensor | None:
     """Text by text; NaN for one that could not be measured."""
-    like = next((part.sunk[:, 0] for part, _ in found if part.sunk is not None), None)
+    like = next((part.sink_sums[:, 0] for part, _ in found if part.sink_sums is not None), None)
     if like is None:
         return None
     missing = torch.full_like(like, torch.nan, device=home)
-    return torch.stack([missing if p.sunk is None else p.sunk[:, at].to(home) for p, at in found], dim=1)
+    return torch.stack([missing if p.sink_sums is None else p.sink_sums[:, at].to(home) for p, at in found], dim=1)
 
 
 def _probes(parts: Sequence[Measured], found: Sequence[tuple[Measured, int]]) -> dict[str, Tensor]:

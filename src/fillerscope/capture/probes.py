@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fillerscope.arm.hooks import Stretch, redistributing
-from fillerscope.capture.activations import Cells, Scale, activity, hearing
+from fillerscope.arm.hooks import TokenRange, redistributing
+from fillerscope.capture.activations import Cells, Scale, activity, watching_activations
 from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.study.interventions import Redistribution
@@ -39,7 +39,7 @@ class Collector:
     @classmethod
     def of(cls, probing: Probing, packing: Packing, device: torch.device) -> Collector:
         paired = probing.affine and len({text.problem for text in packing.texts}) < len(packing.texts)
-        counted = probing.scale is not None and any(text.wanted.any() for text in packing.texts)
+        counted = probing.scale is not None and any(text.probed.any() for text in packing.texts)
         return cls(
             len(packing.texts),
             probing.scale,
@@ -52,7 +52,7 @@ class Collector:
         if self.pairs is not None:
             self._keep(layer, affine=affine(output, self.pairs, self.texts))
 
-    def heard(self, layer: int, values: Tensor) -> None:
+    def add_activations(self, layer: int, values: Tensor) -> None:
         """Told the output of the MLP's nonlinearity [row, token, width]."""
         assert self.cells is not None
         assert self.scale is not None
@@ -65,7 +65,7 @@ class Collector:
 
     @contextmanager
     def listening(self, model: nn.Module) -> Iterator[None]:
-        with hearing(model, self.heard) if self.cells is not None else nullcontext():
+        with watching_activations(model, self.add_activations) if self.cells is not None else nullcontext():
             yield
 
     def tensors(self, layers: int) -> dict[str, Tensor]:
@@ -82,18 +82,18 @@ class Collector:
 @contextmanager
 def changed(model: nn.Module, packing: Packing) -> Iterator[None]:
     """What the texts of a pass want done to their activations, each to its own tokens alone."""
-    wanted: dict[Redistribution, list[Stretch]] = {}
+    wanted: dict[Redistribution, list[TokenRange]] = {}
     for text, place in zip(packing.texts, packing.places(), strict=True):
         if isinstance(text.change, Redistribution):
-            wanted.setdefault(text.change, []).extend(_stretches(text, *divmod(place.start, packing.width)))
+            wanted.setdefault(text.change, []).extend(_token_ranges(text, *divmod(place.start, packing.width)))
     with ExitStack() as stack:
-        for spec, stretches in wanted.items():
-            stack.enter_context(redistributing(model, spec, partial(tuple, stretches)))
+        for spec, ranges in wanted.items():
+            stack.enter_context(redistributing(model, spec, partial(tuple, ranges)))
         yield
 
 
-def _stretches(text: Text, row: int, first: int) -> list[Stretch]:
+def _token_ranges(text: Text, row: int, first: int) -> list[TokenRange]:
     """A prompt is changed as a whole, and each token of an answer alone, as when it was written."""
-    prompt = len(text) - text.written
+    prompt = len(text) - text.generated
     cuts = [(0, prompt), *((at, at + 1) for at in range(prompt, len(text)))]
-    return [Stretch(row, first + start, first + stop, text.key, start) for start, stop in cuts]
+    return [TokenRange(row, first + start, first + stop, text.key, start) for start, stop in cuts]

@@ -2,7 +2,7 @@
 
 The self-check gives both sides the same queries, keys and values, so it is blind to whatever a row of tokens does
 beyond attention: a state carried from text to text, positions taken from the longest text of the row. Here hidden
-states before and behind every layer, its attention inputs and the attention received are compared. Every layer starts
+states before and after every layer, its attention inputs and the attention received are compared. Every layer starts
 from what the stock model gave it, so that the rounding of one layer is all that may differ; how much that is, is
 measured on the model itself. Short texts go through all layers, texts as long as the study's through the first layer of
 each kind.
@@ -22,23 +22,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
+from fillerscope.capture.attention import active_recorder, captured_attention, capturing
 from fillerscope.capture.layer_inputs import (
-    ENDED,
+    AFTER_LAST,
     LayerInputs,
-    Origin,
     Passes,
+    TokenMatch,
     depth_of_kinds,
     layer_of,
-    note_attention,
-    noting,
+    record_attention,
+    recording_inputs,
 )
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge, Layout, Measured
+from fillerscope.capture.passes import Layout, Measured, PassRunner
 from fillerscope.capture.precision import in_float32
-from fillerscope.capture.self_check import refusing
+from fillerscope.capture.self_check import explained_failures
 from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.files import Json
@@ -57,7 +57,7 @@ from fillerscope.models.structure import (
 
 ROWS, STOCK = "fillerscope_rows", "fillerscope_stock"
 PREFIX = 6  # tokens that all texts begin with
-LENGTHS = (3, 13, 29)  # tokens of the texts behind it, and one more text as long as the study's longest
+LENGTHS = (3, 13, 29)  # tokens of the texts after it, and one more text as long as the study's longest
 LONGEST = 256  # tokens, where no study says how long its prompts are
 BEYOND = 24  # tokens past such a limit
 FURTHEST = 2048  # tokens: whole matrices of longer texts do not fit; beyond a limit a text has a pass of its own
@@ -102,17 +102,17 @@ class _Sample:
         times = max(1, -(-tokens // sum(text.own for text in self.texts)))
         return replace(self, texts=self.texts * times, alone=self.alone * times)
 
-    def origins(self, packing: Packing | None) -> list[Origin]:
+    def matches(self, packing: Packing | None) -> list[TokenMatch]:
         """Where a pass has its tokens from. What texts begin with is the same in all of them."""
         assert packing is not None
         known = {text.ids: inputs for text, inputs in zip(self.texts, self.alone, strict=True)}
         return [
-            Origin(place, known.get(text.ids, self.alone[0]), slice(text.shared, len(text.ids)))
+            TokenMatch(place, known.get(text.ids, self.alone[0]), slice(text.shared, len(text.ids)))
             for place, text in zip(packing.places(), packing.texts, strict=True)
         ]
 
 
-def rowcheck(loaded: LoadedModel, longest: int = LONGEST, tokens: int | None = None) -> RowCheck:
+def check_rows(loaded: LoadedModel, longest: int = LONGEST, tokens: int | None = None) -> RowCheck:
     """The most economical layout in which texts of very unequal length give what each gives alone: prompts of up to
     `longest` tokens, and rows of so many `tokens` as a pass has. Where memory does not hold them, fewer are tried.
 
@@ -140,7 +140,7 @@ def _with_memory(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequen
 
 
 def _checked(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequence[Layout]) -> RowCheck:
-    with refusing(loaded.label):
+    with explained_failures(loaded.label):
         short = _sample(loaded, LENGTHS, None)
         long = _sample(loaded, _long(loaded, longest), depth_of_kinds(loaded.model)).filling(tokens)
     tried: list[str] = []
@@ -157,7 +157,7 @@ def _checked(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequence[L
         if gap <= allowed:
             sinks, tokens = any(inputs.sinks for inputs in short.alone), max(map(len, long.texts))
             return RowCheck(layout, gap, allowed, tokens, sinks, _windows(loaded.model, rules), tuple(tried))
-        place = "behind the last layer" if layer == ENDED else f"in layer {layer + 1}"
+        place = "after the last layer" if layer == AFTER_LAST else f"in layer {layer + 1}"
         tried.append(f"{layout}: {gap:.1e} {place}, {allowed:.0e} is allowed")
     raise CaptureError(
         f"{loaded.label} cannot be measured exactly: texts measured by fillerscope differ from the same texts alone in "
@@ -177,7 +177,7 @@ def _worst(loaded: LoadedModel, gaps: Sequence[tuple[float, int]], short: _Sampl
 
 
 def _long(loaded: LoadedModel, longest: int) -> list[int]:
-    """Tokens behind the prefix: of short texts, of one as long as the study's prompts, up to where whole matrices fit,
+    """Tokens after the prefix: of short texts, of one as long as the study's prompts, up to where whole matrices fit,
     and where the study passes a limit of one that just keeps within it."""
     limit = length_limit(loaded.model)
     passed = [limit] if limit is not None and LENGTHS[-1] + PREFIX < limit < longest and limit <= FURTHEST else []
@@ -204,7 +204,7 @@ def _alone(
     model: nn.Module,
     ids: Sequence[int],
     rows: NDArray[np.bool_],
-    origin: Origin | None = None,
+    match: TokenMatch | None = None,
     depth: int | None = None,
 ) -> LayerInputs:
     """One text in the stock model, with its own eager attention and its own mask and positions. `rows` [group, row]
@@ -213,9 +213,9 @@ def _alone(
     reset_positions(model)
     device = device_of(model)
     token = _rows.set(torch.tensor(rows, device=device, dtype=torch.float64))
-    origins = [] if origin is None else [origin]
+    matches = [] if match is None else [match]
     try:
-        with noting(model, lambda: None, lambda _: origins, depth) as passes, attending(model, STOCK):
+        with recording_inputs(model, lambda: None, lambda _: matches, depth) as passes, attending(model, STOCK):
             decoder_of(model)(input_ids=torch.tensor([ids], device=device), use_cache=False)
     finally:
         _rows.reset(token)
@@ -228,7 +228,7 @@ def _rounding(loaded: LoadedModel, sample: _Sample) -> dict[int, float]:
     text, alone = sample.texts[-1], sample.alone[-1]
     whole, more = slice(0, len(text)), text.ids[: WINDOW + 1]
     longer = _alone(
-        loaded.model, (*text.ids, *more), np.pad(text.rows, ((0, 0), (0, len(more)))), Origin(whole, alone, whole)
+        loaded.model, (*text.ids, *more), np.pad(text.rows, ((0, 0), (0, len(more)))), TokenMatch(whole, alone, whole)
     )
     passes, measured = _measured(loaded, replace(sample, texts=[replace(text, shared=0)], alone=[alone]), "packed")
     (mine,) = passes.values()
@@ -247,14 +247,14 @@ def _rounding(loaded: LoadedModel, sample: _Sample) -> dict[int, float]:
 
 def _measured(loaded: LoadedModel, sample: _Sample, layout: Layout) -> tuple[Passes, Measured]:
     _register()
-    gauge = Gauge(loaded.model, sum(map(len, sample.texts)), layout=layout)
+    runner = PassRunner(loaded.model, sum(map(len, sample.texts)), layout=layout)
     if sample.depth is not None:
-        gauge.without = tuple({*gauge.without, *range(sample.depth, layer_count(loaded.model))})
+        runner.without = tuple({*runner.without, *range(sample.depth, layer_count(loaded.model))})
     with (
-        noting(loaded.model, lambda: recorder_at_work().packing, sample.origins, sample.depth) as passes,
+        recording_inputs(loaded.model, lambda: active_recorder().packing, sample.matches, sample.depth) as passes,
         capturing(loaded.model, ROWS),
     ):
-        measured = gauge.measure(sample.texts)
+        measured = runner.measure(sample.texts)
     if measured.errors:
         raise torch.OutOfMemoryError(next(iter(measured.errors.values())))
     return passes, measured
@@ -264,9 +264,9 @@ def _layer_gaps(loaded: LoadedModel, sample: _Sample, layout: Layout) -> list[tu
     """How far a layer's inputs and what is received in it are from those alone, each with its layer."""
     passes, measured = _measured(loaded, sample, layout)
     flipping = _flips(loaded.model)
-    runs = [(inputs, origin) for packing, inputs in passes.items() for origin in sample.origins(packing)]
+    runs = [(inputs, match) for packing, inputs in passes.items() for match in sample.matches(packing)]
     gaps = [
-        (_worst_of([_gaps(*_pair(inputs, origin, layer)) for inputs, origin in runs], flipping), layer)
+        (_worst_of([_gaps(*_pair(inputs, match, layer)) for inputs, match in runs], flipping), layer)
         for layer in sample.alone[0].layers
     ]
     for number, expected in enumerate(sample.alone):
@@ -276,9 +276,9 @@ def _layer_gaps(loaded: LoadedModel, sample: _Sample, layout: Layout) -> list[tu
     return gaps
 
 
-def _pair(inputs: LayerInputs, origin: Origin, layer: int) -> tuple[list[Tensor], list[Tensor]]:
-    mine, theirs = inputs.of(layer), origin.other.of(layer)
-    return [one[origin.place] for one in mine], [one[origin.tokens] for one in theirs]
+def _pair(inputs: LayerInputs, match: TokenMatch, layer: int) -> tuple[list[Tensor], list[Tensor]]:
+    mine, theirs = inputs.of(layer), match.other.of(layer)
+    return [one[match.place] for one in mine], [one[match.tokens] for one in theirs]
 
 
 def _gaps(mine: Sequence[Tensor], expected: Sequence[Tensor]) -> list[Tensor]:
@@ -359,7 +359,7 @@ def _register() -> None:
 
 
 def _in_rows(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any) -> Any:
-    note_attention(recorder_at_work().packing, module, query, key, value)
+    record_attention(active_recorder().packing, module, query, key, value)
     _rules.get({})[layer_of(module)] = PLAIN_CAUSAL if attention_mask is None else attention_mask
     return captured_attention(module, query, key, value, attention_mask, **more)
 
@@ -369,7 +369,7 @@ def _stock(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *given:
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise CaptureError(f"{type(module).__name__} has no eager attention to compare with; it cannot be checked")
-    inputs = note_attention(None, module, query, key, value)
+    inputs = record_attention(None, module, query, key, value)
     inputs.sinks |= more.get("s_aux") is not None
     output, weights = own(module, query.float(), key.float(), value.float(), *given, **more)
     rows = _rows.get()

@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
+from fillerscope.capture.attention import active_recorder, captured_attention, capturing
 from fillerscope.capture.masks import MaskRule, mask_rule
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge, TextAttention
+from fillerscope.capture.passes import PassRunner, TextAttention
 from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.files import Json
@@ -57,7 +57,7 @@ class _Eager:
     largest: dict[int, float] = field(default_factory=dict)  # score of a layer
 
     def matrices(self, number: int) -> NDArray[np.float64]:
-        """[layer, head, row, key] of a text of the last pass; the rows of its beginning come from the first."""
+        """[layer, head, row, key] of a text of the last pass; the rows of its prefix come from the first."""
         before, own = self.weights.values()
         return np.stack([_joined(before[layer][0], own[layer][number]) for layer in sorted(own)])
 
@@ -86,7 +86,7 @@ class _BothMasks:
         return mask
 
 
-def selfcheck(loaded: LoadedModel) -> SelfCheck:
+def check_capture(loaded: LoadedModel) -> SelfCheck:
     """Two random texts of unequal length that begin alike, all query groups; a mismatch is an error with the figure."""
     length = _length(loaded)
     random = np.random.default_rng(0)
@@ -95,8 +95,8 @@ def selfcheck(loaded: LoadedModel) -> SelfCheck:
     other = [*ids[:shared], *ids[-(length // 4) :]]
     original = random.random(length) < 0.5
     texts = [Text(tuple(text), original[: len(text)], shared) for text in (ids, other)]
-    with _listening() as eager, capturing(loaded.model, NAME), refusing(loaded.label):
-        measured = Gauge(loaded.model, 2 * length, BLOCK).one_pass(texts)
+    with _recording_eager() as eager, capturing(loaded.model, NAME), explained_failures(loaded.label):
+        measured = PassRunner(loaded.model, 2 * length, BLOCK).one_pass(texts)
     allowed = np.maximum(TOLERANCE, ROUNDING * np.array([eager.largest[layer] for layer in sorted(eager.largest)]))
     found = [measured.text(number) for number in range(len(texts))]
     layers = sorted(eager.largest)
@@ -108,7 +108,7 @@ def selfcheck(loaded: LoadedModel) -> SelfCheck:
 
 
 @contextmanager
-def refusing(label: str) -> Iterator[None]:
+def explained_failures(label: str) -> Iterator[None]:
     """A model whose forward pass breaks under a registered attention function is refused, whatever it raised."""
     try:
         yield
@@ -123,7 +123,7 @@ def refusing(label: str) -> Iterator[None]:
 
 
 @contextmanager
-def _listening() -> Iterator[_Eager]:
+def _recording_eager() -> Iterator[_Eager]:
     _register()
     token = _eager.set(_Eager())
     try:
@@ -178,15 +178,15 @@ def _both(
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise CaptureError(f"{type(module).__name__} has no eager attention to compare with; it cannot be checked")
-    recorder, layer, heard = recorder_at_work(), int(module.layer_idx), _eager.get()  # type: ignore[arg-type]
+    recorder, layer, heard = active_recorder(), int(module.layer_idx), _eager.get()  # type: ignore[arg-type]
     output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
-    behind = recorder.behind_layer(layer)
+    before = recorder.prefix_of_layer(layer)
     for band in recorder.packing.bands:
         for number, text in enumerate(band.texts):
             place = slice(band.start + number * band.width, band.start + (number + 1) * band.width)
             q, k, v = (tensor[:, :, place].float() for tensor in (query, key, value))
-            if behind is not None:
-                k, v = (torch.cat([b[None, :, band.behind].float(), t], 2) for b, t in zip(behind, (k, v), strict=True))
+            if before is not None:
+                k, v = (torch.cat([b[None, :, band.prefix].float(), t], 2) for b, t in zip(before, (k, v), strict=True))
             mixed, weights = own(module, q, k, v, attention_mask.whole(q.shape[2], k.shape[2]), **given)
             output[:, place] = mixed.to(output.dtype)
             heard.weights.setdefault(recorder.packing, {}).setdefault(layer, {})[text] = weights[0].double().cpu()

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import launch, texts_of
 from fillerscope.store.run_folder import Part
@@ -36,7 +36,7 @@ def answers_in(study: Study, table: Columns) -> Answers:
 
 
 def look_back(
-    study: Study, prepared: Sequence[Prepared], answers: Answers, gauge: Gauge, tick: Callable[[int], None]
+    study: Study, prepared: Sequence[Prepared], answers: Answers, gauge: PassRunner, tick: Callable[[int], None]
 ) -> Part:
     """The problems of a shard inside `capturing`; those without an answer under some condition are left out."""
 
@@ -62,10 +62,10 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
         text,
         ids=(*text.ids, *answer),
         original=np.concatenate([text.original, written]),
-        voters=np.concatenate([np.zeros(len(text), np.bool_), written]),
-        written=len(answer),
+        query_rows=np.concatenate([np.zeros(len(text), np.bool_), written]),
+        generated=len(answer),
         problem=-1,  # nothing is compared here
-        keeps=None,
+        row_weights=None,
     )
 
 

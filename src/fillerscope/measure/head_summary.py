@@ -44,7 +44,7 @@ class Tokens:
         device: torch.device,
     ) -> Tokens:
         """`voted` [query, problem, position] says where there is a value."""
-        from fillerscope.capture.transfer import to_device
+        from fillerscope.capture.memory import to_device
 
         original = np.zeros(voted.shape[1:], dtype=np.bool_)
         filler = np.zeros_like(original)

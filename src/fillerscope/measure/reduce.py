@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import GROUPS
-from fillerscope.capture.passes import Measured, voters
-from fillerscope.capture.transfer import to_device
+from fillerscope.capture.passes import Measured, row_counts
 from fillerscope.measure.head_summary import Tokens, summarise
 from fillerscope.prompts.prompt import Prompt
 from fillerscope.store.schema import ArrayName, Quantity
@@ -82,7 +82,7 @@ class Odds:
 
     @classmethod
     def of(cls, measured: Measured, device: torch.device) -> Odds | None:
-        texts = [number for number, text in enumerate(measured.texts) if text.keeps is not None]
+        texts = [number for number, text in enumerate(measured.texts) if text.row_weights is not None]
         marks = np.zeros(measured.starts[-1] + 1)
         for number in texts:
             marks[slice(*measured.starts[number : number + 2])] = 1.0
@@ -111,14 +111,16 @@ def reduce(
     """Arrays by name. `prompts` are by condition, `none` first, and in the order of problems; `numbers` are those
     of their texts."""
     device = measured.received.device if measured.received.is_cuda else torch.device("cpu")
-    count = np.concatenate([*(voters(t.rows, probe.diagonal) for t in measured.texts), np.zeros((len(GROUPS), 1))], 1)
+    count = np.concatenate(
+        [*(row_counts(t.rows, probe.diagonal) for t in measured.texts), np.zeros((len(GROUPS), 1))], 1
+    )
     sheets = [_sheet(name, prompts, numbers[name], measured, count, probe, device) for name in prompts]
     share = to_device(np.where(count > 0, 1.0 / np.maximum(count, 1.0), 0.0), device)
     odds = Odds.of(measured, device)
     found: dict[ArrayName, list[Tensor]] = {}
     for layers in _some_layers(measured, sheets):
         means = _means(measured, layers, share, probe.diagonal)
-        entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sunk))
+        entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sink_sums))
         assert entropies is not None
         numbers_of_layers = []
         if odds is not None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from fillerscope.answers.request import common_start
 from fillerscope.arm.rng import sequence_seed
+from fillerscope.capture.memory import PendingCopy
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge, Measured
-from fillerscope.capture.transfer import Arriving
+from fillerscope.capture.passes import Measured, PassRunner
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.reduce import reduce
 from fillerscope.measure.tally import tally
@@ -45,14 +45,14 @@ class Launched:
         failed += [item for item in self.prepared if item.error]
         records = [_record(item) for item in sorted(good + failed, key=lambda item: item.number)]
         if not good or self.measured is None:
-            return Reduced(Arriving({}), records)
+            return Reduced(PendingCopy({}), records)
         place = {item.number: i * len(study.conditions) for i, item in enumerate(self.todo)}
         names = [condition.name for condition in study.conditions]
         prompts = {name: [item.prompts[name] for item in good] for name in names}
         numbers = {name: [place[item.number] + i for item in good] for i, name in enumerate(names)}
         assert study.probes.attention is not None
         arrays = reduce(prompts, numbers, self.measured, study.probes.attention) | tally(numbers, self.measured)
-        return Reduced(Arriving.of(arrays), records)
+        return Reduced(PendingCopy.of(arrays), records)
 
     def _split(self, study: Study) -> tuple[list[Prepared], list[Prepared]]:
         """Problems that were measured, and those that memory did not hold or whose numbers are not finite."""
@@ -75,7 +75,7 @@ class Launched:
 class Reduced:
     """Arrays on their way to the host, and the records that go with them."""
 
-    arriving: Arriving
+    arriving: PendingCopy
     records: list[ProblemRecord]
 
     def part(self) -> Part:
@@ -89,7 +89,7 @@ def texts_of(study: Study, items: Sequence[Prepared]) -> list[Text]:
 
 
 def launch(
-    study: Study, prepared: list[Prepared], gauge: Gauge, tick: Callable[[int], None],
+    study: Study, prepared: list[Prepared], gauge: PassRunner, tick: Callable[[int], None],
     make: Callable[[Sequence[Prepared]], list[Text]] | None = None,
 ) -> Launched:  # fmt: skip
     """Set the model to work on all prompts of a shard, or on the texts that `make` gives for them. What is asked of
@@ -113,14 +113,14 @@ def _text(study: Study, item: Prepared, condition: Condition, shared: int) -> Te
     change, key = changed(study, condition, prompt)
     text = Text(
         prompt.ids, prompt.original, shared, gap=(prompt.question_start, prompt.gap), change=change, key=key,
-        keeps=_keeps(study, item) if condition.is_baseline else None,
+        row_weights=_keeps(study, item) if condition.is_baseline else None,
     )  # fmt: skip
     if not (study.probes.affine or study.probes.activations):
         return text
     classes = np.zeros(len(prompt), dtype=np.int64)
     if item.classes is not None:
         classes[prompt.positions] = item.classes
-    return replace(text, problem=item.number, wanted=prompt.reached, classes=classes)
+    return replace(text, problem=item.number, probed=prompt.reached, classes=classes)
 
 
 def _keeps(study: Study, item: Prepared) -> NDArray[np.float32] | None:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.passes import Measured
-from fillerscope.capture.transfer import to_device
 from fillerscope.store.schema import Quantity
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fillerscope.capture.transfer import Arriving
+from fillerscope.capture.memory import PendingCopy
 from fillerscope.errors import ModelError, StoreError
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, measure_model
@@ -26,7 +26,7 @@ from support.studies import save_model, study_of
 
 
 def reduced(shard: int) -> Reduced:
-    return Reduced(Arriving({"none/heads": torch.full((1, 2), float(shard))}), [{"number": shard, "status": "ok"}])
+    return Reduced(PendingCopy({"none/heads": torch.full((1, 2), float(shard))}), [{"number": shard, "status": "ok"}])
 
 
 @pytest.fixture

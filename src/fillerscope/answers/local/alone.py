@@ -17,7 +17,7 @@ from fillerscope.answers.local.engine import LocalGenerator, Row
 from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import Pass, during, slot_attention
 from fillerscope.answers.request import Reply, Request
-from fillerscope.arm.hooks import Stretch, redistributing
+from fillerscope.arm.hooks import TokenRange, redistributing
 from fillerscope.models.attention import attending
 from fillerscope.models.positions import reset_positions
 from fillerscope.study.generation import Decoding
@@ -41,14 +41,14 @@ class AloneGenerator(LocalGenerator):
                 tick(1 - row.part)
 
     def _write(self, request: Request, row: Row, decoding: Decoding, tick: Callable[[float], None]) -> None:
-        stretches: list[Stretch] = []
+        stretches: list[TokenRange] = []
         changing = isinstance(request.change, Redistribution)
         changed = redistributing(self.model, request.change, lambda: stretches) if changing else nullcontext()  # type: ignore[arg-type]
         reset_positions(self.model)
         tokens, start, cache = list(request.ids), 0, None
         with changed:
             for draw in row.draws:
-                stretches[:] = [Stretch(0, 0, len(tokens), request.key, start)]
+                stretches[:] = [TokenRange(0, 0, len(tokens), request.key, start)]
                 logits, cache = self._forward(request, tokens, start, cache)
                 self._notice([row.index], logits)
                 token = int(choose(logits, decoding, torch.tensor([draw], dtype=torch.float64, device=self.device)))

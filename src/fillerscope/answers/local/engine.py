@@ -22,7 +22,7 @@ from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import NAME, Pass, Slots, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.request import Reply, Request
-from fillerscope.arm.hooks import Stretch, redistributing
+from fillerscope.arm.hooks import TokenRange, redistributing
 from fillerscope.models.attention import attending
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
@@ -135,7 +135,7 @@ class _Work:
         self.slots = self._make_slots(engine.rows if engine.exact else min(engine.rows, len(requests)), capacity)
         self.beginning: tuple[Beginning, Slots] | None = None
         self.change = requests[0].change if requests else None
-        self.stretches: list[Stretch] = []  # what the pass at hand is made of
+        self.stretches: list[TokenRange] = []  # what the pass at hand is made of
 
     def finished(self) -> Iterator[Row]:
         if not isinstance(self.change, Redistribution):
@@ -244,7 +244,7 @@ class _Work:
         places = torch.tensor(starts, device=device)[:, None] + torch.arange(ids.shape[1], device=device)
         requests = [self.requests[row.index] for row in rows]
         self.stretches = [
-            Stretch(number, 0, ids.shape[1], request.key, start)
+            TokenRange(number, 0, ids.shape[1], request.key, start)
             for number, (request, start) in enumerate(zip(requests, starts, strict=False))
         ]
         requests += requests[:1] * (len(tokens) - len(rows))

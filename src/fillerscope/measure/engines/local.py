@@ -16,10 +16,10 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.calibration import calibrate, first_texts, is_enough
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge, Layout
+from fillerscope.capture.passes import Layout, PassRunner
 from fillerscope.capture.probes import Probing
-from fillerscope.capture.row_check import rowcheck
-from fillerscope.capture.self_check import selfcheck
+from fillerscope.capture.row_check import check_rows
+from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import ModelError
 from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answers_in, look_back
@@ -117,13 +117,13 @@ class _Work:
     def measure(self, missing: Missing, shards: Sequence[Shard], kept: Callable[[str, Part], None]) -> None:
         if not missing:
             return
-        check = selfcheck(self.loaded)
+        check = check_capture(self.loaded)
         assert self.prompts  # notes label and template first
         self.note(selfcheck=check.record())
         layout = self._layout(shards)
         writer = Writer(self.store, kept)
         tokens = self._pass_tokens()
-        gauge = Gauge(self.loaded.model, tokens, probing=self._probing(shards, layout), layout=layout)
+        gauge = PassRunner(self.loaded.model, tokens, probing=self._probing(shards, layout), layout=layout)
         tick = self.ticker(f"measuring {self.folder.label}", missing, len(shards), len(self.study.conditions))
         measure_shards(self.prompts, gauge, missing, writer, tick)
         if gauge.tokens != tokens:
@@ -142,7 +142,7 @@ class _Work:
         if known is None:
             longest = longest_prompt(self.prompts, shards)
             row = max(self._pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
-            check = rowcheck(self.loaded, longest, row)
+            check = check_rows(self.loaded, longest, row)
             if check.layout != "shared":
                 self.progress.say(f"{self.loaded.label}: {LAYOUTS[check.layout]}")
             known = check.record()
@@ -155,7 +155,7 @@ class _Work:
         if not missing:
             return
         model = self.loaded.model
-        gauge = Gauge(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
+        gauge = PassRunner(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
         conditions = len(self.study.conditions)
         tick = self.ticker(f"looking back with {self.folder.label}", missing, total, conditions)
         with capturing(model):
@@ -237,12 +237,12 @@ def calibration(prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard]
         return {}
     texts = first_texts(texts)
     with capturing(model):
-        gauge = Gauge(model, sum(map(len, texts)), layout=layout)
+        gauge = PassRunner(model, sum(map(len, texts)), layout=layout)
         return calibrate(gauge, texts, study.probes.activations.c).record()
 
 
 def measure_shards(
-    prompts: ShardPrompts, gauge: Gauge, missing: Missing, writer: Writer, tick: Callable[[int], None]
+    prompts: ShardPrompts, gauge: PassRunner, missing: Missing, writer: Writer, tick: Callable[[int], None]
 ) -> None:
     """Shards measured one after another and written under their names. While a device measures a shard the one before
     is added up and written, and the next one prepared."""
