@@ -36,7 +36,7 @@ from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
 from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
 from fillerscope.measure.shard import Launched
-from fillerscope.models.attention import attending
+from fillerscope.models.attention import using_attention
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
@@ -168,7 +168,7 @@ def ours(
 
 def plain(model: Any, forwards: Sequence[np.ndarray]) -> float:
     device = device_of(model)
-    with attending(model, "sdpa"), torch.inference_mode():
+    with using_attention(model, "sdpa"), torch.inference_mode():
         wait(device)
         start = time.perf_counter()
         for ids in forwards:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import attention, blocks, fused
+from fillerscope.capture import attention, fused
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.packing import Packing, Text
@@ -80,7 +80,7 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     with capturing(model):
         found = PassRunner(model, 10**6).measure(given)
     assert set(served) == {""}
-    for name in ("received", "diagonal", "entropy", *(["sunk"] if model.config.model_type == "gpt_oss" else [])):
+    for name in ("received", "diagonal", "entropy", *(["sink_sums"] if model.config.model_type == "gpt_oss" else [])):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)
 
 
@@ -153,7 +153,7 @@ ODD = MaskRule(lambda batch, head, row, key: (key <= row) & (key != 1), causal=T
     ],
 )
 def test_what_the_kernels_cannot_serve_goes_to_the_blocks_and_is_said_once(query, rule, said, caplog):
-    fused._say.cache_clear()
+    fused._warn.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert [fused.can_serve(query, rule, PACKING) for _ in range(3)] == [False] * 3
     assert len(caplog.records) == 1
@@ -167,14 +167,7 @@ def test_without_a_gpu_nothing_is_said(caplog):
 
 
 def test_without_triton_too(monkeypatch, caplog):
-    fused._say.cache_clear()
+    fused._warn.cache_clear()
     monkeypatch.setattr(fused, "find_spec", lambda _: None)
     assert not fused.can_serve(tensor(), PLAIN_CAUSAL, PACKING)
     assert "triton is not installed" in caplog.text
-
-
-def test_both_have_one_signature():
-    import inspect
-
-    names = [list(inspect.signature(engine.attend).parameters) for engine in (blocks, fused)]
-    assert names[0] == names[1]

@@ -20,7 +20,7 @@ from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Measured, PassRunner
-from fillerscope.capture.probes import Collector, Probing, changed
+from fillerscope.capture.probes import Collector, Probing, intervening
 from fillerscope.measure.shard import texts_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
@@ -282,9 +282,9 @@ def stored_whole(model: Any, change: Redistribution, ids: list[int]) -> np.ndarr
 def test_nothing_is_left_in_the_model() -> None:
     model = tiny_model("llama")
     text = Text((3, 4, 5), np.ones(3, np.bool_), change=Redistribution(kind="arm"), key=1)
-    with changed(model, Packing.of([text])):
+    with intervening(model, Packing.of([text])):
         assert sum(len(module._forward_hooks) for module in model.modules()) == 1
-    with pytest.raises(RuntimeError, match="stop"), changed(model, Packing.of([text])):
+    with pytest.raises(RuntimeError, match="stop"), intervening(model, Packing.of([text])):
         raise RuntimeError("stop")
     assert not any(module._forward_hooks for module in model.modules())
 

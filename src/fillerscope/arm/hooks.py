@@ -1,10 +1,10 @@
-"""ARM inside a stock model: what comes out of some layers' nonlinearities is redistributed, for the length of a block.
+"""ARM inside a stock model: inside a block, the outputs of some layers' nonlinearities are redistributed.
 
-`arm` finds out from the calls themselves which tokens are whose: one sequence a row, padding left out on either side,
-later calls with the same cache going on with the row they began. A sequence draws by its own first tokens, so it gets
-the same numbers in any batch; several samples of one text draw apart where each call has its own seed. `redistributing`
-is for those who know their sequences; it looks at no ids. Not for training: no gradients pass. Rows that hold several
-sequences, told apart by positions alone, are one sequence to `arm`.
+`arm` learns from the calls themselves which tokens belong to which sequence: one sequence a row, padding left out on
+either side; later calls with the same cache continue the row. Random numbers depend on the first tokens of a sequence,
+so it gets the same numbers in any batch; samples of one text differ where each call has its own seed. `redistributing`
+takes the sequences from its caller and looks at no ids. Not for training: no gradients pass. Rows that hold several
+sequences, distinguished by positions alone, are one sequence to `arm`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fillerscope.study.interventions import Redistribution
 
 @dataclass(frozen=True)
 class TokenRange:
-    """The tokens [row, start:stop] of a call, all of one sequence, and what its numbers are drawn by."""
+    """The tokens [row, start:stop] of a call, all of one sequence, and the keys of its random numbers."""
 
     row: int
     start: int
@@ -44,14 +44,16 @@ class TokenRange:
 
 @contextmanager
 def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **settings: Any) -> Iterator[None]:
-    """`arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
+    """Inside the block a model runs with ARM.
+
+    `arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
     if spec is not None and settings:
         raise TypeError(f"arm takes a spec or single settings, not both: {', '.join(settings)}")
     chosen = spec or Redistribution(**({"kind": "arm"} | settings))
     rows = _Rows(seed)
     with ExitStack() as stack:
         stack.enter_context(redistributing(model, chosen, lambda: rows.ranges))
-        stack.enter_context(_watching(model, rows))
+        stack.enter_context(_following_calls(model, rows))
         yield
 
 
@@ -59,7 +61,9 @@ def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **s
 def redistributing(
     model: nn.Module, spec: Redistribution, token_ranges: Callable[[], Sequence[TokenRange]]
 ) -> Iterator[None]:
-    """`token_ranges` is asked once in every chosen layer of every call; tokens it does not name stay as they are."""
+    """Inside the block the activations of some tokens are redistributed.
+
+    `token_ranges` is called once in every chosen layer of every call; tokens that it does not name stay unchanged."""
     modules = _chosen(model, spec.layers)
     with ExitStack() as stack:
         for number, module in modules.items():
@@ -68,7 +72,7 @@ def redistributing(
 
 
 def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
-    """By the layer's number, from 1."""
+    """The activation modules of the chosen layers, by the layer's number from 1."""
     modules = activation_modules(decoder_of(model))
     beyond = sorted(layer for layer in layers if layer > len(modules))
     if beyond:
@@ -81,7 +85,7 @@ def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
 
 def _hook(
     spec: Redistribution, layer: int, token_ranges: Callable[[], Sequence[TokenRange]]
-) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+) -> Callable[[nn.Module, object, Tensor], Tensor]:
     def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return _redistributed(output, spec, layer, token_ranges())
 
@@ -89,7 +93,7 @@ def _hook(
 
 
 def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Sequence[TokenRange]) -> Tensor:
-    """`values` [batch, token, width], in a new tensor unless there is nothing to do."""
+    """Return `values` [batch, token, width] redistributed, in a new tensor unless nothing is to be done."""
     _check(values, ranges)
     ordered = sorted(
         (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length
@@ -129,7 +133,7 @@ def _is_whole(values: Tensor, group: Sequence[TokenRange]) -> bool:
 
 
 def _places(group: Sequence[TokenRange], tokens: int, device: torch.device) -> Tensor:
-    """Where the group's tokens are when all rows stand one after another."""
+    """Indices of the group's tokens in [batch * token]."""
     starts = torch.tensor([one.row * tokens + one.start for one in group])
     return sent((starts[:, None] + torch.arange(group[0].length)).flatten(), device)
 
@@ -140,25 +144,25 @@ def _seeds(group: Sequence[TokenRange], layer: int) -> Tensor:
 
 @dataclass
 class _Rows:
-    """Which tokens of the call in progress are whose."""
+    """The sequences of the call in progress, one a row."""
 
     seed: int
     ranges: Sequence[TokenRange] = ()
     outer: dict[str, Any] = field(default_factory=dict)  # what the model around the decoder was called with
     keys: list[int] = field(default_factory=list)  # of the call's rows
-    begun: WeakKeyDictionary[Any, list[int]] = field(default_factory=WeakKeyDictionary)  # the same, by cache
+    keys_by_cache: WeakKeyDictionary[object, list[int]] = field(default_factory=WeakKeyDictionary)
 
     def start(self, given: dict[str, Any]) -> None:
-        """Before the decoder runs, with its arguments by name."""
-        said = given if given.get("input_ids") is not None else self.outer
-        ids, mask, cache = said.get("input_ids"), said.get("attention_mask"), given.get("past_key_values")
+        """Take the arguments of the decoder, by name, before it runs."""
+        named = given if given.get("input_ids") is not None else self.outer
+        ids, mask, cache = named.get("input_ids"), named.get("attention_mask"), given.get("past_key_values")
         if ids is None:
             raise CaptureError(
                 "the model was called without input_ids, and ARM draws its numbers by the tokens of a sequence; call "
                 "it with ids, not inputs_embeds, or name the sequences with redistributing"
             )
         cached = int(cache.get_seq_length()) if cache is not None else 0
-        before, own = _own(ids, mask, cached)
+        before, own = _unpadded(ids, mask, cached)
         spans = [_span(row) for row in own]
         self.keys = self._keys_of(cache, len(spans)) if cached else self._new_keys(ids, spans)
         self.ranges = [
@@ -170,8 +174,8 @@ class _Rows:
         rows = zip(ids.tolist(), spans, strict=True)
         return [sequence_seed(self.seed, row[start:stop]) for row, (start, stop) in rows]
 
-    def _keys_of(self, cache: Any, rows: int) -> list[int]:
-        keys = self.begun.get(cache)
+    def _keys_of(self, cache: object, rows: int) -> list[int]:
+        keys = self.keys_by_cache.get(cache)
         if keys is None:
             raise CaptureError(
                 "the model was called with a cache that was not begun inside this arm block; begin the sequence inside "
@@ -181,30 +185,30 @@ class _Rows:
             raise CaptureError(f"a cache begun with {len(keys)} rows was called with {rows}; begin the rows anew")
         return keys
 
-    def stop(self, output: Any) -> None:
-        """After the decoder ran, with what it gave or None."""
+    def stop(self, output: object) -> None:
+        """Take the output of the decoder, or None, after it ran."""
         cache = getattr(output, "past_key_values", None)
         if cache is not None:
-            self.begun[cache] = self.keys
+            self.keys_by_cache[cache] = self.keys
         self.ranges = ()
 
 
-def _own(ids: Tensor, mask: Any, cached: int) -> tuple[list[int], list[list[bool]]]:
-    """How many of each row's own tokens were there before, and which of the call's tokens are its own."""
+def _unpadded(ids: Tensor, mask: object, cached: int) -> tuple[list[int], list[list[bool]]]:
+    """How many tokens of each row came before this call, and which of the call's tokens are not padding."""
     rows, tokens = ids.shape
     if mask is None:
         return [cached] * rows, [[True] * tokens] * rows
-    wanted = (rows, cached + tokens)
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < wanted[1]:
+    expected = (rows, cached + tokens)
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < expected[1]:
         shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise CaptureError(f"ARM needs an attention mask of shape {wanted} to know padding from tokens, not {shape}")
-    mask = mask != 0
-    numbers = torch.cat([mask[:, :cached].sum(1, keepdim=True), mask[:, cached : wanted[1]]], 1).tolist()
+        raise CaptureError(f"ARM needs an attention mask of shape {expected} to know padding from tokens, not {shape}")
+    is_token = mask != 0
+    numbers = torch.cat([is_token[:, :cached].sum(1, keepdim=True), is_token[:, cached : expected[1]]], 1).tolist()
     return [row[0] for row in numbers], [[bool(own) for own in row[1:]] for row in numbers]
 
 
 def _span(own: Sequence[bool]) -> tuple[int, int]:
-    """Where a row's own tokens begin and end: padding stands before or after them, never between."""
+    """Where a row's tokens start and stop: padding comes before or after them, never between."""
     if not any(own):
         return 0, 0
     start, length = list(own).index(True), sum(own)
@@ -214,8 +218,9 @@ def _span(own: Sequence[bool]) -> tuple[int, int]:
 
 
 @contextmanager
-def _watching(model: nn.Module, rows: _Rows) -> Iterator[None]:
-    """A multimodal model hands its decoder embeddings: there the ids are those that it was called with itself."""
+def _following_calls(model: nn.Module, rows: _Rows) -> Iterator[None]:
+    """Inside the block `rows` follows the calls. A multimodal model calls its decoder with embeddings: its ids are
+    taken from the call to the model itself."""
     decoder = decoder_of(model)
     named, named_outside = _named(decoder), _named(model)
 

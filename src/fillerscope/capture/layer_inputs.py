@@ -1,13 +1,13 @@
-"""What every layer of a forward pass is given, noted, and replaced by what it was given in another pass.
+"""Record the inputs of every layer of a forward pass, or replace them by those of another pass.
 
-Two passes over the same tokens drift apart layer by layer through rounding alone, in half precision until nothing can
-be told. Where each layer of the second pass starts from what the first pass gave it, only the rounding of one layer is
+Two passes over the same tokens drift apart layer by layer through rounding alone, in half precision beyond any
+comparison. Where each layer of the second pass starts from its inputs in the first, only the rounding of one layer is
 left, whatever the depth. Knows nothing of what is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ AFTER_LAST = -1  # stands for the hidden states after the last layer
 
 @dataclass
 class LayerInputs:
-    """One pass, by layer [token, feature]."""
+    """The inputs of all layers in one pass, by layer [token, feature]."""
 
     attention: dict[int, list[Tensor]] = field(default_factory=dict)  # queries, keys and values
     hidden: dict[int, Tensor] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class LayerInputs:
     sinks: bool = False
 
     def of(self, layer: int) -> list[Tensor]:
+        """All that was recorded of a layer: queries, keys, values and hidden states."""
         return [*self.attention.get(layer, []), *([self.hidden[layer]] if layer in self.hidden else [])]
 
     @property
@@ -41,11 +42,11 @@ class LayerInputs:
 
 @dataclass(frozen=True)
 class TokenMatch:
-    """Some tokens of a pass: their places in its row, and the same tokens in another pass."""
+    """Some tokens of a pass, and the same tokens in another pass."""
 
-    place: slice
-    other: LayerInputs
-    tokens: slice
+    place: slice  # in the row of the pass
+    other: LayerInputs  # of the other pass
+    tokens: slice  # in the other pass
 
 
 Passes = dict[Packing | None, LayerInputs]
@@ -59,7 +60,7 @@ def layer_of(module: nn.Module) -> int:
 
 
 def record_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
-    """To be called by an attention function, with queries, keys and values [row, head, token, dim]."""
+    """Record queries, keys and values [row, head, token, dim]; called by an attention function."""
     inputs = _passes.get().setdefault(packing, LayerInputs())
     inputs.attention[layer_of(module)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
     return inputs
@@ -72,8 +73,8 @@ def recording_inputs(
     matches: MatchesOf = lambda _: (),
     depth: int | None = None,
 ) -> Iterator[Passes]:
-    """Notes what layers are given. Where a pass has matches, layers go on from what those were given. Layers beyond
-    `depth` do nothing."""
+    """Inside the block the inputs of layers are recorded. Where a pass has matches in another pass, layers start from
+    the inputs that they had there. Layers beyond `depth` do nothing."""
     passes: Passes = {}
     token = _passes.set(passes)
     decoder = decoder_of(model)
@@ -123,7 +124,7 @@ def _output_hook(passes: Passes, current_pass: Callable[[], Packing | None]) -> 
 
 @contextmanager
 def _skipping_layers(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
-    """The layers `beyond` hand on what they are given, in the form in which `last` gives it."""
+    """Inside the block the layers `beyond` return their input, in the form in which `last` returns its output."""
     form: list[Any] = []
     noted = last.register_forward_hook(lambda _module, _args, output: form.__setitem__(slice(None), [output]))
 
@@ -145,27 +146,27 @@ def _skipping_layers(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[N
 
 
 def depth_of_kinds(model: nn.Module) -> int:
-    """How many layers, from the first, hold one of each kind: by their modules, settings and hooks, whatever the
-    weights."""
-    seen: dict[Any, int] = {}
+    """How many of the first layers include one of each kind. Layers are alike if their modules, settings and hooks
+    are; weights do not matter."""
+    seen: dict[Hashable, int] = {}
     for number, layer in enumerate(layers_of(decoder_of(model)), start=1):
         seen.setdefault(_kind(layer), number)
     return max(seen.values())
 
 
-def _kind(layer: nn.Module) -> Any:
+def _kind(layer: nn.Module) -> Hashable:
     return tuple((type(module).__name__, _settings(module), _changes(module)) for module in layer.modules())
 
 
 def _changes(module: nn.Module) -> tuple[int, int, bool]:
-    """What somebody may have done to a module: hooks before and after it, and another forward."""
+    """Changes that somebody made to a module: hooks before and after it, and another forward."""
     return len(module._forward_pre_hooks), len(module._forward_hooks), "forward" in vars(module)
 
 
-def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+def _settings(module: nn.Module) -> tuple[tuple[str, bool | int | float | str], ...]:
     values = {name: value for name, value in vars(module).items() if isinstance(value, bool | int | float | str)}
-    return tuple(sorted((name, value) for name, value in values.items() if not _is_number_of_layer(name)))
+    return tuple(sorted((name, value) for name, value in values.items() if not _is_layer_number(name)))
 
 
-def _is_number_of_layer(name: str) -> bool:
+def _is_layer_number(name: str) -> bool:
     return "idx" in name or "layer_id" in name or "layer_number" in name

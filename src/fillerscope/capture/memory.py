@@ -29,7 +29,7 @@ def pass_tokens(model: nn.Module) -> int:
 
 
 def bytes_a_token(model: nn.Module) -> int:
-    """What a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
+    """Bytes that a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
     config = text_config(model)
     hidden = int(config.hidden_size)
     widths = getattr(config, "intermediate_size", None) or 4 * hidden
@@ -39,7 +39,7 @@ def bytes_a_token(model: nn.Module) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """The bytes that can still be had: on a GPU those of the GPU, elsewhere those of the machine."""
+    """Bytes that are free: on a GPU those of the GPU, elsewhere those of the machine."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
@@ -47,13 +47,13 @@ def free_memory(device: torch.device) -> int:
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
-    """A copy that the host does not wait for."""
+    """Copy an array to a device without making the host wait."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     if device.type != "cuda":
         return tensor.to(device)
-    # In a stream of its own, where it does not queue up behind the work at hand: what it was locked in is free again
-    # at once, and need not be locked anew, which is slow, for the next one.
-    stream, work = _copying(device), torch.cuda.current_stream(device)
+    # In a stream of its own, where it does not queue behind other work: its page-locked memory is free again at once
+    # and can be used for the next copy; locking new pages is slow.
+    stream, work = _copy_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(stream):
         copy = tensor.pin_memory().to(device, non_blocking=True)
     work.wait_stream(stream)
@@ -62,19 +62,20 @@ def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
 
 
 @cache
-def _copying(device: torch.device) -> torch.cuda.Stream:
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
 class PendingCopy:
-    """Tensors that may still be on their way to the host."""
+    """Tensors that are being copied to the host."""
 
     tensors: dict[str, Tensor]
     event: torch.cuda.Event | None = None
 
     @classmethod
     def of(cls, tensors: dict[str, Tensor]) -> PendingCopy:
+        """Start copying tensors to the host."""
         if not any(tensor.is_cuda for tensor in tensors.values()):
             return cls({name: tensor.cpu() for name, tensor in tensors.items()})
         host = {name: torch.empty_like(tensor, device="cpu", pin_memory=True) for name, tensor in tensors.items()}
@@ -85,7 +86,7 @@ class PendingCopy:
         return cls(host, event)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Once they have arrived."""
+        """Wait for the copies and return them as arrays."""
         if self.event is not None:
             self.event.synchronize()
         return {name: tensor.numpy() for name, tensor in self.tensors.items()}

@@ -1,4 +1,4 @@
-"""How texts share a forward pass: in one row of tokens, or each in a row of its own.
+"""Pack texts into a forward pass: in one row of tokens, or each in a row of its own.
 
 In one row no text is padded to the length of another: texts of about one length that begin alike stand side by side
 in a band, each padded at its end to the longest of them, so that attention sees plain batches as views of the row.
@@ -18,55 +18,54 @@ from torch import Tensor
 
 from fillerscope.study.interventions import Knockout, Redistribution
 
-WASTE = 0.04  # of the tokens in a band, at most, may fill texts up
+WASTE = 0.04  # of the tokens in a band may be padding
 GROUPS = ("all", "original", "last")
 
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids, which of them are not filler, and how many at the start have been run already."""
+    """The tokens of one text to be measured, which of them are not filler, and how long its shared prefix is."""
 
     ids: tuple[int, ...]
     original: NDArray[np.bool_]
     shared: int = 0
-    ends: bool = True  # false for what is only the prefix of texts: its last row is nobody's last
+    ends: bool = True  # false for a prefix of texts: its last row is not the last of any text
     problem: int = -1  # texts of one problem share a pass, and the first is what the others are compared with
     probed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
     classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of each token
     gap: tuple[int, int] = (0, 0)  # before which token, none of those shared, how many positions are left empty
-    change: Redistribution | Knockout | None = None  # what is done to it inside the model
-    key: int = 0  # of the random numbers in that
-    query_rows: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
-    generated: int = 0  # tokens at the end that the model wrote, one by one
-    row_weights: NDArray[np.float32] | None = (
-        None  # the share of its weight with which each row counts among `original`
-    )
+    change: Redistribution | Knockout | None = None  # the intervention inside the model
+    key: int = 0  # of the random numbers of that intervention
+    query_rows: NDArray[np.bool_] | None = None  # query rows counted in place of the original ones
+    generated: int = 0  # tokens at the end that the model generated, one by one
+    row_weights: NDArray[np.float32] | None = None  # of each row among the original ones; None: 1
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def own(self) -> int:
-        """How many tokens are left to run."""
+        """How many tokens come after the prefix."""
         return len(self.ids) - self.shared
 
     @property
-    def room(self) -> int:
-        """Positions that it takes, those left empty included."""
+    def position_count(self) -> int:
+        """How many positions it takes, those left empty included."""
         return len(self.ids) + self.gap[1]
 
     @cached_property
     def prefix(self) -> tuple[tuple[int, float], ...]:
-        """What has been run: ids alike with rows that count otherwise are another prefix."""
+        """The shared tokens, each with the weight of its row: the same ids with other weights are another prefix."""
         return tuple(zip(self.ids[: self.shared], self.weights[1, : self.shared].tolist(), strict=True))
 
     @property
     def counted_rows(self) -> NDArray[np.bool_]:
+        """The query rows of the group `original`."""
         return self.original if self.query_rows is None else self.query_rows
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Of its own tokens, as the model is told."""
+        """Position ids of the tokens after the prefix."""
         places = np.arange(self.shared, len(self.ids))
         at, by = self.gap
         return places + by * (places >= at)
@@ -77,7 +76,7 @@ class Text:
 
     @property
     def rows(self) -> NDArray[np.bool_]:
-        """[group, position]: which rows vote."""
+        """[group, position]: the query rows of each group."""
         rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
         rows[0], rows[1], rows[2, -1] = True, self.counted_rows, self.ends
         return rows
@@ -152,7 +151,7 @@ class Packing:
         places = {b: slice(end - len(b), end) for b, end in zip(prefixes, ends, strict=True)} | {(): slice(0, 0)}
         bands: list[Band] = []
         start = key_start = 0
-        for members in _alike(texts):
+        for members in _bands(texts):
             last = texts[members[-1]]
             band = Band(tuple(members), last.own, start, key_start, places[last.prefix])
             bands.append(band)
@@ -184,7 +183,7 @@ class Packing:
         return ids, positions
 
     def hidden(self, layer: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-        """Rows that must not look [token] and what they must not look at [key] in a layer, where there is such."""
+        """Query rows [token] and the keys [key] that they must not see in a layer; None where nothing is hidden."""
         if not any(text.hides(layer) for text in self.texts):
             return None
         rows, keys = np.zeros(self.tokens, np.bool_), np.zeros(self.key_count, np.bool_)
@@ -216,12 +215,14 @@ class Packing:
             yield slice(start, start + self.texts[text].own)
 
     def places(self) -> list[slice]:
-        """Of every text's own tokens in the row."""
-        found = {text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)}
-        return [found[number] for number in range(len(self.texts))]
+        """Where every text's tokens after the prefix are in the row."""
+        by_text = {
+            text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)
+        }
+        return [by_text[number] for number in range(len(self.texts))]
 
     def kept_queries(self) -> NDArray[np.int64]:
-        """The places in the row of all texts' tokens, in the order of the texts, nothing that fills up."""
+        """The places in the row of all texts' tokens, in the order of the texts, without padding."""
         return np.concatenate([np.r_[place] for place in self.places()])
 
     def kept_keys(self) -> NDArray[np.int64]:
@@ -248,7 +249,7 @@ class Packing:
         return np.concatenate(before), texts, np.concatenate(places)
 
 
-def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
+def _bands(texts: Sequence[Text]) -> Iterator[list[int]]:
     """Numbers of texts that share a prefix and differ little in length, the shortest first."""
     band: list[int] = []
     total = 0
@@ -266,7 +267,7 @@ def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
 
 def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
     """Numbers of texts for one pass after another, each within a budget of tokens, or a single problem above it.
-    Texts with prefixes of one length come together, so that no pass waits for many of these to be run."""
+    Texts with prefixes of one length come together, so that no pass has to run many of these first."""
     batch: list[int] = []
     total = 0
     for numbers in sorted(problems(texts), key=lambda some: (*_sizes(texts, some), some)):
@@ -281,12 +282,12 @@ def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
 
 
 def problems(texts: Sequence[Text], numbers: Sequence[int] | None = None) -> list[list[int]]:
-    """Numbers of the texts that stay together, in their order."""
-    found: dict[tuple[int, int], list[int]] = {}
+    """Numbers of texts grouped by problem, which stay in one pass, in their order."""
+    groups: dict[tuple[int, int], list[int]] = {}
     for number in range(len(texts)) if numbers is None else numbers:
         problem = texts[number].problem
-        found.setdefault((problem, number if problem < 0 else -1), []).append(number)
-    return list(found.values())
+        groups.setdefault((problem, number if problem < 0 else -1), []).append(number)
+    return list(groups.values())
 
 
 def _sizes(texts: Sequence[Text], numbers: Sequence[int]) -> tuple[int, int]:

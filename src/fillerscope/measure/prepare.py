@@ -80,7 +80,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     except PromptError as error:
         return Prepared(number, problem, {}, str(error))
     prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
-    longest = max(prompt.room for prompt in prompts.values())
+    longest = max(prompt.position_count for prompt in prompts.values())
     if context is not None and longest > context:
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
         return Prepared(number, problem, {}, reason)

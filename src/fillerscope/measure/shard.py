@@ -120,7 +120,7 @@ def _text(study: Study, item: Prepared, condition: Condition, shared: int) -> Te
     classes = np.zeros(len(prompt), dtype=np.int64)
     if item.classes is not None:
         classes[prompt.positions] = item.classes
-    return replace(text, problem=item.number, probed=prompt.reached, classes=classes)
+    return replace(text, problem=item.number, probed=prompt.question_and_tail, classes=classes)
 
 
 def _keeps(study: Study, item: Prepared) -> NDArray[np.float32] | None:

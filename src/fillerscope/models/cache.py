@@ -1,4 +1,4 @@
-"""Writing into the cache without surprises: locks, disk space, files that appear whole or not at all."""
+"""The folder of downloaded and converted models: locks, disk space, and files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cache_subfolder(*parts: str) -> Path:
 
 @contextmanager
 def locked(key: str, progress: Progress) -> Iterator[None]:
-    """One process at a time for a key; the lock of a process that died is free."""
+    """Let one process at a time into the block for a key; a process that died holds no lock."""
     lock = FileLock(cache_subfolder("locks") / f"{key}.lock")
     with explained_disk_errors():
         try:
@@ -42,6 +42,7 @@ def locked(key: str, progress: Progress) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int, purpose: str) -> None:
+    """Raise ModelError unless a folder's disk has so many bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -52,7 +53,7 @@ def require_space(folder: Path, needed: int, purpose: str) -> None:
 
 @contextmanager
 def explained_disk_errors() -> Iterator[None]:
-    """A full or read-only disk, said in one line."""
+    """Inside the block a full or read-only disk becomes a ModelError."""
     try:
         yield
     except OSError as error:
@@ -68,6 +69,6 @@ def explained_disk_errors() -> Iterator[None]:
 
 
 def flush_to_disk(path: Path) -> None:
-    """After a power cut a renamed file must not turn out empty."""
+    """Force a file to disk, so that it is not empty after a power cut."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""A condition: what is changed in a run, in the prompt or inside the model. Ready-made ones have a name."""
+"""Conditions: a change in the prompt or inside the model. Ready-made conditions have a name."""
 
 from __future__ import annotations
 

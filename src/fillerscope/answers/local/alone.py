@@ -18,7 +18,7 @@ from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import Pass, during, slot_attention
 from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import TokenRange, redistributing
-from fillerscope.models.attention import attending
+from fillerscope.models.attention import using_attention
 from fillerscope.models.positions import reset_positions
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
@@ -33,7 +33,7 @@ class AloneGenerator(LocalGenerator):
         self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
     ) -> Iterator[tuple[int, Reply]]:
         _register()
-        with torch.inference_mode(), attending(self.model, NAME):
+        with torch.inference_mode(), using_attention(self.model, NAME):
             for number, request in enumerate(requests):
                 row = Row.of(number, request, self.room(request, decoding))
                 self._write(request, row, decoding, tick)

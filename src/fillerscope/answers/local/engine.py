@@ -23,7 +23,7 @@ from fillerscope.answers.local.slots import NAME, Pass, Slots, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import TokenRange, redistributing
-from fillerscope.models.attention import attending
+from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import context_length, device_of, has_experts, layer_count
@@ -84,7 +84,7 @@ class LocalGenerator:
     ) -> Iterator[tuple[int, Reply]]:
         """What is done inside the model is done to all rows of a pass, so those alike are answered together."""
         register()
-        with torch.inference_mode(), attending(self.model, NAME), sdpa_kernel(KERNELS):
+        with torch.inference_mode(), using_attention(self.model, NAME), sdpa_kernel(KERNELS):
             for change in dict.fromkeys(request.change for request in requests):
                 numbers = [number for number, request in enumerate(requests) if request.change == change]
                 reset_positions(self.model)

@@ -100,7 +100,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
 
 @dataclass
 class Slots:
-    """Answers in progress for one model, inside `attending(model, NAME)`."""
+    """Answers in progress for one model, inside `using_attention(model, NAME)`."""
 
     model: nn.Module
     layers: int

@@ -222,7 +222,7 @@ def longest_prompt(prompts: ShardPrompts, shards: Sequence[Shard]) -> int:
     questions = [(shard.start + i, problem) for shard in shards for i, problem in enumerate(shard.problems)]
     longest = sorted(questions, key=lambda one: -len(one[1].question))[:LONG_QUESTIONS]
     items = [prompts.of_problem(number, problem) for number, problem in longest]
-    return max((prompt.room for item in items for prompt in item.prompts.values()), default=0)
+    return max((prompt.position_count for item in items for prompt in item.prompts.values()), default=0)
 
 
 def calibration(prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard], layout: Layout = "shared") -> Json:
