@@ -83,14 +83,14 @@ class Recorder:
             target.copy_(tensor, non_blocking=True)
 
     def entropy(self) -> Tensor:
-        """[layer, text, head, group], texts as they stand in the row. The parts are added up in float64, so that how
+        """[layer, text, head, group], texts in the order of the row. The parts are added up in float64, so that how
         many there are, which neighbours in the row decide, does not show."""
         sums = {layer: parts.sum(-1, dtype=torch.float64).float() for layer, parts in self.parts.items()}
         missing = torch.full_like(next(iter(sums.values())), torch.nan)
         return torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
 
     def sinks(self) -> Tensor | None:
-        """[layer, text, head, group], texts as they stand in the row; NaN in layers without a learned sink."""
+        """[layer, text, head, group], texts in the order of the row; NaN in layers without a learned sink."""
         if not self.sink_sums:
             return None
         missing = torch.full_like(next(iter(self.sink_sums.values())), torch.nan)

@@ -123,7 +123,7 @@ def attend(inputs: AttentionInputs, packing: Packing, sums: LayerSums) -> tuple[
 
 
 def _by_text(taken: Tensor, packing: Packing) -> Tensor:
-    """[text, head, group]: sums of [head, token] over the rows of each group, the texts as they stand in the row."""
+    """[text, head, group]: sums of [head, token] over the rows of each group, the texts in the order of the row."""
     weights = to_device(packing.weights, taken.device)
     bands = [band.queries(taken) @ band.queries(weights).transpose(1, 2) for band in packing.bands]
     return torch.cat(bands)

@@ -121,7 +121,7 @@ def explained_failures(label: str) -> Iterator[None]:
     except Exception as error:
         message = f"{type(error).__name__}: {first_line(error)}"
         why = f"its forward pass does not work with a registered attention function ({message})"
-        if "Mask" in message:  # it looked into the rule that stands for the mask
+        if "Mask" in message:  # it used the mask rule as if it were a tensor
             why = "it works on the attention mask itself, as sparse and dynamic-mask attention do"
         raise CaptureError(f"{label} cannot be measured: {why}") from error
 

@@ -95,7 +95,7 @@ RECIPES: dict[str, Recipe] = {
 
 @cache
 def sentences() -> list[str]:
-    """The shipped list behind the random sentence."""
+    """The shipped sentences, of which the random sentence is drawn."""
     return files("fillerscope.prompts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 

@@ -69,7 +69,7 @@ class Knockout(Strict):
 
 
 class Shift(Strict):
-    """No filler, and the question stands at the positions that it would have behind so many tokens of filler."""
+    """No filler, and the question has the positions that it would have after so many tokens of filler."""
 
     kind: Literal["shift"]
     by: int = Field(55, ge=1, le=100_000)
