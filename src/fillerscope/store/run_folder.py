@@ -69,7 +69,7 @@ class RunStore:
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
-        self._trusted: set[str] = set()  # files whose checksum was right when they were first read
+        self._checked: set[str] = set()  # files whose checksum was right when they were first read
 
     @classmethod
     def create(cls, path: Path, identity: Json, study: Json) -> RunStore:
@@ -145,7 +145,7 @@ class RunStore:
         return name in self.manifest["files"] and not self._fault(name)
 
     def put(self, name: str, part: Part) -> None:
-        self._keep(name, _safetensors(part))
+        self._write(name, _safetensors(part))
 
     def put_table(self, name: str, columns: Columns) -> None:
         """Write a table whose columns have the types of the schema."""
@@ -155,21 +155,21 @@ class RunStore:
         arrays = {key: pyarrow.array(values, _arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
         data = io.BytesIO()
         parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
-        self._keep(name, [data.getbuffer()])
+        self._write(name, [data.getbuffer()])
 
-    def _keep(self, name: str, pieces: Pieces) -> None:
+    def _write(self, name: str, pieces: Pieces) -> None:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
-            self._trusted.add(name)  # its checksum is that of what was just written
+            self._checked.add(name)  # its checksum is that of what was just written
             self._save_manifest()
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """A stored file, or only some of its arrays: the others are not read."""
         from safetensors import SafetensorError, safe_open
 
-        self._trust(name)
+        self._check(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
@@ -183,7 +183,7 @@ class RunStore:
         """A piece of some arrays of a file; the rest is not read. An axis of one place stands for all places."""
         from safetensors import SafetensorError, safe_open
 
-        self._trust(name)
+        self._check(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 pieces = [file.get_slice(key) for key in keys]
@@ -194,19 +194,19 @@ class RunStore:
     def get_table(self, name: str) -> Columns:
         from pyarrow import ArrowException, parquet
 
-        self._trust(name)
+        self._check(name)
         try:
             return upgraded(parquet.read_table(self.path / name).to_pydict())
         except (ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
 
-    def _trust(self, name: str) -> None:
+    def _check(self, name: str) -> None:
         """Read it once from end to end before anything in it is believed."""
         if not self.has(name):
             raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
-        if name not in self._trusted and (fault := self._fault(name)):
+        if name not in self._checked and (fault := self._fault(name)):
             raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to mend it")
-        self._trusted.add(name)
+        self._checked.add(name)
 
     def verify(self) -> list[str]:
         """What is wrong, a line each; nothing is wrong where the list is empty."""

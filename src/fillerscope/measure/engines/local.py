@@ -63,7 +63,7 @@ def measure_model(
     if study.probes.attention is not None:
         names = [shard_name(spec.name, shard.index) for shard in shards]
         merger = Merger(names, store.get)
-        work.measure(_missing(store, shards, names), shards, merger.take)
+        work.measure(_missing(store, shards, names), shards, merger.add)
         store.put(merged_name(spec.name), merger.merged())
     if study.generation is not None:
         names = [answers_name(spec.name, shard.index) for shard in shards]
@@ -71,7 +71,7 @@ def measure_model(
     if study.probes.answering:
         names = [answer_attention_name(spec.name, shard.index) for shard in shards]
         merger = Merger(names, store.get)
-        work.look_back(_missing(store, shards, names), len(shards), merger.take)
+        work.look_back(_missing(store, shards, names), len(shards), merger.add)
         store.put(answer_attention_name(spec.name), merger.merged())
     if study.generation is not None and study.generation.noise is not None:
         names = [repeated_answers_name(spec.name, shard.index, study.generation.noise.dtype) for shard in shards]
@@ -157,7 +157,7 @@ class _Work:
         model = self.loaded.model
         gauge = PassRunner(model, self._pass_tokens(), layout=self._layout([shard for shard, _ in missing]))
         conditions = len(self.study.conditions)
-        tick = self.ticker(f"looking back with {self.folder.label}", missing, total, conditions)
+        tick = self.ticker(f"measuring answers of {self.folder.label}", missing, total, conditions)
         with capturing(model):
             for shard, name in missing:
                 answers = answers_in(self.study, self.store.get_table(answers_name(self.spec.name, shard.index)))

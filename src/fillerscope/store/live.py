@@ -1,12 +1,12 @@
-"""A run that may still be measured, opened for reading: what has landed so far is merged in memory, in shard order.
+"""A run folder read while it is still being written: the shards written so far are merged in memory, in shard order.
 
-    store = Growing.open(path)
-    run = store.run()          # as it is now
-    if store.refresh():        # something has landed
-        run = store.run()      # another one: a Run never changes its numbers
+    store = LiveStore.open(path)
+    now = store.snapshot()         # a store that never changes its numbers
+    if store.refresh():            # more files have been written
+        now = store.snapshot()     # another one
 
-Writes nothing, waits for nobody, and needs no lock: files appear in a run folder whole, and are listed in its
-manifest only then. Does not know whether anybody is still measuring.
+Writes nothing and needs no lock: a file appears in a run folder whole, and is listed in the manifest only then. Does
+not know whether another process is still measuring.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from threading import RLock
-from typing import Any, NoReturn
+from typing import NoReturn, Self
 
 import numpy as np
 
-from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part, RunStore, fitted
@@ -39,65 +38,64 @@ from fillerscope.store.schema import (
 )
 from fillerscope.study.study import Study
 
-MEASURING, ANSWERING, LOOKING_BACK = "measuring", "answering", "looking back"
-AGAIN = "answering again"
+MEASURING, ANSWERING, MEASURING_ANSWERS = "measuring", "answering", "measuring answers"
+ANSWERING_AGAIN = "answering again"
 
 
 @dataclass(frozen=True)
 class StageProgress:
-    """How far one model is in one stage. Only shards that follow each other from the first on are counted: those
-    that the numbers are made of."""
+    """How far one model is in one stage. Counts shards from the first to the first missing one, as the numbers do."""
 
     model: str
     stage: str
     shards: int
-    shards_total: int | None  # None where nobody has noted how many problems there are
-    problems: int  # where that is so, a last shard that is not full counts as full
+    shards_total: int | None  # None where the number of problems is not known yet
+    problems: int  # in that case a last shard that is not full counts as full
     problems_total: int | None
     finished: bool
 
 
-class Growing(RunStore):
-    """A store that has the merged files of a model before they are written. `open` gives one."""
+class LiveStore(RunStore):
+    """A store that offers the merged files of a model before they are written. `open` makes one."""
 
-    def __init__(self, path: Path, manifest: Manifest, hasty: bool = False) -> None:
-        """`hasty`: files are believed by their size; whoever asks for that checks them by `verify` beside."""
+    def __init__(self, path: Path, manifest: Manifest, checksums: bool = True) -> None:
+        """`checksums=False` checks only the sizes of files before they are read; call `verify` in the background."""
         super().__init__(path, manifest)
-        self.hasty = hasty
+        self.checksums = checksums
         self.problems: int | None = None  # how many there will be, where that is known
         self._seen: tuple[object, list[str]] | None = None
         self._parts: dict[str, Part] = {}  # by the name of the file that is not written yet
-        self._mergings: dict[str, _Merging] = {}
+        self._merges: dict[str, _PartialMerge] = {}
         self._lock = RLock()
 
     @classmethod
-    def open(cls, path: Path, hasty: bool = False) -> Growing:
-        store = cls(path, RunStore.open(path).manifest, hasty)
+    def open(cls, path: Path, checksums: bool = True) -> LiveStore:
+        store = cls(path, RunStore.open(path).manifest, checksums)
         store.refresh()
         return store
 
-    def run(self) -> Run:
-        """The run as it is now, and stays: later refreshes of this store change none of its numbers."""
+    def snapshot(self) -> Self:
+        """The store as it is now: later refreshes of this one do not change its numbers."""
         with self._lock:
-            moment = copy.copy(self)
-        moment._mergings, moment._lock = {}, RLock()
-        return Run(moment, partial=True)
+            snapshot = copy.copy(self)
+        snapshot._merges, snapshot._lock = {}, RLock()
+        return snapshot
 
     def refresh(self) -> bool:
-        """Take in what has landed, and say whether anything changed. Shards that were taken in are not read again."""
+        """Merge the shards written since the last call, and return whether anything changed."""
         with self._lock:
             stamp = _stamp(self.path / MANIFEST)
-            if stamp is None or (stamp, self._standing()) == self._seen:
+            if stamp is None or (stamp, self._existing()) == self._seen:
                 return False
             try:
                 manifest = RunStore.open(self.path).manifest
             except StoreError:
-                return False  # in somebody's hands at this moment: the next look will tell
+                return False  # being replaced at this moment: the next refresh reads it
             before = self._seen and self._seen[1], self.manifest
-            self._distrust(manifest)
+            self._forget_checked(manifest)
             self.manifest = manifest
-            self._seen = stamp, self._standing()
-            self._parts = dict(self._merged())
+            self._seen = stamp, self._existing()
+            self._parts = dict(self._unwritten_merges())
             self.problems = self.problems or self._count_problems()
             return before != (self._seen[1], manifest)
 
@@ -119,15 +117,15 @@ class Growing(RunStore):
         return [array[fitted(index, array.shape)] for array in arrays]
 
     def progress(self) -> list[StageProgress]:
-        """Of every model in every stage that the study asks for, in the order in which they are done."""
+        """How far every model is in every stage that the study asks for, in the order of the work."""
         study = self._known_study()
         if study is None:
             return []
         asked = {
             MEASURING: study.probes.attention is not None,
             ANSWERING: study.generation is not None,
-            LOOKING_BACK: study.probes.answering,
-            AGAIN: study.generation is not None and study.generation.noise is not None,
+            MEASURING_ANSWERS: study.probes.answering,
+            ANSWERING_AGAIN: study.generation is not None and study.generation.noise is not None,
         }
         stages = [stage for stage, wanted in asked.items() if wanted]
         works = [
@@ -143,21 +141,21 @@ class Growing(RunStore):
     @property
     def finished(self) -> bool:
         """Whether nothing is left to do."""
-        found = self.progress()
-        return bool(found) and all(stage.finished for stage in found)
+        stages = self.progress()
+        return bool(stages) and all(stage.finished for stage in stages)
 
     @property
-    def last_landed(self) -> float | None:
-        """When something was last written, in seconds since 1970: the time of the manifest."""
+    def last_written(self) -> float | None:
+        """When a file was last written, in seconds since 1970: the time of the manifest."""
         try:
             return (self.path / MANIFEST).stat().st_mtime
         except OSError:
             return None
 
-    def note(self, key: str, value: Any) -> NoReturn:  # noqa: ARG002
-        raise StoreError(f"{self.path} was opened to watch it; open it with RunStore to write")
+    def note(self, key: str, value: object) -> NoReturn:  # noqa: ARG002
+        raise StoreError(f"{self.path} was opened for reading; open it with RunStore to write")
 
-    def _keep(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
+    def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
         self.note(name, None)
 
     def _progress(self, study: Study, model: str, stage: str) -> StageProgress:
@@ -165,19 +163,19 @@ class Growing(RunStore):
         named: dict[str, Callable[[int], str]] = {
             MEASURING: partial(shard_name, model),
             ANSWERING: partial(answers_name, model),
-            LOOKING_BACK: partial(answer_attention_name, model),
-            AGAIN: partial(repeated_answers_name, model, dtype=noise.dtype if noise else None),
+            MEASURING_ANSWERS: partial(answer_attention_name, model),
+            ANSWERING_AGAIN: partial(repeated_answers_name, model, dtype=noise.dtype if noise else None),
         }
-        whole = {MEASURING: merged_name(model), LOOKING_BACK: answer_attention_name(model)}.get(stage)
-        there = len(self._prefix(named[stage]))
+        whole = {MEASURING: merged_name(model), MEASURING_ANSWERS: answer_attention_name(model)}.get(stage)
+        written = len(self._first_shards(named[stage]))
         total = None if self.problems is None else -(-self.problems // size)
-        finished = self._written(whole) if whole else there == total
-        shards = total if finished and total is not None else there
+        finished = self._written(whole) if whole else written == total
+        shards = total if finished and total is not None else written
         problems = shards * size if self.problems is None else min(shards * size, self.problems)
         return StageProgress(model, stage, shards, total, problems, self.problems, finished)
 
-    def _merged(self) -> Iterator[tuple[str, Part]]:
-        """The merged files that are not written yet, as far as there are shards; of those that are, none is held."""
+    def _unwritten_merges(self) -> Iterator[tuple[str, Part]]:
+        """The merged files that are not written yet, made of the shards that are."""
         study = self._known_study()
         for model in [spec.name for spec in study.models] if study else []:
             for whole, named in (
@@ -185,58 +183,59 @@ class Growing(RunStore):
                 (answer_attention_name(model), answer_attention_name),
             ):
                 if self._written(whole):
-                    self._mergings.pop(whole, None)
-                elif part := self._take_in(whole, self._prefix(partial(named, model))):
+                    self._merges.pop(whole, None)  # read from disk from now on
+                elif part := self._merge(whole, self._first_shards(partial(named, model))):
                     yield whole, part
 
-    def _take_in(self, whole: str, names: list[str]) -> Part | None:
+    def _merge(self, whole: str, names: list[str]) -> Part | None:
+        """The merged shards of one file. Shards that an earlier call has merged are not read again."""
         shards = [(name, self.manifest["files"][name]["sha256"]) for name in names]
-        merging = self._mergings.get(whole)
-        if merging is None or merging.taken != shards[: len(merging.taken)]:
-            merging = _Merging(Merger([], partial(RunStore.get, self)))  # a shard is gone or another: begin again
-            self._mergings[whole] = merging
-        for shard in shards[len(merging.taken) :]:
+        merge = self._merges.get(whole)
+        if merge is None or merge.shards != shards[: len(merge.shards)]:
+            merge = _PartialMerge(Merger([], partial(RunStore.get, self)))  # a shard has gone or changed: start afresh
+            self._merges[whole] = merge
+        for shard in shards[len(merge.shards) :]:
             try:
-                merging.take(shard, super().get(shard[0]))
+                merge.append(shard, super().get(shard[0]))
             except StoreError:
-                break  # gone since it was listed, or damaged: what stands before it counts
-        return merging.part()
+                break  # removed since it was listed, or damaged: the shards before it count
+        return merge.part()
 
     def _array(self, name: str, part: Part, key: str) -> Array:
         if key not in part.arrays:
             raise StoreError(f"the shards of {self.path / name} hold no {key}; run the study again")
         array = part.arrays[key]
-        return np.asarray(array)[: array.shape[0]]  # behind its rows stand those of shards that were taken in later
+        return np.asarray(array)[: array.shape[0]]  # rows of shards that were merged later come after these
 
-    def _prefix(self, named: Callable[[int], str]) -> list[str]:
-        """The shards that are there, from the first on without a gap."""
+    def _first_shards(self, named: Callable[[int], str]) -> list[str]:
+        """The shards from the first to the first missing one."""
         return list(takewhile(self._written, map(named, count())))
 
     def _written(self, name: str) -> bool:
         try:
             return super().has(name)
         except OSError:
-            return False  # it went away in this moment
+            return False  # removed at this moment
 
-    def _trust(self, name: str) -> None:
-        if self.hasty and self._written(name):
+    def _check(self, name: str) -> None:
+        if not self.checksums and self._written(name):
             return
         try:
-            super()._trust(name)
+            super()._check(name)
         except OSError as error:
-            raise StoreError(f"{self.path / name} went away ({error}); look again") from None
+            raise StoreError(f"{self.path / name} was removed ({error}); open the run again") from None
 
-    def _standing(self) -> list[str]:
-        """Files may go without the manifest being written."""
+    def _existing(self) -> list[str]:
+        """The listed files that exist: one may be removed without the manifest being written."""
         return [name for name in self.manifest["files"] if self._written(name)]
 
-    def _distrust(self, manifest: Manifest) -> None:
-        """What was written again is read again before it is believed."""
+    def _forget_checked(self, manifest: Manifest) -> None:
+        """Check the checksums of files that were written again before they are read."""
         old, new = self.manifest["files"], manifest["files"]
-        self._trusted.difference_update({name for name in old if old[name] != new.get(name)})
+        self._checked.difference_update({name for name in old if old[name] != new.get(name)})
 
     def _count_problems(self) -> int | None:
-        """As noted; else as many as were to be answered, or as a merged file holds."""
+        """How many problems the run has: as noted, else as in the table of problems or in a merged file."""
         noted = self.manifest.get("problems")
         if isinstance(noted, int):
             return noted
@@ -251,7 +250,7 @@ class Growing(RunStore):
             return None
 
     def _known_study(self) -> Study | None:
-        """None in the moment between the first manifest and the study."""
+        """The study; None between the writing of the first manifest and that of the study."""
         try:
             return Study.model_validate(self.study)
         except (StoreError, ValueError):
@@ -259,35 +258,30 @@ class Growing(RunStore):
 
 
 @dataclass
-class _Merging:
-    """The shards of one merged file that were taken in, by name and checksum."""
+class _PartialMerge:
+    """The merger of one file's shards so far."""
 
     merger: Merger
-    taken: list[tuple[str, str]] = field(default_factory=list)
+    shards: list[tuple[str, str]] = field(default_factory=list)  # name and checksum of each that was merged
     measured: bool = False  # whether any problem was: a shard in which all failed has no arrays
 
-    def take(self, shard: tuple[str, str], part: Part) -> None:
-        self.merger.ahead.append(shard[0])
-        self.merger.take(shard[0], part)
-        self.taken.append(shard)
+    def append(self, shard: tuple[str, str], part: Part) -> None:
+        self.merger.append(shard[0], part)
+        self.shards.append(shard)
         self.measured = self.measured or bool(part.arrays)
 
     def part(self) -> Part | None:
-        """All so far; nothing where no problem could be measured yet."""
+        """All shards so far merged; None where no problem could be measured yet."""
         if not self.measured:
             return None
         merged = self.merger.merged()
         return Part(merged.arrays, list(merged.records))  # the merger adds to its own list
 
 
-def open_growing(path: str | Path) -> Run:
-    """Open a run folder that may still be measured, as it is now. Whoever follows it keeps a `Growing` instead."""
-    return Growing.open(Path(path)).run()
-
-
 def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells one version of a file from another: time of change, size and inode."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

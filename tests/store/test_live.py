@@ -23,10 +23,10 @@ from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.integrity import faults
-from fillerscope.analysis.live import Growing, StageProgress, open_growing
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.errors import StoreError
 from fillerscope.measure.run_study import run_study
+from fillerscope.store.live import LiveStore, StageProgress
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import (
@@ -77,6 +77,10 @@ class Landing:
         self.store._save_manifest()
 
 
+def run_now(store: LiveStore) -> Run:
+    return Run(store.snapshot(), partial=True)
+
+
 def same(one: Part, other: Part) -> None:
     assert one.records == other.records
     assert one.arrays.keys() == other.arrays.keys()
@@ -94,7 +98,7 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
     Landing(whole, tmp_path / "run", *SHARDS[:shards])
     few = Landing(whole, tmp_path / "few").store
     few.put(MERGED, RECIPE._part(range(problems)))  # as if they had been one shard
-    run, expected = open_growing(tmp_path / "run"), open_run(tmp_path / "few")
+    run, expected = open_live_run(tmp_path / "run"), open_run(tmp_path / "few")
     assert len(run.measured()) == problems
     for name in run.conditions:
         for view in ("whole", "aligned") if name == "none" else ("whole", "aligned", "difference", "logratio"):
@@ -115,14 +119,14 @@ def test_the_first_shards_are_a_run_of_just_their_problems(whole: Path, tmp_path
 @pytest.mark.parametrize("head", [None, 2])
 def test_one_head_is_cut_out_as_from_a_file(whole: Path, tmp_path: Path, head: int | None) -> None:
     Landing(whole, tmp_path / "run", *SHARDS)
-    one, other = (run.head_profile("mless", 2, head) for run in (open_growing(tmp_path / "run"), open_run(whole)))
+    one, other = (run.head_profile("mless", 2, head) for run in (open_live_run(tmp_path / "run"), open_run(whole)))
     for part in ("count", "mean", "m2", "m3"):
         np.testing.assert_array_equal(getattr(one.moments, part), getattr(other.moments, part))
 
 
 def test_shard_by_shard_it_grows_to_the_merged_file(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run")
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     assert not store.has(MERGED)
     for name, problems in zip(SHARDS, (5, 10, 12), strict=True):
         landing.land(name)
@@ -133,7 +137,7 @@ def test_shard_by_shard_it_grows_to_the_merged_file(whole: Path, tmp_path: Path)
     same(grown, stored)
     landing.land(MERGED)
     assert store.refresh()
-    assert MERGED not in store._parts.keys() | store._mergings.keys(), "memory is let go"
+    assert MERGED not in store._parts.keys() | store._merges.keys(), "memory is let go"
     same(store.get(MERGED), stored)
 
 
@@ -142,7 +146,7 @@ def test_only_new_shards_are_read(whole: Path, tmp_path: Path, monkeypatch: pyte
     get = RunStore.get
     monkeypatch.setattr(RunStore, "get", lambda self, name, keys=None: read.append(name) or get(self, name, keys))
     landing = Landing(whole, tmp_path / "run", *SHARDS[:2])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     assert read == SHARDS[:2]
     landing.land(SHARDS[2])
     store.refresh()
@@ -153,15 +157,15 @@ def test_where_nothing_landed_the_manifest_is_not_read(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Landing(whole, tmp_path / "run", *SHARDS[:2])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     monkeypatch.setattr(RunStore, "open", lambda *_: pytest.fail("read again"))
     assert not store.refresh()
 
 
 def test_shards_behind_a_gap_wait(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0], SHARDS[2])
-    store = Growing.open(tmp_path / "run")
-    assert len(store.run().records()) == 5
+    store = LiveStore.open(tmp_path / "run")
+    assert len(run_now(store).records()) == 5
     landing.land(SHARDS[1])
     assert store.refresh()
     same(store.get(MERGED), landing.source.get(MERGED))
@@ -169,11 +173,11 @@ def test_shards_behind_a_gap_wait(whole: Path, tmp_path: Path) -> None:
 
 def test_a_run_keeps_its_numbers_while_its_store_grows(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0], PROBLEMS, answers_name(MODEL, 0))
-    store = Growing.open(tmp_path / "run")
-    before = store.run()  # nothing of it was read yet
+    store = LiveStore.open(tmp_path / "run")
+    before = run_now(store)  # nothing of it was read yet
     landing.land(*SHARDS[1:], answers_name(MODEL, 1))
     store.refresh()
-    after = store.run()
+    after = run_now(store)
     for run, problems in ((before, 5), (after, 12)):
         assert len(run.measured()) == problems
         assert run.profile("mless").problems == problems
@@ -188,25 +192,25 @@ def test_a_run_keeps_its_numbers_while_its_store_grows(whole: Path, tmp_path: Pa
 
 def test_a_run_can_be_followed_from_its_own_store(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0])
-    run = open_growing(tmp_path / "run")
+    run = open_live_run(tmp_path / "run")
     landing.land(SHARDS[1])
-    assert isinstance(run.store, Growing)
+    assert isinstance(run.store, LiveStore)
     assert run.store.refresh()
-    assert len(run.store.run().summary("peak", "mless")) == 10
+    assert len(run_now(run.store).summary("peak", "mless")) == 10
 
 
 def test_problems_that_failed_are_kept_and_a_shard_of_them_shows_nothing(tmp_path: Path) -> None:
     recipe = Synthetic(failed=(0, 1, 2, 3, 4, 6))
     recipe.build(tmp_path / "whole")
     landing = Landing(tmp_path / "whole", tmp_path / "run", SHARDS[0])
-    store = Growing.open(tmp_path / "run")
-    run = store.run()
+    store = LiveStore.open(tmp_path / "run")
+    run = run_now(store)
     assert not run.has_measured()
     with pytest.raises(StoreError, match="holds no attention of tiny-a yet; wait for its first shard"):
         run.profile("none")
     landing.land(SHARDS[1])
     store.refresh()
-    run = store.run()
+    run = run_now(store)
     assert (len(run.records()), len(run.measured()), run.profile("none").problems) == (10, 4, 4)
     np.testing.assert_allclose(run.summary("peak", "mless"), recipe.summary("peak", "mless")[:4, 1], rtol=1e-6)
 
@@ -223,12 +227,12 @@ def test_where_answers_attend_grows_too(tmp_path: Path) -> None:
         source.put(answer_attention_name(MODEL, index), Part(arrays, part.records))
     shards = [answer_attention_name(MODEL, index) for index in range(3)]
     landing = Landing(tmp_path / "whole", tmp_path / "run", *SHARDS, MERGED, shards[0])
-    store = Growing.open(tmp_path / "run")
-    assert lookback_table(store.run(), "mless").problems == 5
+    store = LiveStore.open(tmp_path / "run")
+    assert lookback_table(run_now(store), "mless").problems == 5
     landing.land(shards[1])
     store.refresh()
-    assert lookback_table(store.run(), "mless").problems == 10
-    assert store.run().has_measured(queries="answer")
+    assert lookback_table(run_now(store), "mless").problems == 10
+    assert run_now(store).has_measured(queries="answer")
 
 
 # Swaps and losses
@@ -237,22 +241,22 @@ def test_where_answers_attend_grows_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["cut", "removed", "other"])
 def test_a_manifest_in_other_hands_is_looked_at_again(whole: Path, tmp_path: Path, damage: str) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     path = tmp_path / "run" / MANIFEST
     if damage == "removed":
         path.unlink()
     else:
         path.write_text(path.read_text()[:100] if damage == "cut" else "{}")
     assert not store.refresh()
-    assert len(store.run().summary("peak", "none")) == 5
+    assert len(run_now(store).summary("peak", "none")) == 5
     landing.land(SHARDS[1])
     assert store.refresh()
-    assert len(store.run().summary("peak", "none")) == 10
+    assert len(run_now(store).summary("peak", "none")) == 10
 
 
 def test_a_manifest_that_is_swapped_all_the_time_is_always_read_whole(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0])
-    store, stop = Growing.open(tmp_path / "run"), threading.Event()
+    store, stop = LiveStore.open(tmp_path / "run"), threading.Event()
 
     def swap() -> None:
         while not stop.is_set():
@@ -277,13 +281,13 @@ def test_a_shard_that_vanishes_takes_with_it_what_stands_behind(
     whole: Path, tmp_path: Path, lost: int, left: int
 ) -> None:
     landing = Landing(whole, tmp_path / "run", *SHARDS)
-    store = Growing.open(tmp_path / "run")
-    run = store.run()
+    store = LiveStore.open(tmp_path / "run")
+    run = run_now(store)
     (tmp_path / "run" / SHARDS[lost]).unlink()
     with pytest.raises(StoreError, match="missing or cut short"):
         run.summary("peak", "none")
     assert store.refresh()
-    run = store.run()
+    run = run_now(store)
     assert run.has_measured() == (left > 0)
     if left:
         assert len(run.summary("peak", "none")) == run.profile("none").problems == left
@@ -300,12 +304,12 @@ def test_a_shard_that_vanishes_between_two_looks_at_it(
     def vanish(*_: object) -> bool:
         raise FileNotFoundError("gone")
 
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     monkeypatch.setattr(RunStore, "has", vanish)
-    monkeypatch.setattr(RunStore, "_trust", vanish)
+    monkeypatch.setattr(RunStore, "_check", vanish)
     assert store.refresh()
     assert not store.has(MERGED)
-    with pytest.raises(StoreError, match="went away"):
+    with pytest.raises(StoreError, match="was removed"):
         store.get_table(PROBLEMS)
 
 
@@ -315,21 +319,21 @@ def test_a_damaged_shard_ends_the_row(whole: Path, tmp_path: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-5] ^= 16
     file.write_bytes(content)
-    store = Growing.open(tmp_path / "run")
-    assert len(store.run().records()) == 5
+    store = LiveStore.open(tmp_path / "run")
+    assert len(run_now(store).records()) == 5
     landing.land(SHARDS[1])
     store.refresh()
-    assert len(store.run().records()) == 10
+    assert len(run_now(store).records()) == 10
 
 
 def test_a_shard_that_is_written_anew_is_merged_anew(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", *SHARDS[:2])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     part = landing.source.get(SHARDS[1])
     records = [record | {"number": record["number"] + 100} for record in part.records]
     landing.store.put(SHARDS[0], Part(part.arrays, records))
     assert store.refresh()
-    numbers = [record["number"] for record in store.run().records()]
+    numbers = [record["number"] for record in run_now(store).records()]
     assert numbers == [*range(105, 110), *range(5, 10)]
     landing.store.put(SHARDS[0], landing.source.get(SHARDS[0]))
     file = tmp_path / "run" / SHARDS[0]
@@ -340,21 +344,21 @@ def test_a_shard_that_is_written_anew_is_merged_anew(whole: Path, tmp_path: Path
 
 def test_it_writes_nothing(whole: Path, tmp_path: Path) -> None:
     Landing(whole, tmp_path / "run", SHARDS[0])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     manifest = (tmp_path / "run" / MANIFEST).read_bytes()
     for write in (
         lambda: store.note("a", 1),
         lambda: store.put(MERGED, Part({}, [])),
         lambda: store.put_table(PROBLEMS, {"id": []}),
     ):
-        with pytest.raises(StoreError, match="was opened to watch it"):
+        with pytest.raises(StoreError, match="was opened for reading"):
             write()
     assert (tmp_path / "run" / MANIFEST).read_bytes() == manifest
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no run at .*; `fillerscope run` makes one"):
-        open_growing(tmp_path)
+        open_live_run(tmp_path)
 
 
 # Answers
@@ -373,7 +377,7 @@ def test_the_first_answers_are_a_run_of_just_their_problems(tmp_path: Path, shar
     build(tmp_path / "whole", DRAW, 11, metas=metas, **options)
     expected = build(tmp_path / "few", DRAW, problems, metas=metas[:problems], **options)
     Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, *(answers_name("a", index) for index in range(shards)))
-    run = open_growing(tmp_path / "run")
+    run = open_live_run(tmp_path / "run")
     assert run.answered() == answers(run).problems == problems
     assert {row.n + row.failed for row in compare(run)} == {problems}
     assert told(run) == told(expected)
@@ -387,8 +391,8 @@ def test_the_first_answers_are_a_run_of_just_their_problems(tmp_path: Path, shar
 def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path) -> None:
     build(tmp_path / "whole", DRAW, models=("a", "b"))
     landing = Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, answers_name("a", 0))
-    store = Growing.open(tmp_path / "run")
-    run = store.run()
+    store = LiveStore.open(tmp_path / "run")
+    run = run_now(store)
     assert {row.model for row in compare(run)} == {"a"}
     assert (run.has_begun("a"), run.has_begun("b")) == (True, False)
     for ask in (lambda: compare(run, ["b"]), lambda: answers(run, "b"), lambda: run.answer_columns("b")):
@@ -396,20 +400,20 @@ def test_models_that_have_not_answered_are_left_out_unless_named(tmp_path: Path)
             ask()
     landing.land(answers_name("a", 1), answers_name("b", 0))
     store.refresh()
-    assert {(row.model, row.n + row.failed) for row in compare(store.run())} == {("a", 8), ("b", 4)}
+    assert {(row.model, row.n + row.failed) for row in compare(run_now(store))} == {("a", 8), ("b", 4)}
 
 
 def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     build(tmp_path / "whole", DRAW)
     landing = Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, answers_name("a", 0), answers_name("a", 2))
-    assert open_growing(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
+    assert open_live_run(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
     run = open_run(tmp_path / "run")
     for ask in (lambda: compare(run), lambda: answers(run), lambda: flips(run, "mless")):
         with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
             ask()
     landing.land(answers_name("a", 1))
     assert told(open_run(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
-    assert told(open_growing(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
+    assert told(open_live_run(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
 
 
 def test_an_ordinary_comparison_leaves_no_model_out(tmp_path: Path) -> None:
@@ -422,7 +426,7 @@ def test_an_ordinary_comparison_leaves_no_model_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_attention_can_be_looked_at_before_the_first_answer(whole: Path, tmp_path: Path, known: bool) -> None:
     landing = Landing(whole, tmp_path / "run", *SHARDS[:2], *([PROBLEMS] if known else []))
-    run = open_growing(tmp_path / "run")
+    run = open_live_run(tmp_path / "run")
     assert (run.has_begun(), run.has_measured(), run.answered()) == (True, True, 0)
     assert not run.has_measured(queries="answer")
     assert attention_findings(run)
@@ -441,7 +445,7 @@ def test_a_model_of_which_nothing_is_there(tmp_path: Path) -> None:
     recipe = Synthetic(labels={"tiny-a": "A", "tiny-b": "B"})
     recipe.build(tmp_path / "whole")
     Landing(tmp_path / "whole", tmp_path / "run", *SHARDS)
-    run = open_growing(tmp_path / "run")
+    run = open_live_run(tmp_path / "run")
     assert [run.has_begun(model) for model in run.models] == [True, False]
     with pytest.raises(StoreError, match="holds no attention of tiny-b yet; wait for its first shard, or run it again"):
         run.profile("none", model="tiny-b")
@@ -452,32 +456,32 @@ def test_a_model_of_which_nothing_is_there(tmp_path: Path) -> None:
 
 def test_progress_counts_what_is_there(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", PROBLEMS, *SHARDS)
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     assert store.progress() == [
         StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=False),  # not merged yet
         StageProgress(MODEL, "answering", 0, 3, 0, 12, finished=False),
-        StageProgress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
+        StageProgress(MODEL, "measuring answers", 0, 3, 0, 12, finished=False),
     ]
     landing.land(MERGED, *(answers_name(MODEL, index) for index in range(2)))
     store.refresh()
     assert store.progress() == [
         StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=True),
         StageProgress(MODEL, "answering", 2, 3, 10, 12, finished=False),
-        StageProgress(MODEL, "looking back", 0, 3, 0, 12, finished=False),
+        StageProgress(MODEL, "measuring answers", 0, 3, 0, 12, finished=False),
     ]
     assert not store.finished
     landing.land(answers_name(MODEL, 2), answer_attention_name(MODEL))
     store.refresh()
     assert [(one.shards, one.problems, one.finished) for one in store.progress()] == [(3, 12, True)] * 3
     assert store.finished
-    assert faults(store.run()) == []
+    assert faults(run_now(store)) == []
 
 
 def test_only_stages_that_the_study_asks_for(tmp_path: Path) -> None:
     Synthetic().build(tmp_path / "attention")
     build(tmp_path / "answers", DRAW, models=("a", "b"))
     stages = [
-        [(one.model, one.stage) for one in Growing.open(tmp_path / name).progress()]
+        [(one.model, one.stage) for one in LiveStore.open(tmp_path / name).progress()]
         for name in ("attention", "answers")
     ]
     assert stages == [[(MODEL, "measuring")], [("a", "answering"), ("b", "answering")]]
@@ -487,31 +491,31 @@ def test_how_many_problems_there_will_be(tmp_path: Path) -> None:
     """Noted; else unknown until the merged file tells: runs of attention alone kept no problems."""
     Synthetic().build(tmp_path / "whole")
     landing = Landing(tmp_path / "whole", tmp_path / "run", SHARDS[0])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     assert store.progress() == [StageProgress(MODEL, "measuring", 1, None, 5, None, finished=False)]
     landing.store.note("problems", 12)
     assert store.refresh()
     assert store.progress() == [StageProgress(MODEL, "measuring", 1, 3, 5, 12, finished=False)]
-    finished = Growing.open(tmp_path / "whole")
+    finished = LiveStore.open(tmp_path / "whole")
     assert finished.progress() == [StageProgress(MODEL, "measuring", 3, 3, 12, 12, finished=True)]
     assert finished.finished
 
 
 def test_when_the_last_file_landed(whole: Path, tmp_path: Path) -> None:
     Landing(whole, tmp_path / "run", SHARDS[0])
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     os.utime(tmp_path / "run" / MANIFEST, (1_700_000_000, 1_700_000_000.5))
-    assert store.last_landed == 1_700_000_000.5
+    assert store.last_written == 1_700_000_000.5
     assert not store.refresh(), "another time, the same content"
     (tmp_path / "run" / MANIFEST).unlink()
-    assert store.last_landed is None
+    assert store.last_written is None
 
 
 def test_before_the_study_is_written_there_is_no_progress(whole: Path, tmp_path: Path) -> None:
     Landing(whole, tmp_path / "run")
     study = (tmp_path / "run" / STUDY).read_text()
     (tmp_path / "run" / STUDY).unlink()
-    store = Growing.open(tmp_path / "run")
+    store = LiveStore.open(tmp_path / "run")
     assert (store.progress(), store.finished) == ([], False)
     (tmp_path / "run" / STUDY).write_text(json.dumps(json.loads(study)))
     assert [one.shards for one in store.progress()] == [0, 0, 0]
@@ -530,7 +534,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
         keep(self, name, pieces)
         assert turn.acquire(timeout=300)
 
-    monkeypatch.setattr(RunStore, "_keep", wait)
+    monkeypatch.setattr(RunStore, "_write", wait)
     yield turn
     turn.release(1000)
 
@@ -579,12 +583,12 @@ def _watch(folder: Path, thread: threading.Thread, turn: threading.Semaphore, mo
     while not (folder / MANIFEST).exists():
         assert thread.is_alive()
         time.sleep(0.01)
-    store, moments = Growing.open(folder), []
+    store, moments = LiveStore.open(folder), []
     while thread.is_alive() or not moments:
         files = len(store.manifest["files"])
         store.refresh()
         if len(store.manifest["files"]) > files:
-            moments.append(store.run())
+            moments.append(run_now(store))
             done = [(one.shards, one.problems) for one in store.progress()]
             assert all(problems == min(2 * shards, 5) for shards, problems in done)
             turn.release()
