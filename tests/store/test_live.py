@@ -528,7 +528,7 @@ def test_before_the_study_is_written_there_is_no_progress(whole: Path, tmp_path:
 def paused(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
     """Whoever writes a file waits behind it until he is let go on."""
     turn = threading.Semaphore(0)
-    keep = RunStore._keep
+    keep = RunStore._write
 
     def wait(self: RunStore, name: str, pieces: Any) -> None:
         keep(self, name, pieces)

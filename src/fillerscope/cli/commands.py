@@ -24,6 +24,7 @@ from fillerscope.analysis.run import ANSWER, Run, open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.figures.registry import asked, check, draw_and_save, names_for
+from fillerscope.files import disk_errors
 from fillerscope.progress import TerminalProgress
 from fillerscope.store.schema import MANIFEST
 from fillerscope.study.study import QUERIES, Study
@@ -214,11 +215,9 @@ def profile_text(
 def _write_profile(profile: Profile, out: Path) -> None:
     from fillerscope.figures.style import write_csv
 
-    try:
+    with disk_errors(FigureError, f"to {out}", "choose another folder"):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(profile.columns(), out / "profile.csv")
-    except OSError as error:
-        raise FigureError(f"cannot write to {out}: {error.strerror or error}; choose another folder") from None
 
 
 def show_models(json: bool) -> None:

@@ -1,18 +1,17 @@
-"""The folder of downloaded and converted models: locks, disk space, and files that appear whole or not at all."""
+"""Writing into the cache of models: folders, locks, disk space and disk errors."""
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fillerscope.display import first_line, readable
+from fillerscope.display import readable
 from fillerscope.errors import ModelError
+from fillerscope.files import REFUSED, disk_errors
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import Progress
 
@@ -20,7 +19,7 @@ from fillerscope.progress import Progress
 def cache_subfolder(*parts: str) -> Path:
     """A folder in the cache that exists and can be written to."""
     folder = cache_folder().joinpath(*parts)
-    with explained_disk_errors():
+    with cache_errors():
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -29,7 +28,7 @@ def cache_subfolder(*parts: str) -> Path:
 def locked(key: str, progress: Progress) -> Iterator[None]:
     """Let one process at a time into the block for a key; a process that died holds no lock."""
     lock = FileLock(cache_subfolder("locks") / f"{key}.lock")
-    with explained_disk_errors():
+    with cache_errors():
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -51,24 +50,7 @@ def require_space(folder: Path, needed: int, purpose: str) -> None:
         )
 
 
-@contextmanager
-def explained_disk_errors() -> Iterator[None]:
-    """Inside the block a full or read-only disk becomes a ModelError."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem = "is full"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            problem = f"cannot be written to ({first_line(error)})"
-        else:
-            raise
-        raise ModelError(
-            f"the cache folder {cache_folder()} {problem}; set FILLERSCOPE_CACHE to another folder"
-        ) from error
-
-
-def flush_to_disk(path: Path) -> None:
-    """Force a file to disk, so that it is not empty after a power cut."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def cache_errors() -> AbstractContextManager[None]:
+    """Raise a full disk, or one that cannot be written to, as a ModelError in one line."""
+    remedy = "set FILLERSCOPE_CACHE to another folder"
+    return disk_errors(ModelError, f"to the cache folder {cache_folder()}", remedy, only=REFUSED)

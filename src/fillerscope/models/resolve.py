@@ -16,7 +16,7 @@ from fillerscope.models import hub
 from fillerscope.models.cache import locked
 from fillerscope.models.catalogue import CATALOGUE, Entry
 from fillerscope.models.checks import check_folder, check_gguf
-from fillerscope.models.digests import file_sha256, folder_digest, remembered_digest, remembered_sha256
+from fillerscope.models.digests import cached_sha256, folder_digest, remembered_digest, remembered_sha256
 from fillerscope.models.fetch import fetch
 from fillerscope.models.gguf import convert, converted_folder, read_record
 from fillerscope.progress import SILENT, Progress
@@ -105,7 +105,7 @@ def _from_gguf(path: Path, name: str, progress: Progress) -> ModelFolder:
     if path.suffix.lower() != ".gguf":
         raise ModelError(f"{name} is a file; give the folder of a model, or a file that ends in .gguf")
     check_gguf(path)
-    sha256 = file_sha256(path, progress)
+    sha256 = cached_sha256(path, progress)
     folder = converted_folder(path.stem, sha256)
     digest = _made_once(folder, lambda: convert(path, path.stem, sha256, progress), progress)
     return ModelFolder(folder, name, path.stem, digest)

@@ -302,4 +302,5 @@ def _pen(path: Path) -> Iterator[None]:
 
 
 def _disk(path: Path) -> AbstractContextManager[None]:
-    return disk_errors(StoreError, path, "choose another folder with --out")
+    full = f"no space left at {path}; free some and run again, it resumes from here"
+    return disk_errors(StoreError, f"to {path}", "choose another folder with --out", full)
