@@ -35,7 +35,7 @@ from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
 from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
-from fillerscope.measure.shard import Launched
+from fillerscope.measure.shard import PendingShard
 from fillerscope.models.attention import using_attention
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
@@ -48,7 +48,7 @@ from fillerscope.study.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
-STAGES = ((ShardPrompts, "of"), (local, "launch"), (Launched, "reduced"), (Merger, "take"), (RunStore, "put"))
+STAGES = ((ShardPrompts, "of"), (local, "start_shard"), (PendingShard, "reduced"), (Merger, "add"), (RunStore, "put"))
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.measure import identity
-from fillerscope.measure.engines import answers, local
+from fillerscope.measure.engines import answers, local, model_work
 from fillerscope.measure.identity import identify
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
@@ -87,7 +87,7 @@ def tables(folder: Path, out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "load_folder", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(model_work, "load_folder", lambda *_: pytest.fail("the model was loaded"))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     def launched(study: Study, prepared: Sequence[Any], *_: Any) -> int:
         return int(prepared[0].number) // study.batch.shard
 
-    monkeypatch.setattr(local, "launch", noting("measured", launched, local.launch))
+    monkeypatch.setattr(local, "start_shard", noting("measured", launched, local.start_shard))
     taken = noting("answered", launched, answers.answer_shard)
     monkeypatch.setattr(answers, "answer_shard", taken)
     monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
@@ -163,7 +163,7 @@ def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path)
     steps = [(done, total) for text, done, total in listener.stages if text == "answering with tiny-llama"]
     assert (steps[0], steps[-1]) == ((0, 45), (45, 45))
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
-    assert "writing 3 answers of tiny-llama again, one at a time" in {text for text, *_ in listener.stages}
+    assert "rechecking 3 answers of tiny-llama" in {text for text, *_ in listener.stages}
 
 
 # What is there is taken as it is
@@ -200,7 +200,7 @@ def test_only_the_damaged_shard_is_answered_again(
     listener = Listener()
     store = run_study(small(saved), folder, listener)
     assert done_again == [("answered", index)]
-    assert listener.said == ["answering with tiny-llama: 2 of 3 shards are there, going on from them"]
+    assert listener.said == ["answering with tiny-llama: resuming, 2 of 3 shards are done"]
     assert store.verify() == []
     assert files(folder, "parquet", "json") == files(finished, "parquet", "json")
     assert tables(folder, tmp_path / "a") == tables(finished, tmp_path / "b")

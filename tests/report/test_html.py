@@ -328,7 +328,7 @@ def test_a_run_that_is_not_finished_is_one_clear_line(tmp_path: Path, name: str)
     run = Synthetic(problems=3, right={"none": 0.5}).build(tmp_path / "run")
     (run.path / name).unlink()
     with pytest.raises(
-        StoreError, match=r"run is not finished for tiny-a; run the study again, it goes on from there$"
+        StoreError, match=r"run is not finished for tiny-a; run the study again, it resumes from there$"
     ):
         write_report(open_run(run.path), tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()

@@ -409,7 +409,7 @@ def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
     assert open_live_run(tmp_path / "run").answered() == 4, "what stands behind a gap waits"
     run = open_run(tmp_path / "run")
     for ask in (lambda: compare(run), lambda: answers(run), lambda: flips(run, "mless")):
-        with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
+        with pytest.raises(StoreError, match="is not finished for a; run the study again, it resumes from there"):
             ask()
     landing.land(answers_name("a", 1))
     assert told(open_run(tmp_path / "run")) == told(open_run(tmp_path / "whole"))
@@ -419,7 +419,7 @@ def test_an_ordinary_run_is_finished_or_refused(tmp_path: Path) -> None:
 def test_an_ordinary_comparison_leaves_no_model_out(tmp_path: Path) -> None:
     build(tmp_path / "whole", DRAW, models=("a", "b"))
     Landing(tmp_path / "whole", tmp_path / "run", PROBLEMS, *(answers_name("a", index) for index in range(3)))
-    with pytest.raises(StoreError, match="is not finished for b; run the study again, it goes on from there"):
+    with pytest.raises(StoreError, match="is not finished for b; run the study again, it resumes from there"):
         compare(open_run(tmp_path / "run"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts
-from fillerscope.measure.shard import launch
+from fillerscope.measure.shard import start_shard
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
@@ -20,4 +20,4 @@ def run_shard(
     study: Study, shard: Shard, gauge: PassRunner, maker: PromptMaker, context: int | None, tick: Callable[[int], None]
 ) -> Part:
     """Measure a shard inside `capturing`. `tick` is told the number of prompts done as they are."""
-    return launch(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study).part()
+    return start_shard(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study).part()

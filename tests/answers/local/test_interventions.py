@@ -29,7 +29,7 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
 from fillerscope.errors import ModelError
-from fillerscope.measure.answer_shard import answer_shard, asks_of
+from fillerscope.measure.answer_shard import answer_shard, answer_tasks
 from fillerscope.measure.engines import local
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.measure.run_study import run_study
@@ -543,7 +543,7 @@ def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, m
 
 def requests_of(study: Study, condition: str) -> list[Request]:
     maker = PromptMaker.of(tiny_tokenizer(), study.prompt, study.prompt.template, study.seed)
-    asks = asks_of(study, prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024))
+    asks = answer_tasks(study, prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024))
     return [ask.request for ask in asks if ask.condition == condition and ask.request is not None]
 
 

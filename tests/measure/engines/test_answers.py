@@ -69,9 +69,9 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     seen: list[tuple[int, bool]] = []
     usual = answers.answer_shard
 
-    def noting(study: Study, items: Sequence[Prepared], *given: Any, again: bool = False) -> Any:
-        seen.append((items[0].number // study.batch.shard, again))
-        return usual(study, items, *given, again=again)
+    def noting(study: Study, items: Sequence[Prepared], *given: Any, repeat: bool = False) -> Any:
+        seen.append((items[0].number // study.batch.shard, repeat))
+        return usual(study, items, *given, repeat=repeat)
 
     monkeypatch.setattr(answers, "answer_shard", noting)
     return seen

@@ -202,7 +202,7 @@ def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, 
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.passes import PassRunner
-    from fillerscope.measure.shard import launch
+    from fillerscope.measure.shard import start_shard
 
     study = _attention_alone(run.study)
     done = 0
@@ -215,7 +215,7 @@ def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, 
     layout = (run.facts(model).get("rowcheck") or {}).get("layout", "shared")
     gauge = PassRunner(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
     with capturing(loaded.model):
-        part = launch(study, [_prepared(record)], gauge, tick).reduced(study).part()
+        part = start_shard(study, [_prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":
         raise CaptureError(f"problem {record['id']} could not be measured: {part.records[0]['error']}")
     return part
