@@ -14,7 +14,6 @@ import fillerscope
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.analysis.integrity import faults
-from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.measure import identity
@@ -108,7 +107,7 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     monkeypatch.setattr(local, "start_shard", noting("measured", launched, local.start_shard))
     taken = noting("answered", launched, answers.answer_shard)
     monkeypatch.setattr(answers, "answer_shard", taken)
-    monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
+    monkeypatch.setattr(answers, "recheck", noting("rechecked", lambda *_: 0, answers.recheck))
     return seen
 
 
@@ -263,7 +262,7 @@ def test_an_answer_that_differs_by_more_than_rounding_stops_the_run(
 
     def otherwise(self: LocalGenerator, requests: Sequence[Request], *rest: Any) -> list[Reply]:
         replies = written(self, requests, *rest)
-        if self.rows == 1 or self.notice:  # the check before the run sees that something is wrong
+        if self.rows == 1 or self.on_logits:  # the check before the run sees that something is wrong
             return replies
         return [Reply(r.text, r.tokens, r.finish, r.error, (*r.ids[:4], r.ids[4] ^ 1, *r.ids[5:])) for r in replies]
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.local.answer_check import ENGINES, answercheck, exactcheck, tolerance_of
 from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.files import Json
@@ -79,16 +82,12 @@ class AnswerStage:
         return self._local(name, self.work.loaded)
 
     def _server(self) -> Generator:
-        from fillerscope.answers.endpoint.generator import EndpointGenerator
-
         assert self.work.spec.endpoint is not None
         return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, self.work.prompts.maker.tokenizer)
 
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
     ) -> LocalGenerator:
-        from fillerscope.answers.local.answer_check import ENGINES
-
         return ENGINES[name](loaded, rows or self.spec.rows, self.spec.exact, order)
 
     def _engine(self, first: Shard) -> str:
@@ -105,8 +104,6 @@ class AnswerStage:
         return str(record["engine"])
 
     def _check(self, requests: list[Request]) -> Json:
-        from fillerscope.answers.local.answer_check import answercheck, exactcheck
-
         check = answercheck(self.work.loaded, requests, self.spec.rows, self.spec.exact)
         if self.spec.exact and check.engine == "rows":
             exactcheck(self._local(check.engine, self.work.loaded), requests)
@@ -159,9 +156,6 @@ class AnswerStage:
         wanted = min(self.spec.recheck, len(greedy))
         if not wanted or work.spec.endpoint is not None or "recheck" in work.facts():
             return
-        from fillerscope.answers.local.answer_check import tolerance_of
-        from fillerscope.answers.local.recheck import recheck
-
         work.progress.stage(f"rechecking {wanted} answers of {work.folder.label}", 0, None)
         chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]
         requests = [task.request for task, _ in chosen if task.request is not None]
