@@ -284,7 +284,7 @@ def test_a_shard_that_vanishes_takes_with_it_what_stands_behind(
     store = LiveStore.open(tmp_path / "run")
     run = run_now(store)
     (tmp_path / "run" / SHARDS[lost]).unlink()
-    with pytest.raises(StoreError, match="missing or cut short"):
+    with pytest.raises(StoreError, match="missing or truncated"):
         run.summary("peak", "none")
     assert store.refresh()
     run = run_now(store)

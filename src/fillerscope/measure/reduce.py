@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import GROUPS
-from fillerscope.capture.passes import Measured
+from fillerscope.capture.passes import Measured, row_counts
 from fillerscope.measure.head_summary import Tokens, summarise
 from fillerscope.prompts.prompt import Prompt
 from fillerscope.store.schema import ArrayName, Quantity

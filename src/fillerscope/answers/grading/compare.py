@@ -1,6 +1,6 @@
 r"""Whether an answer says what a reference says: by parts, units, choice letters and exact numbers.
 
-What remains are two expressions, which `mathematics.py` compares. Every rule is in `docs/method.md` (Answers).
+What remains are two expressions, which `expressions.py` compares. Every rule is in `docs/method.md` (Answers).
 Knows nothing of processes and of verdicts.
 """
 
@@ -158,11 +158,11 @@ def _letters(reference: str, answer: str) -> bool | None:
 
 def _choice(text: str) -> tuple[str, str]:
     """The letter of a choice and what stands behind it, each may be empty."""
-    found = _CHOICE.fullmatch(text)
-    if not found:
+    match = _CHOICE.fullmatch(text)
+    if not match:
         return "", text
-    letter = next(group for group in found.groups() if group and len(group) == 1 and group in "ABCDEFGHIJ")
-    return letter, next((text for text in found.groupdict().values() if text), "").strip()
+    letter = next(group for group in match.groups() if group and len(group) == 1 and group in "ABCDEFGHIJ")
+    return letter, next((text for text in match.groupdict().values() if text), "").strip()
 
 
 def _without_letter(text: str) -> str:
@@ -171,8 +171,8 @@ def _without_letter(text: str) -> str:
 
 def _without_lead(answer: str) -> str:
     """`\\text{The answer is } 5` is 5."""
-    found = _LEAD.fullmatch(answer)
-    return found[1].strip() if found else answer
+    match = _LEAD.fullmatch(answer)
+    return match[1].strip() if match else answer
 
 
 def _exact(text: str, reference: str) -> str:
@@ -197,8 +197,8 @@ def _same_in_base(reference: str, answer: str) -> bool:
 
 
 def _base_of(text: str) -> tuple[str, str]:
-    found = _BASED.fullmatch(text)
-    return (found[1], found[2]) if found else (text.replace(",", "").strip(), "")
+    match = _BASED.fullmatch(text)
+    return (match[1], match[2]) if match else (text.replace(",", "").strip(), "")
 
 
 def _compact(text: str) -> str:
