@@ -94,8 +94,8 @@ def summarise(values: Tensor, entropy: Tensor, tokens: Tokens) -> tuple[Tensor, 
 
 def _peak(values: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
     """The highest value among original tokens, and the number of its token."""
-    only = values.masked_fill(~tokens.kept[..., None], -float("inf"))
-    at = only.argmax(dim=2)  # the first of equal ones
+    masked = values.masked_fill(~tokens.kept[..., None], -float("inf"))
+    at = masked.argmax(dim=2)  # the first of equal ones
     none = ~tokens.kept.any(-1)[..., None]
-    peak = only.gather(2, at[:, :, None]).squeeze(2).masked_fill(none, float("nan"))
+    peak = masked.gather(2, at[:, :, None]).squeeze(2).masked_fill(none, float("nan"))
     return peak, tokens.numbers.expand(len(values), -1, -1).gather(2, at).masked_fill(none, -1)

@@ -121,22 +121,22 @@ class LiveStore(RunStore):
         study = self._known_study()
         if study is None:
             return []
-        asked = {
+        in_study = {
             MEASURING: study.probes.attention is not None,
             ANSWERING: study.generation is not None,
             MEASURING_ANSWERS: study.probes.answering,
             ANSWERING_AGAIN: study.generation is not None and study.generation.noise is not None,
         }
-        stages = [stage for stage, wanted in asked.items() if wanted]
-        works = [
-            work
+        stages = [stage for stage, wanted in in_study.items() if wanted]
+        tasks = [
+            task
             for spec in study.models
-            for work in (
+            for task in (
                 *((spec.name, stage) for stage in stages),
                 *((twin, MEASURING) for twin in study.twins(spec.name)),
             )
         ]
-        return [self._progress(study, model, stage) for model, stage in works]
+        return [self._progress(study, model, stage) for model, stage in tasks]
 
     @property
     def finished(self) -> bool:

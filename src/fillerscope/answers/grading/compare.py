@@ -36,7 +36,7 @@ _SQUARE = re.compile(r"[()\[\]]{2}")
 
 
 class Comparison:
-    """`expressions` is asked for what only mathematics can tell."""
+    """Compares answers with references; `expressions` compares what is left of both as mathematics."""
 
     def __init__(self, expressions: Expressions) -> None:
         self.expressions = expressions
@@ -157,7 +157,7 @@ def _letters(reference: str, answer: str) -> bool | None:
 
 
 def _choice(text: str) -> tuple[str, str]:
-    """The letter of a choice and what stands behind it, each may be empty."""
+    """The letter of a choice and the text after it; either may be empty."""
     match = _CHOICE.fullmatch(text)
     if not match:
         return "", text
@@ -176,7 +176,7 @@ def _without_lead(answer: str) -> str:
 
 
 def _exact(text: str, reference: str) -> str:
-    """Of `2\\pi \\approx 6.28` what stands first, and the decimal where the reference is one."""
+    """The first side of `2\\pi \\approx 6.28`, or its decimal where the reference is one."""
     parts = [part.strip() for part in text.split(r"\approx") if part.strip()]
     if len(parts) < 2:
         return parts[0] if parts else text

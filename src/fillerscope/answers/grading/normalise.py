@@ -137,6 +137,6 @@ def _fraction(match: re.Match[str]) -> str:
 
 
 def _without_ends(text: str) -> str:
-    """Without punctuation behind it; three dots go on with the digits before them."""
+    """The text without punctuation at its end; three dots stay, as they continue a decimal."""
     stripped = text.rstrip(" ,;:。") if text.endswith("...") else text.rstrip(" .,;:。")
     return stripped.lstrip(" ,;:=") or text

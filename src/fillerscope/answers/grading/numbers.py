@@ -33,7 +33,7 @@ _GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+")
 
 @dataclass(frozen=True)
 class Numeral:
-    """A number, and how many digits it has behind the decimal point: None where it is not written as a decimal."""
+    """A number, and how many digits it has after the decimal point: None where it is not written as a decimal."""
 
     value: Fraction
     places: int | None = None

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOKENS = 3  # of every answer
-PREFIX = 8  # tokens that all prompts begin with, at most
-LENGTHS = (2, 9, 23)  # tokens of the prompts behind it
-MORE = 9  # tokens behind a text that must not change it
-# Of the spread of the logits, besides eight times what rounding is seen to do to them.
+PREFIX = 8  # the longest prefix that all prompts share
+LENGTHS = (2, 9, 23)  # tokens of the prompts after it
+MORE = 9  # tokens after a text, which must not change its logits
+# Tolerances relative to the spread of the logits, to which eight times the measured rounding is added.
 LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 MOST = {torch.float32: 1e-2, torch.float64: 1e-2, torch.float16: 2e-1, torch.bfloat16: 4e-1}
 OFTEN = 8.0

@@ -197,7 +197,7 @@ class _Batch:
         return self.prefix[1]
 
     def _prefill(self, rows: list[Row], first: int, start: int) -> None:
-        """Prefill prompts behind their prefix. Padding is at their ends, where it is overwritten before it is seen."""
+        """Prefill prompts after their prefix. Padding is at their ends, where it is overwritten before it is seen."""
         texts = [self.requests[row.index].ids[start:-1] for row in rows]
         width = max(len(text) for text in texts)
         if width:
