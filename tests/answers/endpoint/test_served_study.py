@@ -86,7 +86,7 @@ def test_a_server_is_asked_again_for_its_noise_floor(server: Served, folder: Pat
     run = open_run(run_study(asked.model_copy(update={"generation": noisy}), tmp_path / "run").path)
     floor = noise_floor(run)[0]
     assert (floor.way, floor.answers, floor.condition) == (SERVER, 8, "none")
-    assert "The server alone, asked again, changes" in answer_findings(run)[-1].text
+    assert "the server alone, asked again, changes" in answer_findings(run)[-1].text
 
 
 def test_a_server_killed_in_mid_run_leaves_a_run_that_goes_on(
