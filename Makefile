@@ -16,14 +16,16 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check page bench lock clean
+.PHONY: help demo test test-slow check page page-types bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
 	@echo "make test         run the tests, on all cores (ARGS='-k name' is handed to pytest)"
 	@echo "make test-slow    run those that take longer: the page in a browser, real servers, kills at every write"
-	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale"
-	@echo "make page         build the page of report and explorer from web/ (needs Node 20 or later; users do not)"
+	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale;"
+	@echo "                  where Node and web/node_modules are present, lint and unit tests of the page as well"
+	@echo "make page         build the page of report and explorer from web/ (needs Node 20.19 or later; users do not)"
+	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
 	@echo "make lock         write $(LOCK) from pyproject.toml (ARGS=--upgrade takes the newest versions)"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
@@ -46,9 +48,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_setup.py tests/report/test_bundle.py
+	@$(check-page)
 
-page:
+page: page-types
 	cd web && npm ci --no-audit --no-fund && npm run build
+
+page-types: $(READY)
+	$(BIN)/python web/page_types.py
 
 # The other tools come with much, so only this target installs them; what is installed keeps its version.
 bench: $(READY)
@@ -125,6 +131,15 @@ define require-browser
 if [ -n "$$CI" ] && ! command -v chromium >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
   echo "installing chromium for the tests of the page"; \
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; \
+fi
+endef
+
+# The page has tools of its own, which only those who change it need: `make page` installs them.
+define check-page
+if command -v npm >/dev/null && [ -d web/node_modules/eslint ]; then \
+  cd web && npm run --silent lint && npm test --silent; \
+else \
+  echo "the page in web/ was not linted and its unit tests not run: they need Node 20.19 or later and \`make page\`"; \
 fi
 endef
 

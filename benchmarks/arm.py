@@ -23,7 +23,7 @@ import torch
 from gpu import random_model
 from timing import PLAIN, Ratio, Result, race, say, table, write
 
-from fillerscope.arm.hooks import Stretch, arm, redistributing
+from fillerscope.arm.hooks import TokenRange, arm, redistributing
 from fillerscope.study.interventions import Redistribution
 
 Shape = tuple[int, int]  # texts, and tokens of each
@@ -99,7 +99,7 @@ def measured(
     asked: argparse.Namespace,
 ) -> Iterator[Result]:
     say(f"{label}, {shape[0]} x {shape[1]}")
-    stretches = [Stretch(row, 0, changed, key=row, step=0) for row in range(shape[0])]
+    stretches = [TokenRange(row, 0, changed, key=row, step=0) for row in range(shape[0])]
     named = partial(redistributing, model, Redistribution(kind="arm"), lambda: stretches)
     blocks = {PLAIN: nullcontext, "named": named} | {kind: partial(arm, model, kind=kind) for kind in asked.kinds}
     passes = max(1, int(SHORTEST / seconds(nullcontext, work, asked.device, 3)))

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge, Measured
-from fillerscope.models.attention import attending
+from fillerscope.capture.passes import Measured, PassRunner
+from fillerscope.models.attention import using_attention
 from fillerscope.models.structure import decoder_of, text_config
 
 OURS = "fillerscope"
@@ -90,7 +90,7 @@ def plain(model: Any) -> Contender:
     def run(batch: Batch) -> None:
         decoder_of(model)(input_ids=batch.tokens, use_cache=False)
 
-    return Contender(PLAIN, run, None, partial(attending, model, "sdpa"))
+    return Contender(PLAIN, run, None, partial(using_attention, model, "sdpa"))
 
 
 def ours(model: Any) -> Contender:
@@ -98,7 +98,7 @@ def ours(model: Any) -> Contender:
 
     def run(batch: Batch) -> Measured:
         texts = [Text(tuple(ids), mask) for ids, mask in zip(batch.ids, batch.original, strict=True)]
-        return Gauge(model, batch.tokens.numel()).one_pass(texts)
+        return PassRunner(model, batch.tokens.numel()).one_pass(texts)
 
     def means(found: Measured) -> Means:
         return np.stack([found.text(i).mean_received(diagonal=True)[0] for i in range(len(found.texts))])
@@ -112,7 +112,7 @@ def eager(model: Any) -> Contender:
         found = model(input_ids=batch.tokens, output_attentions=True, use_cache=False, logits_to_keep=1)
         return [received(weights) for weights in found.attentions]
 
-    return Contender("eager", run, means_of, partial(attending, model, "eager"))
+    return Contender("eager", run, means_of, partial(using_attention, model, "eager"))
 
 
 def transformer_lens(model: Any, tokenizer: Any) -> Contender:

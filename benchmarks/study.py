@@ -30,13 +30,13 @@ from timing import say, write
 
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.memory import pass_tokens
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
 from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
-from fillerscope.measure.shard import Launched
-from fillerscope.models.attention import attending
+from fillerscope.measure.shard import PendingShard
+from fillerscope.models.attention import using_attention
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
@@ -48,7 +48,7 @@ from fillerscope.study.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
-STAGES = ((ShardPrompts, "of"), (local, "launch"), (Launched, "reduced"), (Merger, "take"), (RunStore, "put"))
+STAGES = ((ShardPrompts, "of"), (local, "start_shard"), (PendingShard, "reduced"), (Merger, "add"), (RunStore, "put"))
 
 
 def main() -> None:
@@ -159,7 +159,7 @@ def ours(
         merger = Merger(names, store.get)
         with store.writing():
             writer = Writer(store, merger.take)
-            gauge = Gauge(model, study.batch.tokens or pass_tokens(model), probing=probing)
+            gauge = PassRunner(model, study.batch.tokens or pass_tokens(model), probing=probing)
             missing = list(zip(shards, names, strict=True))
             measure_shards(ShardPrompts(study, maker, None), gauge, missing, writer, lambda _: None)
             store.put(merged_name(NAME), merger.merged())
@@ -168,7 +168,7 @@ def ours(
 
 def plain(model: Any, forwards: Sequence[np.ndarray]) -> float:
     device = device_of(model)
-    with attending(model, "sdpa"), torch.inference_mode():
+    with using_attention(model, "sdpa"), torch.inference_mode():
         wait(device)
         start = time.perf_counter()
         for ids in forwards:

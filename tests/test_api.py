@@ -15,7 +15,7 @@ from fillerscope.analysis.profile import Profile
 from fillerscope.api import attention_profile, top_tokens
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.errors import CaptureError, FigureError, PromptError
 from fillerscope.models.structure import decoder_of
 from support.tiny import tiny_model, tiny_tokenizer
@@ -91,13 +91,13 @@ def test_several_texts_are_averaged_where_they_reach(batch_tokens: int, llama: A
 def test_passes_stay_within_the_budget(llama: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[list[int]] = []
 
-    one_pass = Gauge.one_pass
+    one_pass = PassRunner.one_pass
 
-    def noting(gauge: Gauge, texts: Any) -> Any:
+    def noting(gauge: PassRunner, texts: Any) -> Any:
         passes.append([len(text) for text in texts])
         return one_pass(gauge, texts)
 
-    monkeypatch.setattr(Gauge, "one_pass", noting)
+    monkeypatch.setattr(PassRunner, "one_pass", noting)
     attention_profile(llama, tokenizer, TEXTS * 3, batch_tokens=130, check=False)
     assert sorted(n for batch in passes for n in batch) == sorted(len(tokenizer.encode(text)) for text in TEXTS * 3)
     assert 1 < len(passes) < 9

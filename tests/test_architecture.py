@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -39,7 +41,8 @@ def entry_of(module: str) -> str:
 
 
 def modules_of(*entries: str) -> list[str]:
-    return [module for module in MODULES if entry_of(module) in entries]
+    """Modules of some packages and files. Importing a `__main__` would run it."""
+    return [module for module in MODULES if entry_of(module) in entries and not module.endswith("__main__")]
 
 
 def imports_of(module: str) -> Iterator[str]:
@@ -144,3 +147,38 @@ def test_no_module_is_too_long() -> None:
     lengths = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in MODULES.items()}
     long = {module: length for module, length in lengths.items() if length > LONGEST_MODULE}
     assert not long, f"modules over {LONGEST_MODULE} lines, to be split: {long}"
+
+
+# Whoever reads the listing of the package has read its architecture, so it must be complete wherever it is printed.
+ENTRIES = {
+    path.stem
+    for path in PACKAGE.iterdir()
+    if (path / "__init__.py").is_file() or (path.suffix == ".py" and path.stem != "__init__")
+}
+
+
+def contract_rows() -> list[set[str]]:
+    """The rows of the import-linter contract, those that import nothing first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    rows = next(contract["layers"] for contract in settings["contracts"] if contract["name"] == "Rooms")
+    return [set(re.split(r"[\s:|]+", row)) for row in reversed(rows)]
+
+
+def readme_tree() -> list[str]:
+    """Packages and files in the tree that the README prints, in its order."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = text.partition("```\nsrc/fillerscope/\n")[2].partition("```")[0]
+    names = [line.split()[0] for line in tree.splitlines()]
+    return [name.removesuffix(".py").removesuffix("/") for name in names]
+
+
+def test_every_package_has_a_row_in_the_contract_of_imports() -> None:
+    assert set().union(*contract_rows()) == ENTRIES
+
+
+def test_the_readme_names_every_package_in_the_order_of_imports() -> None:
+    tree = readme_tree()
+    assert sorted(tree) == sorted(ENTRIES)
+    row_of = {name: number for number, row in enumerate(contract_rows()) for name in row}
+    numbers = [row_of[name] for name in tree]
+    assert numbers == sorted(numbers), "the README's tree is not in the order of imports"

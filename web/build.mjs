@@ -1,8 +1,8 @@
 // Builds the page into the Python package, and notes from which sources, so that a stale bundle is seen without Node.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
-import { copyFileSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -16,12 +16,12 @@ await build({
   format: "iife",
   target: "es2022",
   charset: "ascii",
-  banner: { js: "/*! Holds uPlot, (c) Leon Sorokin, MIT licence: uplot-licence.txt beside this file in fillerscope. */" },
 });
-copyFileSync(join(here, "node_modules", "uplot", "LICENSE"), join(out, "uplot-licence.txt"));
 
 const digest = (text) => createHash("sha256").update(text).digest("hex");
-const sources = readdirSync(join(here, "src")).map((name) => `src/${name}`);
+const sources = readdirSync(join(here, "src"), { recursive: true, withFileTypes: true })
+  .filter((one) => one.isFile())
+  .map((one) => relative(here, join(one.parentPath, one.name)).replaceAll("\\", "/"));
 const names = [...sources, "build.mjs", "package.json", "package-lock.json", "tsconfig.json"].sort();
 const built = ["page.js", "style.css"];
 const record = {

@@ -1,12 +1,15 @@
-"""What the library offers beside its classes: run a study, or profile the attention of a model in memory."""
+"""The functions of the library: run a study, or profile the attention of a model in memory.
+
+Importing this module loads no torch; calling its functions does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
-from torch import nn
 
 from fillerscope.analysis.opened import Run
 from fillerscope.analysis.profile import Profile
@@ -17,17 +20,30 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.store.moments import Moments
-from fillerscope.study.study import Study
+from fillerscope.study.study import QUERIES, Study
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from fillerscope.capture.passes import Measured
+    from fillerscope.models.loading import LoadedModel
 
 
 def run(
     study: Study | str | Path, out: str | Path | None = None, progress: Progress | None = None,
     accept_licence: bool = False,
 ) -> Run:  # fmt: skip
-    """Measure a study (or the rest of it, if it was begun) and open the result."""
+    """Run a study, or resume one that was interrupted, and open the result."""
     if not isinstance(study, Study):
         study = Study.load(study)
     return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence))
+
+
+class CaptureOptions(TypedDict, total=False):
+    """How `attention_profile` measures."""
+
+    batch_tokens: int  # of one forward pass; 4096
+    check: bool  # whether to compare the capture with the model's eager attention first; True
 
 
 def attention_profile(
@@ -36,47 +52,52 @@ def attention_profile(
     texts: Sequence[str],
     queries: str = "all",
     diagonal: bool = False,
-    batch_tokens: int = 4096,
-    check: bool = True,
+    **options: Unpack[CaptureOptions],
 ) -> Profile:
-    """What every position receives, for every layer and head, with moments over the texts.
+    """The attention that every position receives, for every layer and head, with moments over the texts.
 
-    Texts are encoded as the tokenizer does by itself and aligned from their start. `check` compares the capture
-    with the model's eager attention first, and texts together with each alone, which costs some short passes. The
-    model is left in the mode, training or eval, in which it came.
+    Texts are encoded as the tokenizer does by default and aligned at their start. `queries` are the query rows that
+    count: all, original or last; `diagonal` counts what a row gives to itself. Options: `batch_tokens=4096` are the
+    tokens of one forward pass; `check=True` first compares the capture with the model's eager attention, and texts in a
+    batch with each alone, which costs some short passes. The model keeps its mode, training or eval.
     """
-    from fillerscope.capture.attention import capturing
-    from fillerscope.capture.packing import GROUPS, Text
-    from fillerscope.capture.passes import Gauge
-    from fillerscope.capture.row_check import rowcheck
-    from fillerscope.capture.self_check import selfcheck
     from fillerscope.models.loading import wrap
-    from fillerscope.models.structure import head_count, layer_count
 
-    if queries not in GROUPS:
-        raise PromptError(f"queries are {', '.join(GROUPS)}, not {queries!r}")
+    if queries not in QUERIES:
+        raise PromptError(f"queries are {', '.join(QUERIES)}, not {queries!r}")
     ids = _encoded(texts, tokenizer, model)
     training = model.training
     loaded = wrap(model, tokenizer)
     try:
-        if check:
-            selfcheck(loaded)
-        layout = rowcheck(loaded, max(map(len, ids)), batch_tokens).layout if check else "apart"
-        with capturing(model):
-            gauge = Gauge(model, batch_tokens, layout=layout)
-            measured = gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
+        measured = _measured(loaded, ids, **options)
     finally:
         model.train(training)
-    values = np.full((len(ids), layer_count(model), head_count(model), max(map(len, ids))), np.nan)
-    for number, row in enumerate(values):
-        received = measured.text(number).mean_received(diagonal)[GROUPS.index(queries)]
-        row[..., : received.shape[-1]] = received
+    received = [measured.text(i).mean_received(diagonal)[QUERIES.index(queries)] for i in range(len(ids))]
+    values = np.full((len(ids), *received[0].shape[:2], max(map(len, ids))), np.nan)
+    for row, one in zip(values, received, strict=True):
+        row[..., : one.shape[-1]] = one
     moments = Moments.of(values, np.isfinite(values[:, :1, :1]))
     tokens = tuple(token_texts(tokenizer, tuple(ids[0]))) if len(ids) == 1 else ()
     return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)
 
 
+def _measured(loaded: LoadedModel, ids: Sequence[list[int]], batch_tokens: int = 4096, check: bool = True) -> Measured:
+    from fillerscope.capture.attention import capturing
+    from fillerscope.capture.packing import Text
+    from fillerscope.capture.passes import PassRunner
+    from fillerscope.capture.row_check import check_rows
+    from fillerscope.capture.self_check import check_capture
+
+    if check:
+        check_capture(loaded)
+    layout = check_rows(loaded, max(map(len, ids)), batch_tokens).layout if check else "apart"
+    with capturing(loaded.model):
+        gauge = PassRunner(loaded.model, batch_tokens, layout=layout)
+        return gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
+
+
 def _encoded(texts: Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
+    """The token ids of each text; an error where one is too short or too long to be measured."""
     from fillerscope.models.structure import context_length
 
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -95,7 +116,7 @@ def _encoded(texts: Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> li
 
 def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[Json]:
     """The tokens that receive most in a head, or on average over the heads of a layer."""
-    profile.head(layer, head or 1)  # says so if there is none
+    profile.head(layer, head or 1)  # raises where there is no such head
     mean = profile.mean[layer - 1]
     values = mean.mean(axis=0) if head is None else mean[head - 1]
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")

@@ -1,6 +1,6 @@
-"""Text for people: the text of others made visible, and numbers, intervals, tokens, sizes and errors in words.
+"""Text for people: untrusted text made printable, and numbers, intervals, tokens, sizes and errors as text.
 
-Plain text alone; `markup` makes HTML of it.
+Plain text only; `markup` makes HTML.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import unicodedata
 
-HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which turns lines round), lone surrogates, line breaks
-NEVER = "\ufffe\uffff"  # no characters at all, and no XML may hold them
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
+NEVER = "\ufffe\uffff"  # not characters, and not allowed in XML
 
 
 def printable(text: str) -> str:
-    """What a model or a data set wrote must not move the cursor, turn the line round or ring the bell."""
+    """Text of a model or a data set without characters that move the cursor, reverse the line or ring the bell."""
     if text.isprintable():  # most texts are, and some are large
         return text
     return "".join("\ufffd" if _is_hidden(c) else c for c in text)
@@ -24,6 +24,7 @@ def _is_hidden(letter: str) -> bool:
 
 
 def number(value: float, form: str = "z.3f") -> str:
+    """A number as text; a dash for NaN."""
     return format(value, form) if not math.isnan(value) else "-"
 
 
@@ -34,18 +35,18 @@ def bounded(value: float, low: float, high: float, form: str = "z.3f") -> str:
 
 
 def token(text: str) -> str:
-    """A token in quotes, with its line breaks visible, and not for ever."""
+    """A token in quotes, with visible line breaks, shortened to 24 characters."""
     text = text if len(text) <= 24 else f"{text[:23]}\u2026"
     return f'"{text}"'.replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u21b5")
 
 
 def readable(size: int) -> str:
-    """Bytes as a person reads them: `94 MiB`, `1.04 GiB`."""
+    """A number of bytes as text: `94 MiB`, `1.04 GiB`."""
     if size < 1 << 20:
         return f"{size / (1 << 10):.0f} KiB"
     return f"{size / (1 << 20):.0f} MiB" if size < 1 << 30 else f"{size / (1 << 30):.2f} GiB"
 
 
 def first_line(error: BaseException) -> str:
-    """Other libraries write paragraphs; the first line says what happened."""
+    """The first line of an error: other libraries write paragraphs."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].strip()

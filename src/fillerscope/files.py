@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, their checksums, and what a disk can do to us in one line."""
+"""Writing files so that they appear whole or not at all, their checksums, and disk errors in one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,25 +15,28 @@ from typing import Any
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
 FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str]:
-    """Write a file under a temporary name, sync and rename it, and sync its folder. Its size and SHA-256.
+    """Write a file under a temporary name, sync and rename it, and sync its folder. Returns its size and SHA-256.
 
     A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again."""
     size, digest = 0, hashlib.sha256()
-    with replacing(path, sync) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as beside:
+    with replacing(path, sync) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as thread:
         for piece in pieces:
-            beside.submit(digest.update, piece)  # in their order, while they are written
+            thread.submit(digest.update, piece)  # in order, while they are written
             file.write(piece)
             size += len(piece)
     return size, digest.hexdigest()
 
 
 @contextmanager
-def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
-    """A temporary name to write to; the file takes the place of `path` when the block ends, and goes if it fails."""
-    temporary = temporary_name(path)
+def replacing(path: Path, sync: bool = True, concurrent: bool = False) -> Iterator[Path]:
+    """Yield a temporary name to write to. The file replaces `path` when the block ends, and is removed if it fails.
+
+    `concurrent`: other processes may be writing the same file, so the temporary name is this process's own."""
+    temporary = temporary_name(path.with_name(f"{path.name}.{os.getpid()}") if concurrent else path)
     try:
         yield temporary
         if sync:
@@ -41,7 +44,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()  # on a full disk, half a file is in the way of everything else
+            temporary.unlink()  # half a file would fill a full disk
         raise
     if sync:
         _flush_folder(path.parent)
@@ -52,7 +55,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def flush(path: Path) -> None:
-    """After a power cut a renamed file must not turn out empty."""
+    """Sync a file to disk, so that it is not empty after a power cut once it is renamed."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -71,17 +74,24 @@ def file_sha256(path: Path) -> str:
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON as files hold it: indented, keys in order, the same bytes for the same value."""
+    """JSON as it is written to files: indented, with sorted keys, so that equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
 @contextmanager
-def disk_errors(error: Callable[[str], Exception], place: Path, remedy: str) -> Iterator[None]:
-    """Raise what a disk refuses as an error of our own, in one line: full, read-only, not permitted, not a folder."""
+def disk_errors(
+    error: Callable[[str], Exception], target: str, remedy: str, full: str = "", only: Collection[int] | None = None
+) -> Iterator[None]:
+    """Raise an OSError as `error` in one line: cannot write `target`: reason; `remedy`.
+
+    `full` is the line for a full disk, where that has one of its own. Errors whose numbers are not in `only`, where it
+    is given, pass through."""
     try:
         yield
     except OSError as problem:
-        if problem.errno in FULL:
-            raise error(f"no space left at {place}; free some and run again, it resumes from here") from None
+        if only is not None and problem.errno not in only:
+            raise
+        if full and problem.errno in FULL:
+            raise error(full) from None
         reason = problem.strerror or str(problem) or type(problem).__name__
-        raise error(f"cannot write to {place}: {reason}; {remedy}") from None
+        raise error(f"cannot write {target}: {reason}; {remedy}") from None

@@ -1,27 +1,31 @@
-"""Progress: what long work reports, and who listens: nobody, or a person at a terminal."""
+"""Progress of long work: the protocol, one that shows nothing, and one for a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-EARLY = 0.05  # of the work: before that the time left cannot be told
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+EARLY = 0.05  # of the work: before that the time left is not shown
 
 
 class Progress(Protocol):
-    """Told by long work how far it is. Every method may be called any number of times."""
+    """What long work calls to report how far it is. Every method may be called any number of times."""
 
     def stage(self, text: str, done: float, total: int | None) -> None:
-        """How far a stage is: done of total, which is None where it is not known; bytes, where there are any."""
+        """Report how much of a stage is done, in any unit; `total` is None where it is not known."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
 
 
 class Silent:
-    """The progress of somebody who does not want to know."""
+    """A progress that shows nothing."""
 
     def stage(self, text: str, done: float, total: int | None) -> None:
         pass
@@ -34,15 +38,15 @@ SILENT = Silent()
 
 
 class TerminalProgress:
-    """A bar with the time left on a terminal, a line now and then elsewhere. Use it as a context manager.
+    """Shows a bar with the time left on a terminal, and a line now and then elsewhere. Use it as a context manager.
 
     Writes to stderr, so that tables and JSON on stdout stay clean."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet, self._stage = quiet, ""
-        self._bar: Any = None
-        self._task: Any = None
-        self._started = self._spoke = 0.0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._started = self._last_line = 0.0
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -63,34 +67,34 @@ class TerminalProgress:
             print(text, file=sys.stderr, flush=True)
 
     def stage(self, text: str, done: float, total: int | None) -> None:
-        """How far a stage is. Calls with the same text move the same bar."""
+        """Move the bar of a stage; a new text starts a new bar."""
         if self._bar is not None:
-            self._move(text, done, total)
+            self._move_bar(text, done, total)
         elif not self._quiet:
-            self._mention(text, done, total)
+            self._print_line(text, done, total)
 
-    def _move(self, text: str, done: float, total: int | None) -> None:
+    def _move_bar(self, text: str, done: float, total: int | None) -> None:
         assert self._bar is not None
-        if text != self._stage:
+        if self._task is None or text != self._stage:
             if self._task is not None:
                 self._bar.remove_task(self._task)
             self._task, self._stage = self._bar.add_task(text, total=total), text
         self._bar.update(self._task, completed=done, total=total)
 
-    def _mention(self, text: str, done: float, total: int | None) -> None:
-        """Without a terminal: when a stage begins, and every fifteen seconds while it lasts."""
+    def _print_line(self, text: str, done: float, total: int | None) -> None:
+        """Print a line when a stage starts, and every fifteen seconds after that."""
         now = time.monotonic()
         if text != self._stage:
-            self._stage, self._started, self._spoke = text, now, now
+            self._stage, self._started, self._last_line = text, now, now
             self.say(f"{text} ...")
-        elif total and now - self._spoke > 15 and 0 < done < total:
+        elif total and now - self._last_line > 15 and 0 < done < total:
             left = (now - self._started) / done * (total - done)
-            known = f", about {left:.0f} s left" if done / total >= EARLY else ""
-            self.say(f"{text}: {done / total:.0%}{known}")
-            self._spoke = now
+            time_left = f", about {left:.0f} s left" if done / total >= EARLY else ""
+            self.say(f"{text}: {done / total:.0%}{time_left}")
+            self._last_line = now
 
 
-def _bar() -> Any:
+def _bar() -> Bar:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

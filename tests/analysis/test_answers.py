@@ -90,7 +90,7 @@ def test_what_is_not_there_is_one_line(several: Run, tmp_path: Path) -> None:
         answers(Synthetic(problems=2).build(tmp_path / "attention")[None])
     unfinished = build(tmp_path / "unfinished", DRAW)
     (unfinished.path / answers_name("a", 1)).unlink()
-    with pytest.raises(StoreError, match="is not finished for a; run the study again, it goes on from there"):
+    with pytest.raises(StoreError, match="is not finished for a; run the study again, it resumes from there"):
         answers(unfinished[None])
 
 

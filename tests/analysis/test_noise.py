@@ -16,13 +16,13 @@ from fillerscope.analysis.findings.all import available_comparison, findings_of,
 from fillerscope.analysis.findings.answers import answer_findings
 from fillerscope.analysis.findings.finding import Verdict
 from fillerscope.analysis.integrity import faults
-from fillerscope.analysis.live import Growing, open_growing
 from fillerscope.analysis.noise import Noise, noise_floor
-from fillerscope.analysis.run import open_run
+from fillerscope.analysis.run import open_live_run, open_run
 from fillerscope.cli.show_commands import show_comparison
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.report.html import render
 from fillerscope.report.payload import comparison
+from fillerscope.store.live import LiveStore
 from fillerscope.store.schema import repeated_answers_name
 from support.answered import AGAIN, Key, Row, answer, build, drawn_at_random
 
@@ -144,9 +144,9 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
     run = build(tmp_path / "run", DRAW, noise=True)
     assert faults(run) == []
     (tmp_path / "run" / repeated_answers_name("a", 1)).unlink()
-    part = noise_floor(open_growing(tmp_path / "run")[None])
+    part = noise_floor(open_live_run(tmp_path / "run")[None])
     assert [part[0].answers, part[0].flips, part[0].texts] == list(by_hand(4, 1, 0.0, AGAIN)[1:])
-    stage = Growing.open(tmp_path / "run").progress()[-1]
+    stage = LiveStore.open(tmp_path / "run").progress()[-1]
     assert (stage.stage, stage.shards, stage.finished) == ("answering again", 1, False)
     broken = open_run(tmp_path / "run")
     with pytest.raises(StoreError, match="not finished"):
@@ -156,7 +156,7 @@ def test_a_floor_that_is_not_finished(tmp_path: Path) -> None:
         one.name for one in answer_findings(broken[None], compare(broken), noise=[])
     }
     (tmp_path / "run" / repeated_answers_name("a", 0)).unlink()
-    assert noise_floor(open_growing(tmp_path / "run")[None]) == []
+    assert noise_floor(open_live_run(tmp_path / "run")[None]) == []
 
 
 def test_report_and_command_show_the_floor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

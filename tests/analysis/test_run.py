@@ -122,7 +122,7 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     run = Synthetic().build(tmp_path / "run")
     (tmp_path / "run" / merged_name("tiny-a")).unlink()
-    with pytest.raises(StoreError, match=r"is not finished for tiny-a; run the study again, it goes on from there"):
+    with pytest.raises(StoreError, match=r"is not finished for tiny-a; run the study again, it resumes from there"):
         run.profile("none")
 
 

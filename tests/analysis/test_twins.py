@@ -16,8 +16,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.integrity import faults
-from fillerscope.analysis.live import open_growing
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.analysis.twins import head_drops, head_masses, head_profiles
 from fillerscope.errors import StoreError, StudyError
 from fillerscope.models.loading import load_folder
@@ -44,7 +43,7 @@ def test_twins_stand_beside_the_models_of_a_run(run: Run) -> None:
     assert run[None].twins()[0].twins() == [], "a twin has no twins"
     assert faults(run) == []
     assert run.store.verify() == []
-    assert all(stage.finished for stage in open_growing(run.path).store.progress())
+    assert all(stage.finished for stage in open_live_run(run.path).store.progress())
 
 
 def test_twins_have_weights_of_their_own_and_the_same_prompts(run: Run) -> None:
@@ -128,7 +127,7 @@ def test_a_twin_that_is_missing_is_never_left_out_in_silence(tmp_path: Path) -> 
     with pytest.raises(StoreError, match=r"is not finished for .*#twin2; run the study again"):
         head_table(again[None], "mless")
     assert f"{last}: it is not finished; run the study again" in faults(again)
-    growing = open_growing(run.path)
+    growing = open_live_run(run.path)
     assert (growing[None].twins(), head_table(growing[None], "mless").knows("twin")) == ([], False)
     assert any("twins of model are not all measured yet" in line for line in missing_parts(growing[None]))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fillerscope.arm.hooks import Stretch, arm, redistributing
+from fillerscope.arm.hooks import TokenRange, arm, redistributing
 from fillerscope.arm.rng import sequence_seed, step_seeds
 from fillerscope.arm.rule import redistribute
 from fillerscope.errors import CaptureError, ModelError
@@ -321,12 +321,12 @@ def test_a_row_of_padding_alone_stays_as_it_is(model):
 
 
 STRETCHES = (
-    Stretch(0, 0, 4, key=1, step=0),
-    Stretch(0, 4, 8, key=2, step=0),
-    Stretch(0, 9, 10, key=1, step=4),
-    Stretch(1, 3, 7, key=3, step=0),
-    Stretch(1, 11, 12, key=3, step=4),
-    Stretch(1, 8, 8, key=9, step=0),  # no tokens
+    TokenRange(0, 0, 4, key=1, step=0),
+    TokenRange(0, 4, 8, key=2, step=0),
+    TokenRange(0, 9, 10, key=1, step=4),
+    TokenRange(1, 3, 7, key=3, step=0),
+    TokenRange(1, 11, 12, key=3, step=4),
+    TokenRange(1, 8, 8, key=9, step=0),  # no tokens
 )
 
 
@@ -352,7 +352,7 @@ def test_sequences_outside_the_call_are_refused_and_none_change_nothing(model):
     ids = prompts()[0][None]
     before = logits(model, ids)
     spec = Redistribution(kind="arm")
-    for wrong in (Stretch(1, 0, 1, 0, 0), Stretch(0, 0, 5, 0, 0), Stretch(0, 3, 2, 0, 0)):
+    for wrong in (TokenRange(1, 0, 1, 0, 0), TokenRange(0, 0, 5, 0, 0), TokenRange(0, 3, 2, 0, 0)):
         with redistributing(model, spec, lambda wrong=wrong: [wrong]), pytest.raises(CaptureError, match="not within"):
             logits(model, ids)
     with redistributing(model, spec, lambda: ()):

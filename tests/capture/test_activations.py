@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.capture import activations as counting
-from fillerscope.capture.activations import Cells, Scale, activity, gini, hearing, index_of, pattern_counts, rounded
+from fillerscope.capture.activations import (
+    Cells,
+    Scale,
+    activity,
+    gini,
+    index_of,
+    pattern_counts,
+    rounded,
+    watching_activations,
+)
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.measure.prepare import Shard
 from fillerscope.problems.problem import Problem
@@ -139,7 +148,7 @@ def two_texts(lengths: tuple[int, int] = (7, 4), classes: int = 3) -> Packing:
         wanted = np.arange(length) > number
         made.append(
             Text(
-                tuple(range(length)), np.ones(length, np.bool_), problem=number, wanted=wanted,
+                tuple(range(length)), np.ones(length, np.bool_), problem=number, probed=wanted,
                 classes=random.integers(0, classes - 1, length),
             )
         )  # fmt: skip
@@ -160,7 +169,7 @@ def test_what_is_counted_is_exact(seed: int, spread: float, dtype: torch.dtype) 
     numbers, counts = (part.numpy() for part in activity(values, cells, scale(), 0))
     exact, edges = values.double().numpy(), scale().edges
     for text, place in enumerate(packing.places()):
-        wanted = np.flatnonzero(packing.texts[text].wanted)
+        wanted = np.flatnonzero(packing.texts[text].probed)
         rows, kinds = exact[place][wanted], packing.texts[text].classes[wanted]
         for kind in range(4):
             some = rows if kind == 0 else rows[kinds == kind - 1]
@@ -199,7 +208,7 @@ def test_a_value_on_an_edge_is_in_the_outer_bin(value: float) -> None:
     cells = Cells.of(packing, 1, torch.device("cpu"))
     counts = activity(torch.full((6, 8), value), cells, scale(octaves=(-2, 1)), 0)[1].numpy()
     middle = counts.shape[-1] // 2
-    assert counts[0, 0, middle + (1 if value > 0 else -1)] == packing.texts[0].wanted.sum() * 8
+    assert counts[0, 0, middle + (1 if value > 0 else -1)] == packing.texts[0].probed.sum() * 8
 
 
 def test_values_are_counted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,9 +294,9 @@ def test_nothing_listens_afterwards() -> None:
     def hooks() -> int:
         return sum(len(module._forward_hooks) for module in model.modules())
 
-    with hearing(model, lambda *_: None):
+    with watching_activations(model, lambda *_: None):
         assert hooks() == 3
-    with pytest.raises(RuntimeError, match="stop"), hearing(model, lambda *_: None):
+    with pytest.raises(RuntimeError, match="stop"), watching_activations(model, lambda *_: None):
         raise RuntimeError("stop")
     assert hooks() == 0
 

@@ -79,7 +79,7 @@ def assert_is_reference(part: Part, family: str) -> None:
 
 @pytest.mark.parametrize(("family", "batch"), grid(FAMILIES, BATCHES), ids=str)
 def test_outputs_are_compared_as_defined(family: str, batch: dict[str, Any]) -> None:
-    """With filler in every place, one problem a pass or all of them, beginnings run once or with every text."""
+    """With filler in every place, one problem a pass or all of them, prefixes run once or with every text."""
     assert_is_reference(measure(only_affine(batch=batch), loaded(family)), family)
 
 
@@ -151,9 +151,9 @@ def three_texts() -> Packing:
     filled[3:5] = False
     wanted = np.arange(6) > 1
     texts = [
-        Text(tuple(range(6)), plain, problem=3, wanted=wanted),
-        Text(tuple(range(8)), filled, problem=3, wanted=np.insert(wanted, [3, 3], False)),
-        Text(tuple(range(6)), plain, problem=3, wanted=wanted),
+        Text(tuple(range(6)), plain, problem=3, probed=wanted),
+        Text(tuple(range(8)), filled, problem=3, probed=np.insert(wanted, [3, 3], False)),
+        Text(tuple(range(6)), plain, problem=3, probed=wanted),
     ]
     return Packing.of(texts)
 
@@ -187,7 +187,7 @@ def test_texts_of_several_problems_are_compared_with_their_own() -> None:
     made = []
     for problem in (4, 9, 7):
         wanted = np.arange(5) > 1
-        made += [Text(tuple(range(5)), np.ones(5, np.bool_), problem=problem, wanted=wanted) for _ in range(3)]
+        made += [Text(tuple(range(5)), np.ones(5, np.bool_), problem=problem, probed=wanted) for _ in range(3)]
     order = [0, 3, 1, 6, 4, 2, 7, 5, 8]  # mixed, the first of each problem still first
     packing = Packing.of([made[number] for number in order])
     output = random.normal(size=(packing.tokens, 2, 4))

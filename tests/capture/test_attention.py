@@ -78,9 +78,9 @@ def expected(matrix, original, diagonal):
     result = np.full((3, *matrix.shape[:2], n), np.nan)
     for g, rows in enumerate(groups):
         for j in range(n):
-            voters = [i for i in range(j if diagonal else j + 1, n) if rows[i]]
-            if voters:
-                result[g, ..., j] = matrix[:, :, voters, j].mean(-1)
+            later = [i for i in range(j if diagonal else j + 1, n) if rows[i]]
+            if later:
+                result[g, ..., j] = matrix[:, :, later, j].mean(-1)
     return result
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import attention, blocks, fused
+from fillerscope.capture import attention, fused
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from support.tiny import tiny_model
 
 kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)
@@ -22,7 +22,7 @@ CUDA = torch.cuda.is_available()
 
 
 def texts():
-    """Two beginnings and none, of unequal lengths, some of them alike; filler in beginnings and behind them."""
+    """Two prefixes and none, of unequal lengths, some of them alike; filler in prefixes and behind them."""
     random = np.random.default_rng(0)
     heads = [tuple(random.integers(3, 500, size=n).tolist()) for n in (11, 5)]
     made = []
@@ -37,7 +37,7 @@ def texts():
     return made
 
 
-FEW = slice(1, 5)  # of the texts: both beginnings and none, filler in them and behind them, a single token
+FEW = slice(1, 5)  # of the texts: both prefixes and none, filler in them and behind them, a single token
 SLIDING, FULL = "sliding_attention", "full_attention"
 SHALLOW = {
     "llama": {"num_hidden_layers": 1},  # grouped heads
@@ -62,7 +62,7 @@ def test_the_kernels_give_what_the_blocks_give_in_all_layers(family, monkeypatch
 
 def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     with capturing(model):
-        expected = Gauge(model, 10**6).measure(given)
+        expected = PassRunner(model, 10**6).measure(given)
     served = []
 
     def serve(query, rule, packing):
@@ -78,9 +78,9 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
     monkeypatch.setattr(fused, "_prefers_cudnn", lambda *_: False)
     monkeypatch.setattr(kernels, "_tiles", lambda *_: (16, 16, 4, 2, 255))
     with capturing(model):
-        found = Gauge(model, 10**6).measure(given)
+        found = PassRunner(model, 10**6).measure(given)
     assert set(served) == {""}
-    for name in ("received", "diagonal", "entropy", *(["sunk"] if model.config.model_type == "gpt_oss" else [])):
+    for name in ("received", "diagonal", "entropy", *(["sink_sums"] if model.config.model_type == "gpt_oss" else [])):
         torch.testing.assert_close(getattr(found, name), getattr(expected, name), rtol=2e-5, atol=2e-5)
 
 
@@ -91,9 +91,9 @@ def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
     monkeypatch.setattr(attention, "ON_DEVICE", on_device)
     model = tiny_model(family).to("cuda", torch.bfloat16)
     with capturing(model):
-        found = Gauge(model, 10**6).measure(texts())
+        found = PassRunner(model, 10**6).measure(texts())
         monkeypatch.setattr(fused, "can_serve", lambda *_: False)
-        expected = Gauge(model, 10**6).measure(texts())
+        expected = PassRunner(model, 10**6).measure(texts())
     for name in ("received", "diagonal", "entropy"):
         torch.testing.assert_close(
             getattr(found, name)[0].cpu(), getattr(expected, name)[0].cpu(), rtol=1e-3, atol=1e-3
@@ -116,13 +116,13 @@ def test_learned_sinks_on_a_gpu(dtype, window, monkeypatch):
     monkeypatch.setattr(attention, "captured_attention", noting)
     text = Text(tuple(np.random.default_rng(0).integers(3, 500, 300).tolist()), np.ones(300, bool))
     with capturing(model):
-        measured = Gauge(model, 10**6).measure([text])
+        measured = PassRunner(model, 10**6).measure([text])
     for layer, (query, key, sinks, reach) in given.items():
         weights = weights_with_sinks(query, key, sinks, reach)
         received = weights.tril(-1).sum(1) / torch.arange(299, -1, -1, device="cuda")
         mine = torch.tensor(measured.text(0).mean_received()[0, layer, :, :-1])
         torch.testing.assert_close(mine, received[:, :-1].cpu(), rtol=0, atol=1e-5)
-        sunk = measured.sunk[layer, 0, :, 0].double()
+        sunk = measured.sink_sums[layer, 0, :, 0].double()
         torch.testing.assert_close(sunk, 300 - weights.sum((1, 2)), rtol=1e-5, atol=1e-3)
 
 
@@ -153,7 +153,7 @@ ODD = MaskRule(lambda batch, head, row, key: (key <= row) & (key != 1), causal=T
     ],
 )
 def test_what_the_kernels_cannot_serve_goes_to_the_blocks_and_is_said_once(query, rule, said, caplog):
-    fused._say.cache_clear()
+    fused._warn.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert [fused.can_serve(query, rule, PACKING) for _ in range(3)] == [False] * 3
     assert len(caplog.records) == 1
@@ -167,14 +167,7 @@ def test_without_a_gpu_nothing_is_said(caplog):
 
 
 def test_without_triton_too(monkeypatch, caplog):
-    fused._say.cache_clear()
+    fused._warn.cache_clear()
     monkeypatch.setattr(fused, "find_spec", lambda _: None)
     assert not fused.can_serve(tensor(), PLAIN_CAUSAL, PACKING)
     assert "triton is not installed" in caplog.text
-
-
-def test_both_have_one_signature():
-    import inspect
-
-    names = [list(inspect.signature(engine.attend).parameters) for engine in (blocks, fused)]
-    assert names[0] == names[1]

@@ -10,21 +10,21 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import GROUPS, WASTE, Packing, Text, passes, problems
-from fillerscope.capture.transfer import to_device
 from fillerscope.study.interventions import Knockout
 
-BEGINNINGS = ((), (5, 6, 7), (5, 6, 8, 9), (400,))
+PREFIXES = ((), (5, 6, 7), (5, 6, 8, 9), (400,))
 
 
-def make(own: int, beginning: int, seed: int, plain: bool = False) -> Text:
+def make(own: int, prefix: int, seed: int, plain: bool = False) -> Text:
     """Ids that say to which text and which place they belong are not needed: they are drawn, and seldom alike."""
     random = np.random.default_rng(seed)
-    ids = (*BEGINNINGS[beginning], *random.integers(10, 10_000, size=own).tolist())
+    ids = (*PREFIXES[prefix], *random.integers(10, 10_000, size=own).tolist())
     original = np.ones(len(ids), np.bool_)
     if not plain:
-        original[len(BEGINNINGS[beginning]) :] = random.random(own) < 0.6
-    return Text(ids, original, len(BEGINNINGS[beginning]))
+        original[len(PREFIXES[prefix]) :] = random.random(own) < 0.6
+    return Text(ids, original, len(PREFIXES[prefix]))
 
 
 lengths = st.one_of(st.integers(1, 12), st.integers(90, 110), st.integers(1, 400))
@@ -39,7 +39,7 @@ def test_every_text_stands_in_one_band_once(some: list[Text]) -> None:
     packing = Packing.of(some)
     assert sorted(number for band in packing.bands for number in band.texts) == list(range(len(some)))
     for band in packing.bands:
-        assert {some[number].beginning for number in band.texts} == {some[band.texts[0]].beginning}
+        assert {some[number].prefix for number in band.texts} == {some[band.texts[0]].prefix}
         assert band.shared == some[band.texts[0]].shared
         assert band.width == max(some[number].own for number in band.texts)
 
@@ -67,7 +67,7 @@ def test_little_of_a_pass_only_fills_up(some: list[Text]) -> None:
 
 
 def test_texts_of_about_one_length_stand_together() -> None:
-    some = [make(own, beginning, own) for own, beginning in ((100, 1), (97, 1), (99, 0), (30, 1), (100, 0), (98, 1))]
+    some = [make(own, prefix, own) for own, prefix in ((100, 1), (97, 1), (99, 0), (30, 1), (100, 0), (98, 1))]
     assert [band.texts for band in Packing.of(some).bands] == [(2, 4), (3,), (1, 5, 0)]
 
 
@@ -151,20 +151,20 @@ def test_views_of_bands_write_where_the_kept_places_are(some: list[Text]) -> Non
 @given(several)
 def test_beginnings_are_found_once_each(some: list[Text]) -> None:
     packing = Packing.of(some)
-    wanted = {text.beginning for text in some if text.shared}
-    assert len(packing.beginnings) == len(wanted)
-    assert set(packing.beginnings) == wanted
-    together = [pair for beginning in packing.beginnings for pair in beginning]
+    wanted = {text.prefix for text in some if text.shared}
+    assert len(packing.prefixes) == len(wanted)
+    assert set(packing.prefixes) == wanted
+    together = [pair for prefix in packing.prefixes for pair in prefix]
     for band in packing.bands:
-        assert tuple(together[band.behind]) == some[band.texts[0]].beginning
+        assert tuple(together[band.prefix]) == some[band.texts[0]].prefix
 
 
 def test_the_same_ids_with_other_filler_are_another_beginning() -> None:
     one, other = np.ones(6, np.bool_), np.ones(6, np.bool_)
     other[1] = False
     packing = Packing.of([Text((1, 2, 3, 4, 5, 6), one, 3), Text((1, 2, 3, 7, 8, 9), other, 3)])
-    assert len(packing.beginnings) == len(packing.bands) == 2
-    assert {(band.behind.start, band.behind.stop) for band in packing.bands} == {(0, 3), (3, 6)}
+    assert len(packing.prefixes) == len(packing.bands) == 2
+    assert {(band.prefix.start, band.prefix.stop) for band in packing.bands} == {(0, 3), (3, 6)}
 
 
 # Passes
@@ -272,10 +272,10 @@ def test_rows_that_must_not_look_and_what_they_must_not_look_at(some: list[Text]
 
 def test_rows_that_vote_may_be_others_than_the_original_ones() -> None:
     original, written = np.array([True, False, True, True]), np.array([False, False, False, True])
-    text = Text((1, 2, 3, 4), original, 2, voters=written)
+    text = Text((1, 2, 3, 4), original, 2, query_rows=written)
     np.testing.assert_array_equal(text.rows, [[True] * 4, written, [False, False, False, True]])
-    assert text.beginning == ((1, False), (2, False))
-    assert Text((1, 2, 3, 4), original, 2).beginning == ((1, True), (2, False))
+    assert text.prefix == ((1, False), (2, False))
+    assert Text((1, 2, 3, 4), original, 2).prefix == ((1, True), (2, False))
 
 
 def test_a_copy_for_the_device_has_the_same_values() -> None:

@@ -1,4 +1,4 @@
-"""Texts measured together, behind beginnings that are run once, and where memory runs out: always the same numbers."""
+"""Texts measured together, behind prefixes that are run once, and where memory runs out: always the same numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from fillerscope.capture import passes
 from fillerscope.capture.attention import Recorder, capturing
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge, Measured, TextAttention
+from fillerscope.capture.passes import Measured, PassRunner, TextAttention
 from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
@@ -35,17 +35,17 @@ FEW_MODELS: list[Windowed] = [
     ("llama", None), ("gemma2", None), ("phi3", None), ("gpt2", None),
     ("gemma2", 5), ("gemma3_text", 16), ("mistral", 64),
 ]  # fmt: skip
-BEHIND, OTHERS = 20, 13  # tokens of the two beginnings
+BEHIND, OTHERS = 20, 13  # tokens of the two prefixes
 
 
 @cache
 def texts() -> tuple[Text, ...]:
-    """Two beginnings, one of them with filler in it, and none; like lengths and unlike ones, in no order."""
+    """Two prefixes, one of them with filler in it, and none; like lengths and unlike ones, in no order."""
     random = np.random.default_rng(0)
-    beginnings = {n: random.integers(3, 500, size=n).tolist() for n in (0, BEHIND, OTHERS)}
+    prefixes = {n: random.integers(3, 500, size=n).tolist() for n in (0, BEHIND, OTHERS)}
     made = []
     for shared, own in ((20, 9), (0, 30), (13, 9), (20, 40), (13, 1), (20, 10), (0, 3), (13, 41), (20, 40), (20, 41)):
-        ids = beginnings[shared] + random.integers(3, 500, size=own).tolist()
+        ids = prefixes[shared] + random.integers(3, 500, size=own).tolist()
         original = random.random(len(ids)) < 0.6
         original[:shared] = np.arange(shared) % 3 > 0 if shared == OTHERS else True
         made.append(Text(tuple(ids), original, shared))
@@ -71,7 +71,7 @@ def assert_alike(mine: list[TextAttention], theirs: list[TextAttention], atol: f
 
 def alone(model: Any, some: list[Text]) -> list[TextAttention]:
     """One pass for each text, nothing shared: the reference."""
-    return [Gauge(model, 1).one_pass([text]).text(0) for text in some]
+    return [PassRunner(model, 1).one_pass([text]).text(0) for text in some]
 
 
 # Beginnings
@@ -79,13 +79,13 @@ def alone(model: Any, some: list[Text]) -> list[TextAttention]:
 
 @pytest.mark.parametrize("windowed", some_fast(MODELS, *FEW_MODELS), ids=str)
 def test_beginnings_run_once_change_nothing(windowed: Windowed) -> None:
-    """Windows end inside the beginning, before it, or reach over all of it; two beginnings and none in one pass."""
+    """Windows end inside the prefix, before it, or reach over all of it; two prefixes and none in one pass."""
     family, window = windowed
     model = tiny_model(family, **({} if window is None else {"sliding_window": window}))
     with capturing(model):
         reference = alone(model, apart(texts()))
-        assert_alike(found(Gauge(model, 10_000).measure(texts())), reference)
-        assert_alike(found(Gauge(model, 60).measure(texts())), reference)  # several passes
+        assert_alike(found(PassRunner(model, 10_000).measure(texts())), reference)
+        assert_alike(found(PassRunner(model, 60).measure(texts())), reference)  # several passes
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def observed(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
 
 def test_each_beginning_is_run_once(observed: list[Recorder]) -> None:
     model = tiny_model("llama")
-    gauge = Gauge(model, 60)
+    runner = PassRunner(model, 60)
     with capturing(model):
-        gauge.measure(texts())
-        gauge.measure(texts()[::-1])
+        runner.measure(texts())
+        runner.measure(texts()[::-1])
     kept = [recorder for recorder in observed if recorder.keep]
     assert sorted(recorder.packing.tokens for recorder in kept) == [OTHERS, BEHIND]
     assert len(observed) - len(kept) > 4
@@ -116,7 +116,7 @@ def test_each_beginning_is_run_once(observed: list[Recorder]) -> None:
 
 
 def test_texts_that_share_ids_but_not_filler_do_not_share_a_beginning() -> None:
-    """In one pass: the rows that vote in the beginning are another's."""
+    """In one pass: the rows that vote in the prefix are another's."""
     random = np.random.default_rng(1)
     ids = random.integers(3, 500, size=12).tolist()
     some = []
@@ -127,7 +127,7 @@ def test_texts_that_share_ids_but_not_filler_do_not_share_a_beginning() -> None:
         some.append(Text(text, original, 12))
     model = tiny_model("llama")
     with capturing(model):
-        assert_alike(found(Gauge(model, 1000).measure(some)), alone(model, apart(tuple(some))))
+        assert_alike(found(PassRunner(model, 1000).measure(some)), alone(model, apart(tuple(some))))
 
 
 def test_so_many_beginnings_are_remembered(monkeypatch: pytest.MonkeyPatch, observed: list[Recorder]) -> None:
@@ -137,17 +137,17 @@ def test_so_many_beginnings_are_remembered(monkeypatch: pytest.MonkeyPatch, obse
     for _ in range(5):
         ids = tuple(random.integers(3, 500, size=18).tolist())
         some += [Text(ids, np.ones(18, np.bool_), 10)] * 2
-    gauge = Gauge(model, 1000)
+    runner = PassRunner(model, 1000)
     with capturing(model):
-        measured = gauge.measure(some)  # all five in one pass, three of them forgotten at once
-        assert len(gauge._beginnings) == 2
+        measured = runner.measure(some)  # all five in one pass, three of them forgotten at once
+        assert len(runner._prefixes) == 2
         assert_alike(found(measured), alone(model, apart(tuple(some))))
         observed.clear()
-        gauge.measure(some[-4:])
+        runner.measure(some[-4:])
         assert [recorder.keep for recorder in observed] == [False]  # the last two are still there
-        gauge.measure(some[:2])
+        runner.measure(some[:2])
         assert [recorder.keep for recorder in observed] == [False, True, False]
-        assert len(gauge._beginnings) == 2
+        assert len(runner._prefixes) == 2
 
 
 # Order and neighbours
@@ -158,9 +158,9 @@ def test_texts_keep_their_order(tokens: int) -> None:
     model, random = tiny_model("gpt2"), np.random.default_rng(3)
     ticks: list[int] = []
     with capturing(model):
-        usual = found(Gauge(model, 10_000).measure(texts()))
+        usual = found(PassRunner(model, 10_000).measure(texts()))
         order = random.permutation(len(texts())).tolist()
-        measured = Gauge(model, tokens).measure([texts()[number] for number in order], ticks.append)
+        measured = PassRunner(model, tokens).measure([texts()[number] for number in order], ticks.append)
     assert [text.ids for text in measured.texts] == [texts()[number].ids for number in order]
     assert_alike(found(measured), [usual[number] for number in order])
     assert sum(ticks) == len(order)
@@ -173,12 +173,12 @@ def test_texts_keep_their_order(tokens: int) -> None:
 def test_a_text_does_not_depend_on_its_neighbours(family: str) -> None:
     model, random = tiny_model(family), np.random.default_rng(4)
     with capturing(model):
-        gauge = Gauge(model, 10_000)
+        runner = PassRunner(model, 10_000)
         for number in (0, 3, 4):
-            reference = gauge.one_pass([texts()[number]]).text(0)
+            reference = runner.one_pass([texts()[number]]).text(0)
             others = [n for n in random.permutation(len(texts())).tolist() if n != number][:5]
             among = [texts()[n] for n in (*others[:3], number, *others[3:])]
-            assert_alike([gauge.one_pass(among).text(3)], [reference])
+            assert_alike([runner.one_pass(among).text(3)], [reference])
 
 
 def test_a_text_that_is_not_finite_is_known_by_its_number() -> None:
@@ -186,7 +186,7 @@ def test_a_text_that_is_not_finite_is_known_by_its_number() -> None:
     some[4] = Text((501, *some[4].ids), np.append(True, some[4].original))
     model.get_input_embeddings().weight.data[501] = torch.nan
     with capturing(model):
-        finite = Gauge(model, 60).measure(some).finite()()
+        finite = PassRunner(model, 60).measure(some).finite()()
     assert finite.tolist() == [number != 4 for number in range(len(some))]
 
 
@@ -247,19 +247,19 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
 @pytest.mark.parametrize("fail", [out_of_memory, another_device, in_words, real_allocator])
 def test_a_pass_that_memory_does_not_hold_is_halved(fail: Callable[[], None], limit: Limit) -> None:
     model, ticks = tiny_model("llama"), []  # type: ignore[var-annotated]
-    gauge = Gauge(model, 10_000)
+    runner = PassRunner(model, 10_000)
     with capturing(model):
-        usual = found(Gauge(model, 10_000).measure(texts()))
+        usual = found(PassRunner(model, 10_000).measure(texts()))
         failed = limit(60, fail)
-        measured = gauge.measure(texts(), ticks.append)
+        measured = runner.measure(texts(), ticks.append)
         assert_alike(found(measured), usual)
         assert not measured.errors
         assert measured.finite()().all()
         assert sum(ticks) == len(texts())
         assert failed
-        assert gauge.tokens <= 60  # what is known to be too much is not tried again
+        assert runner.tokens <= 60  # what is known to be too much is not tried again
         tried = len(failed)
-        gauge.measure(texts())
+        runner.measure(texts())
         assert len(failed) == tried
 
 
@@ -267,22 +267,22 @@ def test_later_passes_of_the_same_texts_are_smaller_at_once(limit: Limit) -> Non
     """Passes are planned before the first of them fails."""
     random, model = np.random.default_rng(5), tiny_model("llama")
     some = [Text(tuple(random.integers(3, 500, size=20).tolist()), np.ones(20, np.bool_)) for _ in range(32)]
-    gauge = Gauge(model, 160)
+    runner = PassRunner(model, 160)
     with capturing(model):
-        usual = found(Gauge(model, 10_000).measure(some))
+        usual = found(PassRunner(model, 10_000).measure(some))
         failed = limit(50)
-        assert_alike(found(gauge.measure(some)), usual)
+        assert_alike(found(runner.measure(some)), usual)
     assert failed == [160, 80]
-    assert gauge.tokens == 40
+    assert runner.tokens == 40
 
 
 @pytest.mark.parametrize("fail", [out_of_memory, real_allocator])
 def test_a_text_that_does_not_fit_is_an_error_for_itself_alone(fail: Callable[[], None], limit: Limit) -> None:
     model = tiny_model("llama")
     with capturing(model):
-        usual = found(Gauge(model, 10_000).measure(texts()))
+        usual = found(PassRunner(model, 10_000).measure(texts()))
         limit(40, fail)
-        measured = Gauge(model, 10_000).measure(texts())
+        measured = PassRunner(model, 10_000).measure(texts())
     too_long = [number for number, text in enumerate(texts()) if text.own > 40]
     assert too_long == [7, 9]
     assert sorted(measured.errors) == too_long
@@ -301,7 +301,7 @@ def test_a_beginning_that_does_not_fit_fails_its_texts_alone(limit: Limit) -> No
     some = [text for text in texts() if text.own < BEHIND]
     with capturing(model):
         limit(BEHIND - 1)
-        measured = Gauge(model, 10_000).measure(some)
+        measured = PassRunner(model, 10_000).measure(some)
     assert sorted(measured.errors) == [n for n, text in enumerate(some) if text.shared == BEHIND] != []
 
 
@@ -312,7 +312,7 @@ def test_other_errors_are_told(limit: Limit) -> None:
     model = tiny_model("llama")
     failed = limit(60, broken)
     with capturing(model), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        Gauge(model, 10_000).measure(texts())
+        PassRunner(model, 10_000).measure(texts())
     assert len(failed) == 1
 
 
@@ -323,8 +323,8 @@ def measure(study: Study, model: LoadedModel) -> Part:
     maker = PromptMaker.of(model.tokenizer, study.prompt, study.prompt.template, study.seed)
     shard = Shard(0, 0, tuple(load_problems(study.problems)))
     with capturing(model.model):
-        gauge = Gauge(model.model, 4096)
-        return run_shard(study, shard, gauge, maker, context_length(model.model), lambda _: None)
+        runner = PassRunner(model.model, 4096)
+        return run_shard(study, shard, runner, maker, context_length(model.model), lambda _: None)
 
 
 def test_a_problem_that_memory_does_not_hold_fails_alone(limit: Limit) -> None:

@@ -19,8 +19,8 @@ from fillerscope.arm.rng import sequence_seed
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge, Measured
-from fillerscope.capture.probes import Collector, Probing, changed
+from fillerscope.capture.passes import Measured, PassRunner
+from fillerscope.capture.probes import Collector, Probing, intervening
 from fillerscope.measure.shard import texts_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
@@ -105,9 +105,9 @@ def scale_of(family: str) -> Scale:
 def measured(study: Study, model: LoadedModel, scale: Scale) -> Measured:
     context = context_length(model.model)
     items = prepare_shard(study, shard_of(study), maker_for(study, model), context)
-    gauge = Gauge(model.model, study.batch.tokens or 4096, probing=probing_for(study, model, scale))
+    runner = PassRunner(model.model, study.batch.tokens or 4096, probing=probing_for(study, model, scale))
     with capturing(model.model):
-        return gauge.measure(texts_of(study, items))
+        return runner.measure(texts_of(study, items))
 
 
 def received(weights: np.ndarray, original: np.ndarray) -> np.ndarray:
@@ -245,11 +245,11 @@ def test_written_tokens_are_changed_one_by_one() -> None:
     answers = [random.integers(3, 400, size=n).tolist() for n in (4, 2)]
     texts = [
         Text((*prompt, *answer), np.ones(len(prompt) + len(answer), np.bool_), change=change,
-             key=sequence_seed(7, prompt), written=len(answer))
+             key=sequence_seed(7, prompt), generated=len(answer))
         for prompt, answer in zip(prompts, answers, strict=True)
     ]  # fmt: skip
     with capturing(model):
-        found = Gauge(model, 1000).measure(texts)
+        found = PassRunner(model, 1000).measure(texts)
     for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
         weights = stepping(model, change, 7, prompt, answer)
         mine = found.text(number).mean_received()
@@ -282,9 +282,9 @@ def stored_whole(model: Any, change: Redistribution, ids: list[int]) -> np.ndarr
 def test_nothing_is_left_in_the_model() -> None:
     model = tiny_model("llama")
     text = Text((3, 4, 5), np.ones(3, np.bool_), change=Redistribution(kind="arm"), key=1)
-    with changed(model, Packing.of([text])):
+    with intervening(model, Packing.of([text])):
         assert sum(len(module._forward_hooks) for module in model.modules()) == 1
-    with pytest.raises(RuntimeError, match="stop"), changed(model, Packing.of([text])):
+    with pytest.raises(RuntimeError, match="stop"), intervening(model, Packing.of([text])):
         raise RuntimeError("stop")
     assert not any(module._forward_hooks for module in model.modules())
 
@@ -293,7 +293,7 @@ def test_a_pass_collects_what_it_can() -> None:
     """Outputs where a problem has two texts, activations where somebody looks at tokens."""
     ids, original = (3, 4, 5), np.ones(3, np.bool_)
     frozen = Scale((0.1,) * 3, (0.5,) * 3, (-8, 4), 1, 1)
-    looked = [Text(ids, original, problem=n, wanted=original, classes=np.zeros(3, np.int64)) for n in (0, 0, 1)]
+    looked = [Text(ids, original, problem=n, probed=original, classes=np.zeros(3, np.int64)) for n in (0, 0, 1)]
     plain = [Text(ids, original), Text(ids[:2], original[:2])]
     cpu = torch.device("cpu")
     both = Collector.of(Probing(True, frozen, 1), Packing.of(looked), cpu)

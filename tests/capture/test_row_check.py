@@ -15,9 +15,9 @@ from fillerscope.capture import precision
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.layer_inputs import depth_of_kinds
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.row_check import rowcheck
-from fillerscope.capture.self_check import selfcheck
+from fillerscope.capture.passes import PassRunner
+from fillerscope.capture.row_check import check_rows
+from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.positions import length_limit
@@ -55,7 +55,7 @@ def received_alone(model: Any, ids: tuple[int, ...]) -> dict[int, np.ndarray]:
 
 def assert_exact(model: LoadedModel, layout: Any, some: list[Text]) -> None:
     with capturing(model.model):
-        measured = Gauge(model.model, 10_000, layout=layout).measure(some)
+        measured = PassRunner(model.model, 10_000, layout=layout).measure(some)
     for number, text in enumerate(some):
         mine = measured.text(number).mean_received()[0]
         mine = mine[[layer for layer in range(len(mine)) if layer not in measured.without]]
@@ -72,15 +72,15 @@ def assert_exact(model: LoadedModel, layout: Any, some: list[Text]) -> None:
 )  # fmt: skip
 def test_a_family_gets_the_layout_in_which_it_is_exact(family: str, layout: str) -> None:
     model = loaded(family)
-    selfcheck(model)
-    assert rowcheck(model).layout == layout
+    check_capture(model)
+    assert check_rows(model).layout == layout
     assert_exact(model, layout, texts(12, 70, 5, 33))
 
 
 def test_what_the_self_check_is_blind_to() -> None:
     """The reason for the row check: a state that leaks from text to text passes the other one."""
     model = loaded("falcon_h1")
-    assert selfcheck(model).difference < 1e-5
+    assert check_capture(model).difference < 1e-5
     with pytest.raises(AssertionError):
         assert_exact(model, "packed", texts(12, 70, 5, 33))
 
@@ -88,7 +88,7 @@ def test_what_the_self_check_is_blind_to() -> None:
 def test_rope_by_the_longest_text_of_the_row() -> None:
     model = loaded("phi3", **LONGROPE)
     assert length_limit(model.model) == 64
-    check = rowcheck(model, longest=90)
+    check = check_rows(model, longest=90)
     assert (check.layout, check.tokens) == ("shared", 90)
     assert_exact(model, check.layout, texts(20, 63, 64, 65, 90, 30))
 
@@ -98,25 +98,25 @@ def test_dynamic_rope_forgets_the_texts_before() -> None:
     model = loaded("llama", max_position_embeddings=64, rope_parameters=rope)
     some = texts(120, 90, 20)
     with capturing(model.model):
-        gauge = Gauge(model.model, 10_000)
-        together = gauge.measure(some)
+        runner = PassRunner(model.model, 10_000)
+        together = runner.measure(some)
         for number, text in enumerate(some):
-            alone = gauge.measure([text]).text(0).mean_received()
+            alone = runner.measure([text]).text(0).mean_received()
             np.testing.assert_allclose(together.text(number).mean_received(), alone, atol=1e-6)
     assert_exact(model, "shared", some[2:])
 
 
 def test_texts_beyond_the_limit_have_a_pass_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     model, passes = loaded("phi3", **LONGROPE), []
-    one_pass = Gauge.one_pass
+    one_pass = PassRunner.one_pass
 
-    def noting(gauge: Gauge, some: Any) -> Any:
+    def noting(runner: PassRunner, some: Any) -> Any:
         passes.append([len(text) for text in some])
-        return one_pass(gauge, some)
+        return one_pass(runner, some)
 
-    monkeypatch.setattr(Gauge, "one_pass", noting)
+    monkeypatch.setattr(PassRunner, "one_pass", noting)
     with capturing(model.model):
-        Gauge(model.model, 10_000).measure(texts(20, 65, 30, 64, 80))
+        PassRunner(model.model, 10_000).measure(texts(20, 65, 30, 64, 80))
     assert sorted(map(sorted, passes)) == [[20, 30, 64], [65], [80]]
 
 
@@ -124,7 +124,7 @@ def test_llama4_temperature_beyond_its_floor() -> None:
     model = loaded("llama4_text", floor_scale=48, attn_temperature_tuning=True, layer_types=["full_attention"] * 4,
                    no_rope_layers=[0, 1, 0, 1])  # fmt: skip
     assert length_limit(model.model) == 47
-    check = rowcheck(model, longest=80)
+    check = check_rows(model, longest=80)
     assert_exact(model, check.layout, texts(20, 70, 47, 49))
 
 
@@ -168,8 +168,8 @@ def by_longest_row(_module: Any, _given: Any, output: Tensor) -> Tensor:
 def test_what_a_row_does_is_seen_and_each_text_gets_its_own(defect: Any) -> None:
     model = wrap(tiny_model("llama"), tiny_tokenizer(), "planted")
     with hooked(model, defect):
-        assert selfcheck(model).difference < 1e-5
-        check = rowcheck(model)
+        assert check_capture(model).difference < 1e-5
+        check = check_rows(model)
         assert check.layout == "apart"
         assert len(check.tried) == 2
         assert_exact(model, "apart", texts(12, 70, 5, 33))
@@ -178,19 +178,19 @@ def test_what_a_row_does_is_seen_and_each_text_gets_its_own(defect: Any) -> None
 def test_what_no_layout_mends_is_refused() -> None:
     model = wrap(tiny_model("llama"), tiny_tokenizer(), "planted")
     with hooked(model, by_longest_row), pytest.raises(CaptureError, match=r"planted cannot be measured exactly.*apart"):
-        rowcheck(model)
+        check_rows(model)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 def test_half_precision_is_let_through_and_a_leak_is_not(dtype: torch.dtype) -> None:
     model = wrap(tiny_model("llama").to(dtype), tiny_tokenizer(), "half")
-    assert rowcheck(model).layout == "shared"
+    assert check_rows(model).layout == "shared"
 
     def strongly(module: Any, given: Any, output: Tensor) -> Tensor:
         return output + 30 * (leaking(module, given, output) - output)
 
     with hooked(model, strongly):
-        assert rowcheck(model).layout == "apart"
+        assert check_rows(model).layout == "apart"
 
 
 # Sinks
@@ -200,8 +200,8 @@ def test_learned_sinks_take_their_share_of_every_row() -> None:
     model = loaded("gpt_oss")
     some = texts(12, 70, 33)
     with capturing(model.model):
-        measured = Gauge(model.model, 10_000).measure(some)
-    assert measured.sunk is not None
+        measured = PassRunner(model.model, 10_000).measure(some)
+    assert measured.sink_sums is not None
     model.model.set_attn_implementation("eager")
     for number, text in enumerate(some):
         with torch.inference_mode():
@@ -210,7 +210,7 @@ def test_learned_sinks_take_their_share_of_every_row() -> None:
             ).attentions
         for layer, weights in enumerate(given):
             left = 1 - weights[0].double().sum(-1)  # [head, row]
-            np.testing.assert_allclose(measured.sunk[layer, number, :, 0], left.sum(-1), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(measured.sink_sums[layer, number, :, 0], left.sum(-1), rtol=1e-4, atol=1e-5)
             entropy = -torch.xlogy(weights[0].double(), weights[0].double()).sum((-1, -2))
             np.testing.assert_allclose(measured.entropy[layer, number, :, 0], entropy, rtol=1e-4, atol=1e-5)
     assert_exact(model, "shared", some)
@@ -220,8 +220,8 @@ def test_a_model_that_counts_places_in_the_row_is_seen_in_rows_as_long_as_those_
     """Far below the limit in every text, far beyond it in a row of many."""
     model = loaded("llama4_text", floor_scale=400, attn_temperature_tuning=True, layer_types=["full_attention"] * 4,
                    no_rope_layers=[0, 1, 0, 1])  # fmt: skip
-    assert rowcheck(model, 60, tokens=200).layout == "shared"
-    check = rowcheck(model, 60, tokens=900)
+    assert check_rows(model, 60, tokens=200).layout == "shared"
+    check = check_rows(model, 60, tokens=900)
     assert check.layout == "apart"
     assert_exact(model, "apart", texts(*[60] * 15))
 
@@ -241,7 +241,7 @@ def test_a_fault_of_a_deep_layer_that_shows_in_long_rows_alone() -> None:
 
     handle = layers_of(decoder_of(model.model))[2].mlp.register_forward_hook(beyond)  # type: ignore[union-attr]
     try:
-        assert rowcheck(model, 60, tokens=300).layout == "apart"
+        assert check_rows(model, 60, tokens=300).layout == "apart"
     finally:
         handle.remove()
 
@@ -250,7 +250,7 @@ def test_a_fault_of_a_deep_layer_that_shows_in_long_rows_alone() -> None:
 def test_half_precision_does_not_hide_a_leak_in_its_rounding(spread: float) -> None:
     model = small_model("falcon_h1")
     redraw(model, spread)
-    assert rowcheck(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
+    assert check_rows(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
 
 
 def test_where_float32_does_not_fit_a_model_that_carries_a_state_gets_a_row_for_each_text(
@@ -259,6 +259,6 @@ def test_where_float32_does_not_fit_a_model_that_carries_a_state_gets_a_row_for_
     monkeypatch.setattr(precision, "free_memory", lambda _: 1000)
     model = small_model("falcon_h1")
     redraw(model, 0.02)
-    assert rowcheck(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
+    assert check_rows(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
     plain = wrap(small_model("llama").to(torch.bfloat16), tiny_tokenizer(), "llama")
-    assert rowcheck(plain).layout == "shared"
+    assert check_rows(plain).layout == "shared"

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fillerscope.capture import blocks, passes, self_check
+from fillerscope.capture.attention_inputs import AttentionInputs
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.masks import PLAIN_CAUSAL
 from fillerscope.errors import CaptureError
@@ -30,7 +31,7 @@ def loaded(family: str, **overrides: Any) -> LoadedModel:
 @pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["float32", "bfloat16", "float16", "float64"]))
 def test_what_is_right_passes(family: str, dtype: str) -> None:
     model = wrap(tiny_model(family).to(getattr(torch, dtype)), tiny_tokenizer(), family)
-    result = self_check.selfcheck(model)
+    result = self_check.check_capture(model)
     assert 0 <= result.difference <= result.tolerance == 1e-5
     assert result.tokens == 48  # past the window of 8
     assert 1 <= result.layer <= model.layers
@@ -40,7 +41,7 @@ def test_what_is_right_passes(family: str, dtype: str) -> None:
 
 def test_it_is_the_same_every_time() -> None:
     model = loaded("gemma2")
-    assert self_check.selfcheck(model) == self_check.selfcheck(model)
+    assert self_check.check_capture(model) == self_check.check_capture(model)
 
 
 @pytest.mark.parametrize(("window", "tokens"), [(8, 48), (100, 116), (1084, 1100), (1085, 48), (4096, 48)])
@@ -50,28 +51,33 @@ def test_a_window_is_reached_past_where_matrices_are_small_enough(window: int, t
 
 
 def test_a_window_of_a_hundred_is_checked() -> None:
-    assert self_check.selfcheck(loaded("mistral", sliding_window=100)).tokens == 116
+    assert self_check.check_capture(loaded("mistral", sliding_window=100)).tokens == 116
 
 
 # Captures that are wrong
 
 
-def another_scale(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, *rest: Any) -> Attended:
-    return attend_texts(query, key, value, rows, rule, scaling * 1.02, *rest)
+def with_rule(inputs: AttentionInputs, **changes: Any) -> AttentionInputs:
+    return replace(inputs, rule=replace(inputs.rule, **changes))
 
 
-def no_softcap(query: Any, key: Any, value: Any, rows: Any, rule: Any, scaling: float, _: Any, *rest: Any) -> Attended:
-    return attend_texts(query, key, value, rows, rule, scaling, None, *rest)
+def another_scale(inputs: AttentionInputs, *rest: Any) -> Attended:
+    return attend_texts(with_rule(inputs, scaling=inputs.rule.scaling * 1.02), *rest)
 
 
-def no_window(query: Any, key: Any, value: Any, rows: Any, _: Any, *rest: Any) -> Attended:
-    return attend_texts(query, key, value, rows, PLAIN_CAUSAL, *rest)
+def no_softcap(inputs: AttentionInputs, *rest: Any) -> Attended:
+    return attend_texts(with_rule(inputs, softcap=None), *rest)
 
 
-def short_window(query: Any, key: Any, value: Any, rows: Any, rule: Any, *rest: Any) -> Attended:
+def no_window(inputs: AttentionInputs, *rest: Any) -> Attended:
+    return attend_texts(with_rule(inputs, mask=PLAIN_CAUSAL), *rest)
+
+
+def short_window(inputs: AttentionInputs, *rest: Any) -> Attended:
     """Too few keys are looked at for each block of rows: its first row misses one."""
-    shorter = rule if rule.reach is None else replace(rule, reach=rule.reach - 1)
-    return attend_texts(query, key, value, rows, shorter, *rest)
+    mask = inputs.rule.mask
+    shorter = mask if mask.reach is None else replace(mask, reach=mask.reach - 1)
+    return attend_texts(with_rule(inputs, mask=shorter), *rest)
 
 
 def own_votes(*given: Any) -> Attended:
@@ -85,8 +91,8 @@ def heads_in_another_order(*given: Any) -> Attended:
     return replace(found, received=found.received.flip(1))
 
 
-def keys_of_another_head(query: Any, key: Any, value: Any, *rest: Any) -> Attended:
-    return attend_texts(query, key.flip(1), value, *rest)
+def keys_of_another_head(inputs: AttentionInputs, *rest: Any) -> Attended:
+    return attend_texts(replace(inputs, key=inputs.key.flip(1)), *rest)
 
 
 def shifted(*given: Any) -> Attended:
@@ -132,14 +138,14 @@ def test_what_is_wrong_is_found_with_its_figure(family: str, wrong: Any, monkeyp
     monkeypatch.setattr(blocks, "attend_texts", wrong)
     assert_found(family)
     monkeypatch.undo()
-    self_check.selfcheck(loaded(family))
+    self_check.check_capture(loaded(family))
 
 
 def assert_found(family: str) -> None:
     model = loaded(family)
     before = model.model.config._attn_implementation
     with pytest.raises(CaptureError) as caught:
-        self_check.selfcheck(model)
+        self_check.check_capture(model)
     said = re.fullmatch(
         rf"self-check failed on {family}: attention received differs from the model's eager attention by (\S+) "
         r"in layer (\d+) head (\d+) \(1e-05 is allowed\); this model cannot be measured exactly",
@@ -153,17 +159,18 @@ def assert_found(family: str) -> None:
 # Texts put together wrongly
 
 
-def beginning_shifted(band: Any, key: Any, value: Any, behind: Any) -> Any:
-    return with_beginning(band, key, value, behind and tuple(tensor.roll(1, dims=1) for tensor in behind))
+def prefix_shifted(band: Any, inputs: AttentionInputs) -> Any:
+    shifted = inputs.prefixes and tuple(tensor.roll(1, dims=1) for tensor in inputs.prefixes)
+    return with_prefix(band, replace(inputs, prefixes=shifted))
 
 
 def beginning_left_out(packing: Any) -> Any:
-    before, texts, positions = beginning_places(packing)
+    before, texts, positions = prefix_places(packing)
     return np.full_like(before, before.max()), texts, positions
 
 
 def beginning_misplaced(packing: Any) -> Any:
-    before, texts, positions = beginning_places(packing)
+    before, texts, positions = prefix_places(packing)
     return np.roll(before, 1), texts, positions
 
 
@@ -172,12 +179,12 @@ def neighbours_exchanged(packing: Any) -> Any:
     return places.copy() if len(packing.texts) == 1 else np.roll(places, len(packing.texts[0]))
 
 
-with_beginning = blocks._with_beginning
-kept_keys, beginning_places = passes.Packing.kept_keys, passes.Packing.beginning_places
+with_prefix = blocks._with_prefix
+kept_keys, prefix_places = passes.Packing.kept_keys, passes.Packing.prefix_places
 WRONGLY_PUT = [
-    (blocks, "_with_beginning", beginning_shifted),
-    (passes.Packing, "beginning_places", beginning_left_out),
-    (passes.Packing, "beginning_places", beginning_misplaced),
+    (blocks, "_with_prefix", prefix_shifted),
+    (passes.Packing, "prefix_places", beginning_left_out),
+    (passes.Packing, "prefix_places", beginning_misplaced),
     (passes.Packing, "kept_keys", neighbours_exchanged),
 ]
 
@@ -207,7 +214,7 @@ def test_the_worst_layer_and_head_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(blocks, "attend_texts", third_layer_second_head)
     with pytest.raises(CaptureError, match=r"by 1\.0e-01 in layer 3 head 2 "):  # 1.6 over the 16 rows below
-        self_check.selfcheck(loaded("llama"))
+        self_check.check_capture(loaded("llama"))
 
 
 # The model afterwards
@@ -226,7 +233,7 @@ def test_the_model_has_its_own_attention_again(family: str, implementation: str)
     model.model.set_attn_implementation(implementation)
     inputs = {"input_ids": torch.arange(3, 40)[None]}
     before = model.model(**inputs).logits
-    self_check.selfcheck(model)
+    self_check.check_capture(model)
     assert set(implementations(model.model)) == {implementation}
     assert torch.equal(model.model(**inputs).logits, before)
 
@@ -235,7 +242,7 @@ def test_a_refused_model_has_its_own_attention_again() -> None:
     model = wrap(small_model("bloom"), tiny_tokenizer(), "bloom")
     before = implementations(model.model)
     with pytest.raises(CaptureError, match=r"do not attend through transformers' attention interface, .*alibi"):
-        self_check.selfcheck(model)
+        self_check.check_capture(model)
     assert implementations(model.model) == before
 
 
@@ -244,7 +251,7 @@ def test_a_model_without_eager_attention_is_refused() -> None:
     module = attention_modules(model.decoder)[1]
     module.__class__ = type("Homemade", (type(module),), {})  # a class of this file, which has no such function
     with pytest.raises(CaptureError, match="Homemade has no eager attention to compare with; it cannot be checked"):
-        self_check.selfcheck(model)
+        self_check.check_capture(model)
     assert model.model.config._attn_implementation == "sdpa"
 
 
@@ -269,9 +276,9 @@ def test_scores_of_thousands_are_allowed_their_rounding(
 
     monkeypatch.setattr(blocks, "attend_texts", slightly_off)
     if passes:
-        result = self_check.selfcheck(model)
+        result = self_check.check_capture(model)
         assert 1e-5 < result.difference <= result.tolerance
         assert (result.layer, result.head) == (1, 1)
     else:
         with pytest.raises(CaptureError, match=r"by 5\.0e-05 in layer 1 head 1 "):
-            self_check.selfcheck(model)
+            self_check.check_capture(model)

@@ -35,8 +35,8 @@ from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 # What a run would import on its way, and again in every child.
 BEFOREHAND = (
-    "fillerscope.api", "fillerscope.cli.run_commands", "fillerscope.cli.show_commands", "fillerscope.cli.app",
-    "fillerscope.analysis.export",
+    "fillerscope.api", "fillerscope.measure.run_study", "fillerscope.cli.run_commands",
+    "fillerscope.cli.show_commands", "fillerscope.cli.app", "fillerscope.analysis.export",
     "safetensors.numpy", "rich.console",
     "transformers.models.llama.modeling_llama", "transformers.models.llama.tokenization_llama", "pyarrow.parquet",
     "pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "matplotlib.backends.backend_svg",

@@ -199,8 +199,12 @@ def test_killed_while_loading_checking_and_measuring(
     forks: Forks, study: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
     """Not only while writing."""
-    run, engine = tmp_path / "run", "fillerscope.measure.engines.local"
-    for moment in ([engine, "load_folder", 1], [engine, "selfcheck", 1], [engine, "launch", 2]):
+    run, engine = tmp_path / "run", "fillerscope.measure.engines"
+    for moment in (
+        [f"{engine}.model_work", "load_folder", 1],
+        [f"{engine}.local", "selfcheck", 1],
+        [f"{engine}.local", "start_shard", 2],
+    ):
         assert forks.run(["measure", study, run], die_in=moment) == KILLED, moment
         assert_nothing_half(run)
     assert forks.run(*finishing(study, run)) == 0
@@ -256,7 +260,7 @@ def test_an_interrupt_says_how_to_go_on_and_one_can(forks: Forks, longer: Path, 
     assert again[0] == "fillerscope"
     process = forks.start(again[1:], ["export", run, "--out", run / "tables"])
     assert process.code() == 0
-    assert f"measuring tiny-llama: {kept} of {SHARDS} shards are there, going on from them" in process.lines()
+    assert f"measuring tiny-llama: resuming, {kept} of {SHARDS} shards are done" in process.lines()
     whole = tmp_path / "whole"
     assert forks.run(*finishing(longer, whole)) == 0
     assert outcome(run) == outcome(whole)

@@ -402,7 +402,7 @@ def test_verify_sees_an_edited_answer(command: Command, answered: Path, tmp_path
     assert "answers/a/00001.parquet: sha256" in shown.out
     shown = command("compare", "copy")
     assert shown.code == 1
-    assert "the file is damaged; run the study again to mend it" in shown.complaint
+    assert "the file is damaged; run the study again to restore it" in shown.complaint
     damaged.unlink()
     assert "is not finished for a; run the study again" in command("compare", "copy").complaint
     assert len(json.loads(command("verify", "copy", "--json").out)["faults"]) == 1

@@ -234,11 +234,10 @@ def _is_rounded(shown: str, value: float) -> bool:
     return abs(float(shown) - value) <= 0.5000001 * 10**-places
 
 
-def colours(canvas: Locator) -> int:
-    """How many colours a canvas shows."""
-    return canvas.evaluate(
-        """canvas => new Set(new Uint32Array(
-            canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"""
+def colours(ground: Locator) -> int:
+    """How many colours the cells of a map have."""
+    return ground.evaluate(
+        "one => new Set([...one.querySelectorAll('rect')].map(cell => cell.getAttribute('fill'))).size"
     )
 
 
@@ -264,17 +263,19 @@ def assert_fits(page: Page) -> None:
     assert page.evaluate(CUT_OFF) == []
 
 
-# Canvases that have a size and show fewer than three colours.
-EMPTY = """() => [...document.querySelectorAll("canvas")].filter(canvas => {
-    if (!canvas.checkVisibility() || !canvas.clientWidth) return false;
-    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
-    copy.drawImage(canvas, 0, 0);
-    return new Set(new Uint32Array(copy.getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size < 3;
-}).map(canvas => canvas.parentElement.outerHTML.slice(0, 300))"""
+# Places of charts that are seen and hold no cell, no bar and no line that goes anywhere.
+EMPTY = """() => [...document.querySelectorAll(
+        ".line-ground, .map-ground, .bars-ground, .multiples .small"
+    )].filter(place => place.checkVisibility()
+    && ![...place.querySelectorAll("svg.chart rect, svg.chart circle, svg.chart path")].some(mark => {
+        const box = mark.getBBox();
+        return box.width > 0 && box.height > 0;
+    })
+).map(place => place.outerHTML.slice(0, 300))"""
 
 
 def assert_drawn(page: Page) -> None:
-    """Every canvas that has a size shows something. They are drawn a few at a time, after all else is ready."""
+    """Every chart that has a place shows something. Some are drawn a few at a time, after all else is ready."""
     deadline = time.monotonic() + PATIENCE
     while empty := page.evaluate(EMPTY):
         assert time.monotonic() < deadline, empty

@@ -72,7 +72,7 @@ def test_the_page_opens_with_the_run_in_it(seen: Page, run: Run) -> None:
     assert lines_on(seen) == ["None", "Meaningless tokens", "Random sentence"]
     assert seen.locator(".multiples button").count() == 9
     expect(seen.locator("div.live")).to_be_empty()  # it is finished
-    assert colours(map_of(seen).locator("canvas")) > 50
+    assert colours(map_of(seen).locator(".map-ground")) > 50
 
 
 def test_another_metric_changes_map_scale_and_readout(seen: Page) -> None:
@@ -87,7 +87,7 @@ def test_another_metric_changes_map_scale_and_readout(seen: Page) -> None:
 
 
 def test_a_click_on_a_cell_goes_to_its_head(seen: Page) -> None:
-    box = map_of(seen).locator("canvas").bounding_box()
+    box = map_of(seen).locator(".map-ground").bounding_box()
     seen.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.4 * box["height"])
     where = tip_of(map_of(seen)).locator(".tip-head").inner_text()
     layer, head = map(int, re.fullmatch(r"Layer (\d+), head (\d+)", where).groups())
@@ -101,13 +101,13 @@ def test_a_click_on_a_cell_goes_to_its_head(seen: Page) -> None:
 
 
 def test_arrow_keys_walk_through_the_heads(seen: Page) -> None:
-    canvas = map_of(seen).locator("canvas")
-    canvas.focus()
+    ground = map_of(seen).locator(".map-ground")
+    ground.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "ArrowUp"):
         after(seen, lambda key=key: seen.keyboard.press(key))
     expect(profile_of(seen).locator("h3")).to_have_text("SmolLM2-135M Layer 2 Head 3")
     expect(tip_of(map_of(seen)).locator(".tip-head")).to_have_text("Layer 2, head 3")
-    expect(canvas).to_be_focused()
+    expect(ground).to_be_focused()
     for _ in range(2):  # not beyond the edge
         after(seen, lambda: seen.keyboard.press("ArrowUp"))
     expect(profile_of(seen).locator("h3")).to_have_text("SmolLM2-135M Layer 1 Head 3")
@@ -122,12 +122,12 @@ def test_a_small_picture_goes_to_its_head(seen: Page) -> None:
 
 def test_a_condition_that_is_off_is_off_everywhere(seen: Page) -> None:
     assert_drawn(seen)
-    shown = profile_of(seen).locator(".linechart canvas")
+    shown = profile_of(seen).locator(".linechart")
     with_it, multiples = shown.screenshot(), seen.locator(".multiples .grid").screenshot()
     after(seen, profile_of(seen).locator('.legend button[data-condition="random"]').click)
     assert lines_on(seen) == ["None", "Meaningless tokens"]
     assert_drawn(seen)
-    assert profile_of(seen).locator(".linechart canvas").screenshot() != with_it
+    assert profile_of(seen).locator(".linechart").screenshot() != with_it
     assert seen.locator(".multiples .grid").screenshot() != multiples
     assert series_of(saved_table(profile_of(seen))) == ["None", "Meaningless tokens"]
     read_at(seen, 0.5)
@@ -141,7 +141,7 @@ def test_a_condition_that_is_off_is_off_everywhere(seen: Page) -> None:
 
 def read_at(page: Page, share: float) -> int:
     """Point at a place of the profile; gives its position."""
-    box = profile_of(page).locator(".u-over").bounding_box()
+    box = profile_of(page).locator(".plot-over").bounding_box()
     page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
     head = tip_of(profile_of(page)).locator(".tip-head").inner_text()
     return int(re.fullmatch(r"Token position (\d+)", head).group(1))
@@ -197,7 +197,7 @@ def test_keys_read_the_chart_and_zoom_it(seen: Page) -> None:
 
 
 def test_dragging_zooms_and_a_double_click_shows_all(seen: Page) -> None:
-    box = profile_of(seen).locator(".u-over").bounding_box()
+    box = profile_of(seen).locator(".plot-over").bounding_box()
     middle = box["y"] + box["height"] / 2
     seen.mouse.move(box["x"] + 0.25 * box["width"], middle)
     seen.mouse.down()
@@ -208,8 +208,8 @@ def test_dragging_zooms_and_a_double_click_shows_all(seen: Page) -> None:
     assert positions == set(range(int(np.ceil(low)), int(high) + 1))
     picture = ElementTree.fromstring(saved(profile_of(seen).locator('[data-kind="svg"]'))[1])
     drawn = [path.get("d").count("L") + path.get("d").count("M") for path in picture.iter(f"{SVG}path") if named(path)]
-    assert drawn == [len(positions)] * 3
-    profile_of(seen).locator(".u-over").dblclick()
+    assert drawn == [len(positions) + 2] * 3  # lines go on to the next point beyond either edge
+    profile_of(seen).locator(".plot-over").dblclick()
     assert "x" not in state_of(seen)
 
 
@@ -297,7 +297,7 @@ def test_the_keyboard_reaches_everything(seen: Page) -> None:
         reached.append(
             seen.evaluate(
                 """() => { const one = document.activeElement;
-                return one.matches(".map-ground canvas") ? "map" : one.matches(".linechart") ? "chart"
+                return one.matches(".map-ground") ? "map" : one.matches(".linechart") ? "chart"
                     : one.dataset.tab || one.name || one.dataset.kind || one.dataset.value || one.className; }"""
             )
         )
@@ -506,9 +506,9 @@ def test_every_tab_fits(opened: Callable[..., Page], explorer: Served, width: in
 
 def test_light_and_dark_change_places(seen: Page) -> None:
     ground = "() => getComputedStyle(document.body).backgroundColor"
-    light, drawn = seen.evaluate(ground), map_of(seen).locator("canvas").screenshot()
+    light, drawn = seen.evaluate(ground), map_of(seen).locator(".map-ground").screenshot()
     seen.locator("button.theme").click()
     assert seen.evaluate(ground) != light
-    assert map_of(seen).locator("canvas").screenshot() != drawn
+    assert map_of(seen).locator(".map-ground").screenshot() != drawn
     seen.reload()
     assert ready(seen).evaluate(ground) != light  # it is remembered

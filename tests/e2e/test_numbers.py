@@ -116,7 +116,7 @@ def test_the_map_s_tooltip_and_readout_say_the_table_s_numbers(
 ) -> None:
     look_at(page, f"{explorer.address}#metric={metric}")
     value, low, high = estimates(run, metric, "mless", "original")
-    for x, y in points(page.locator(".card.map canvas").bounding_box()):
+    for x, y in points(page.locator(".card.map .map-ground").bounding_box()):
         page.mouse.move(x, y)
         head, words = tip_of(page.locator(".card.map")).inner_text().split("\n")
         layer, at = (int(part.split()[1]) for part in head.split(", "))
@@ -129,7 +129,7 @@ def test_the_map_s_tooltip_and_readout_say_the_table_s_numbers(
 
 def test_the_profile_s_tooltip_says_the_table_s_numbers(page: Page, explorer: Served, run: Run) -> None:
     look_at(page, f"{explorer.address}#layer=2&head=3&queries=last")
-    for x, y in points(page.locator(".card.profile .u-over").bounding_box()):
+    for x, y in points(page.locator(".card.profile .plot-over").bounding_box()):
         page.mouse.move(x, y)
         tip = tip_of(page.locator(".card.profile"))
         position = int(tip.locator(".tip-head").inner_text().rpartition(" ")[2])

@@ -49,7 +49,7 @@ def test_every_figure_can_be_played_with_and_printed(read: Page, run: Run) -> No
     assert names == list(names_for(run))
     for name in names:
         figure = read.locator(f"#figure-{name}")
-        assert figure.locator(".panels canvas, .panels svg.u-hz, .panels .bars-ground svg").count() > 0
+        assert figure.locator(".panels svg.chart").count() > 0
         assert figure.locator("figcaption").inner_text()
         figure.locator("details.print summary").click()
         image = figure.locator("details.print img")
@@ -62,8 +62,8 @@ def test_panels_come_when_they_are_scrolled_to(read: Page) -> None:
     assert read.locator(".coming").count() > 10
     last = read.locator("#figure-layermap .panels > *").last
     # What is drawn above it on the way moves it on.
-    until(lambda: last.scroll_into_view_if_needed() or last.locator("canvas").count())
-    expect(last.locator("canvas")).to_be_visible()
+    until(lambda: last.scroll_into_view_if_needed() or last.locator("svg.chart").count())
+    expect(last.locator("svg.chart")).to_be_visible()
 
 
 def test_its_figures_can_be_saved(read: Page, run: Run) -> None:

@@ -48,10 +48,10 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.report import payload
 from fillerscope.report.html import write_report
-from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.methods.page import as_text, methods, study_yaml
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
-from support.synthetic import MLESS, NONE
+from support.synthetic import MLESS, NONE, Synthetic
 
 SVG = "{http://www.w3.org/2000/svg}"
 ODD = Condition(name="odd", kind="sentence", count=12, label=f"{MARKUP} {TURNED} {CONTROLS}")
@@ -181,7 +181,7 @@ def test_the_map_of_heads(page: Page, served: Served, run: Run) -> None:
         said.add(map_of(page).locator(".readout").inner_text())
     assert len(said) == len(offered)
     value, low, high = estimates(run, "drop", "odd", "last")
-    box = map_of(page).locator("canvas").bounding_box()
+    box = map_of(page).locator(".map-ground").bounding_box()
     at, cell = (box["x"] + 143, box["y"] + 33), (1, 2)
     page.mouse.move(*at)
     where, words = tip_of(map_of(page)).inner_text().split("\n")
@@ -192,12 +192,12 @@ def test_the_map_of_heads(page: Page, served: Served, run: Run) -> None:
     expect(map_of(page).locator(".readout")).to_contain_text("n = 18")
     expect(profile_of(page).locator("h3")).to_have_text(f"{LABEL} Layer 2 Head 3")
     expect(page.locator('.multiples button[aria-pressed="true"]')).to_have_text("Head 3")
-    map_of(page).locator("canvas").focus()
+    map_of(page).locator(".map-ground").focus()
     for key in ("ArrowUp", "ArrowUp", "ArrowUp", "ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowDown"):
         after(page, lambda key=key: page.keyboard.press(key))
     expect(profile_of(page).locator("h3")).to_have_text(f"{LABEL} Layer 2 Head 2")
     expect(tip_of(map_of(page)).locator(".tip-head")).to_have_text("Layer 2, head 2")
-    expect(map_of(page).locator("canvas")).to_be_focused()
+    expect(map_of(page).locator(".map-ground")).to_be_focused()
 
 
 def test_files_of_the_map(page: Page, served: Served, run: Run) -> None:
@@ -253,7 +253,7 @@ def test_the_profile_and_its_views(page: Page, served: Served, run: Run) -> None
 def test_zooming_a_profile(page: Page, served: Served) -> None:
     go(page, served, "first=1")
     everything = handed_table(profile_of(page))
-    box = profile_of(page).locator(".u-over").bounding_box()
+    box = profile_of(page).locator(".plot-over").bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.25 * box["width"], middle)
     page.mouse.down()
@@ -265,7 +265,7 @@ def test_zooming_a_profile(page: Page, served: Served) -> None:
     assert places == set(range(int(np.ceil(low)), int(high) + 1))
     picture = ElementTree.fromstring(handed(profile_of(page).locator('[data-kind="svg"]'))[1])
     assert_lines(picture, rows)
-    profile_of(page).locator(".u-over").dblclick()
+    profile_of(page).locator(".plot-over").dblclick()
     assert "x" not in state_of(page)
     assert handed_table(profile_of(page)) == everything
     profile_of(page).locator(".linechart").focus()
@@ -285,6 +285,9 @@ def assert_lines(picture: ElementTree.Element, rows: list[dict[str, str]]) -> No
     assert list(paths) == [shown(label) for label in series]
     points = [point for path in paths.values() for point in re.findall(r"-?[\d.]+ -?[\d.]+", path)]
     drawn = np.array([[float(part) for part in point.split()] for point in points])
+    plot = next(one for one in picture.iter(f"{SVG}svg") if one.get("data-mark") == "plot")
+    left, width = float(plot.get("x")), float(plot.get("width"))
+    drawn = drawn[(drawn[:, 0] >= left) & (drawn[:, 0] <= left + width)]  # a line goes on beyond the edge
     table = np.array([[float(row["position"]), float(row["mean"])] for row in rows])
     slopes = [np.polyfit(table[:, axis], drawn[:, axis], 1) for axis in (0, 1)]
     for axis, slope in enumerate(slopes):
@@ -379,6 +382,19 @@ def test_flips(page: Page, served: Served, run: Run) -> None:
     assert_harmless(page)
 
 
+def test_flips_are_of_the_chosen_temperature(page: Page, tmp_path: Path) -> None:
+    drawn = {"temperature": [0, 0.7], "samples": [1, 2]}
+    recipe = Synthetic(problems=4, layers=1, heads=2, right={"none": 0.2, "mless": 0.8}, generation=drawn)
+    run = recipe.build(tmp_path / "drawn")
+    counts = {one: len(flips(run, "mless", "none", MODEL, float(one))) for one in ("0.7", "0")}
+    assert counts["0.7"] > counts["0"] > 0
+    with serving(run.path) as served:
+        look_at(page, f"{served.address}#tab=answers")
+        for temperature, count in counts.items():
+            choose(page, "temperature", temperature)
+            expect(named(page, "Problems that changed").locator(".flip")).to_have_count(count)
+
+
 def test_answers_are_found(page: Page, served: Served) -> None:
     go(page, served, "tab=answers")
     ground = named(page, "All answers")
@@ -424,12 +440,25 @@ def test_curves_by_layer(page: Page, served: Served, run: Run) -> None:
     for name in run.conditions:
         counts = [int(row["n"]) for row in rows if row["condition"] == name]
         assert counts == run[None].histogram(name, "digits")[1].tolist()
+    picture = ElementTree.fromstring(handed(card_of(page, "MLP activations, layer 2").locator('[data-kind="svg"]'))[1])
+    assert_thresholds(picture, run[None].calibration()["eps"][1], run[None].calibration()["edges"])
     card_of(page, "Variance, ratio to none").locator(".linechart").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     after(page, lambda: page.keyboard.press("Enter"))  # goes to the layer
     expect(card_of(page, "MLP activations, layer 3")).to_be_visible()
     expect(page.locator('select[name="layer"]')).to_have_value("3")
+
+
+def assert_thresholds(picture: ElementTree.Element, eps: float, edges: list[float]) -> None:
+    """The two lines at which an activation counts as near zero stand in their bins."""
+    steps = next(one.get("d") for one in picture.iter(f"{SVG}path") if one.get("data-series"))
+    starts = [float(x) for x in re.findall(r"[ML](-?[\d.]+) ", steps)]  # of every bin
+    lines = [one for one in picture.iter(f"{SVG}line") if one.get("data-mark") == "threshold"]
+    bins = [np.searchsorted(edges, value, side="right") - 1 for value in (-eps, eps)]
+    assert len(lines) == 2
+    for line, place in zip(lines, bins, strict=True):
+        assert starts[place] - 0.05 <= float(line.get("x1")) <= starts[place + 1] + 0.05
 
 
 def assert_curves(card: Locator, wanted: dict[str, np.ndarray]) -> None:
@@ -455,6 +484,7 @@ def test_findings_and_methods(page: Page, served: Served, run: Run, tmp_path: Pa
     expect(page.locator(".checked")).to_have_text(re.compile(f"^All {files} files are as they were written"))
     sections = methods(run)
     assert page.locator(".methods h3").all_inner_texts() == [section.title for section in sections]
+    assert page.locator(".methods pre.study").all_inner_texts() == [study_yaml(run)]
     page.get_by_role("button", name="Copy as Markdown").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("() => navigator.clipboard.readText()") == as_text(sections)
@@ -484,10 +514,10 @@ def test_the_address_brings_all_of_it_back(page: Page, served: Served) -> None:
 
 def test_light_and_dark_change_places(page: Page, served: Served) -> None:
     go(page, served)
-    ground, drawn = background(page), map_of(page).locator("canvas").screenshot()
+    ground, drawn = background(page), map_of(page).locator(".map-ground").screenshot()
     page.locator("button.theme").click()
     assert background(page) != ground
-    assert map_of(page).locator("canvas").screenshot() != drawn
+    assert map_of(page).locator(".map-ground").screenshot() != drawn
     page.reload()
     assert background(ready(page)) != ground  # it is remembered
     page.locator("button.theme").click()

@@ -15,8 +15,8 @@ import torch
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
-from fillerscope.measure.answer_attention import Answers, answers_in, look_back
+from fillerscope.capture.passes import PassRunner
+from fillerscope.measure.answer_attention import Answers, answer_ids, measure_answers
 from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
@@ -80,7 +80,9 @@ def looked_back(study: Study, model: LoadedModel, answers: Answers) -> Part:
     maker = maker_for(study, model)
     prepared = prepare_shard(study, shard_of(study), maker, context_length(model.model))
     with capturing(model.model):
-        return look_back(study, prepared, answers, Gauge(model.model, study.batch.tokens or 1), lambda _: None)
+        return measure_answers(
+            study, prepared, answers, PassRunner(model.model, study.batch.tokens or 1), lambda _: None
+        )
 
 
 def model_of(family: str) -> LoadedModel:
@@ -91,7 +93,7 @@ def model_of(family: str) -> LoadedModel:
 def written(family: str) -> Mapping[tuple[int, str], Sequence[int]]:
     """What the model itself answers, in float64."""
     study, model = study_with(), model_of(family)
-    return answers_in(study, answered(study, model))
+    return answer_ids(study, answered(study, model))
 
 
 # The stock model
@@ -247,7 +249,7 @@ def test_the_first_greedy_answer_is_looked_at_without_the_token_that_ended_it() 
         (1, "mless", 0.7, 0, "stop", [2]),
         (2, "none", 0.7, 0, "length", []),
     ]
-    assert answers_in(study, table(rows)) == {
+    assert answer_ids(study, table(rows)) == {
         (0, "none"): [5, 6],
         (0, "mless"): [5, 6, 8],
         (1, "mless"): [],

@@ -11,7 +11,7 @@ import pytest
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
-from fillerscope.measure.answer_shard import answer_shard, asks_of
+from fillerscope.measure.answer_shard import answer_shard, answer_tasks
 from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.problems.sources import load_problems
@@ -112,7 +112,7 @@ def test_what_is_said_to_be_shared_is() -> None:
 def test_random_numbers_are_the_same_under_all_conditions_and_differ_otherwise() -> None:
     def seeds(study: Study) -> dict[tuple[str, float, int], set[int]]:
         found: dict[tuple[str, float, int], set[int]] = {}
-        for each in asks_of(study, prepare_shard(study, shard_of(study), maker_of(study), 1024)):
+        for each in answer_tasks(study, prepare_shard(study, shard_of(study), maker_of(study), 1024)):
             assert each.request is not None
             found.setdefault((each.item.problem.id, each.temperature, each.sample), set()).add(each.request.seed)
         return found
@@ -147,7 +147,7 @@ def test_answers_are_written_to_their_own_prompts() -> None:
     items = prepare_shard(study, shard_of(study), maker_of(study), 1024)
     with Grader() as grader:
         table, greedy = answer_shard(study, items, LocalGenerator(model, rows=7), grader, lambda _: None)
-    asks = asks_of(study, items)
+    asks = answer_tasks(study, items)
     stored = dict(
         zip(zip(*(table[k] for k in ("id", "condition", "temperature", "sample")), strict=True), table["text"],
             strict=True)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import TextAttention
 from fillerscope.measure.head_summary import Tokens, summarise
-from fillerscope.measure.reduce import _arranged
+from fillerscope.measure.reduce import _stored
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt
-from fillerscope.store.schema import METRICS
+from fillerscope.store.schema import METRICS, ArrayName
 from fillerscope.study.study import QUERIES
 
 Floats = NDArray[np.float64]
@@ -75,7 +75,7 @@ def summary(
     tokens = Tokens.of(prompts, plain, np.isfinite(values[..., 0]), skip_first, torch.device("cpu"))
     found = summarise(torch.from_numpy(np.nan_to_num(values)), torch.from_numpy(entropy), tokens)
     return {
-        name: _arranged(f"any/{name}", tensor.unflatten(-1, (LAYERS, HEADS))).numpy()
+        name: _stored(ArrayName.parse(f"any/{name}").quantity, tensor.unflatten(-1, (LAYERS, HEADS))).numpy()
         for name, tensor in zip(("heads", "peak_at"), found, strict=True)
     }
 

@@ -18,7 +18,7 @@ import fillerscope
 from fillerscope.analysis.integrity import faults
 from fillerscope.capture import passes
 from fillerscope.errors import ModelError, ProblemError, StoreError
-from fillerscope.measure.engines import local
+from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.environment import environment, hardware
 from fillerscope.measure.identity import code_version, identify
 from fillerscope.measure.run_study import run_study
@@ -80,21 +80,21 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(local, "load_folder", refuse)
+    monkeypatch.setattr(model_work, "load_folder", refuse)
 
 
 @pytest.fixture
 def measured_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The shards that are measured from now on."""
     seen: list[int] = []
-    launch = local.launch
+    start_shard = local.start_shard
 
     def note(study: Any, prepared: Any, *rest: Any) -> Any:
         assert len({item.number // study.batch.shard for item in prepared}) == 1
         seen.append(prepared[0].number // study.batch.shard)
-        return launch(study, prepared, *rest)
+        return start_shard(study, prepared, *rest)
 
-    monkeypatch.setattr(local, "launch", note)
+    monkeypatch.setattr(local, "start_shard", note)
     return seen
 
 
@@ -320,7 +320,7 @@ def test_only_the_damaged_shard_is_measured_again(
     listener = Listener()
     store = run_study(study_of(saved), folder, listener)
     assert measured_shards == [index]
-    assert listener.said == ["measuring tiny-llama: 2 of 3 shards are there, going on from them"]
+    assert listener.said == ["measuring tiny-llama: resuming, 2 of 3 shards are done"]
     assert data(folder) == before
     assert store.verify() == []
 
@@ -479,7 +479,7 @@ def test_where_all_problems_fail_one_line_says_why(tmp_path: Path, monkeypatch: 
     message = r"^none of the 8 problems could be measured; the first says: \d+ tokens, and the model takes 60\b[^\n]*$"
     with pytest.raises(ProblemError, match=message):
         run_study(study, tmp_path / "run")
-    monkeypatch.setattr(local, "load_folder", lambda *_: pytest.fail("measured again, in vain"))
+    monkeypatch.setattr(model_work, "load_folder", lambda *_: pytest.fail("measured again, in vain"))
     with pytest.raises(ProblemError, match=message):
         run_study(study, tmp_path / "run")
 

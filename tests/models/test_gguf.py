@@ -19,6 +19,7 @@ from fillerscope.models import gguf as conversion
 from fillerscope.models.gguf import read_record
 from fillerscope.models.loading import load_folder, load_model
 from fillerscope.models.resolve import resolve
+from support.progress import Told
 from support.tiny import tiny_tokenizer
 
 WriteGguf = Callable[..., Path]
@@ -77,7 +78,7 @@ def test_two_at_once_convert_it_once(write_gguf: WriteGguf, monkeypatch: pytest.
 
     monkeypatch.setattr("fillerscope.models.resolve.convert", slow)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(resolve, [path, path], [watch, watch])
+        first, second = pool.map(resolve, [path, path], [Told(watch), Told(watch)])
     assert first == second
     assert len(converted) == 1
 
@@ -113,7 +114,7 @@ def test_progress_is_told_to_us_and_not_to_the_terminal(
     seen: list[tuple[str, int, int | None]] = []
     path = str(write_gguf())
     capfd.readouterr()
-    resolve(path, lambda *step: seen.append(step))
+    resolve(path, Told(lambda *step: seen.append(step)))
     assert capfd.readouterr() == ("", "")
     unpacked = [(done, total) for stage, done, total in seen if stage.startswith("unpacking")]
     assert unpacked[-1][0] == unpacked[-1][1]

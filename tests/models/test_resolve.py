@@ -14,7 +14,7 @@ from huggingface_hub import errors
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.digests import file_sha256, folder_digest
+from fillerscope.models.digests import cached_sha256, folder_digest
 from fillerscope.models.gguf import converted_folder
 from fillerscope.models.resolve import find, resolve, resolve_here
 
@@ -278,7 +278,7 @@ def test_a_gguf_is_found_where_it_was_converted(folder: Path, tmp_path: Path, mo
         patch.setattr("fillerscope.models.digests._hash_file", lambda *_: pytest.fail("read"))
         with pytest.raises(ModelError, match=reason):
             find(str(gguf))
-    made = converted(folder, "mine", file_sha256(gguf))
+    made = converted(folder, "mine", cached_sha256(gguf))
     assert find(str(gguf)) == resolve_here(str(gguf)) == resolve(str(gguf))
     assert find(str(gguf)).path == made
     gguf.write_bytes(b"GGUF and something else")

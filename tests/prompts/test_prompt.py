@@ -477,14 +477,14 @@ def test_a_shift_leaves_positions_empty_and_changes_no_token() -> None:
     assert (shifted.filler, shifted.filler_start, len(shifted)) == ((0, 0), None, len(plain))
     assert plain.gap == 0
     assert shifted != plain
-    assert (plain.room, shifted.room) == (len(plain), len(plain) + 9)
+    assert (plain.position_count, shifted.position_count) == (len(plain), len(plain) + 9)
 
 
 @pytest.mark.parametrize("change", [None, {"kind": "arm"}, {"kind": "knockout"}])
 def test_what_is_done_inside_the_model_changes_no_prompt(change: Any) -> None:
     filler = {"kind": "repeat", "text": " /", "count": 6}
     assert made(**filler, intervention=change) == made(**filler)
-    assert made(**filler).room == len(made(**filler)) == len(maker().plain("What is 2 + 2?")) + 6
+    assert made(**filler).position_count == len(made(**filler)) == len(maker().plain("What is 2 + 2?")) + 6
     assert made(intervention={"kind": "arm"}) == maker().plain("What is 2 + 2?")
 
 
@@ -502,10 +502,10 @@ def test_the_same_tokens_are_reached_under_every_condition(position: str) -> Non
     plain = maker().plain("What is 2 + 2?")
     placed = {"nowhere": PRESETS["none"], "shifted": PRESETS["positions"]}.get(position)
     prompt = maker().make(Problem("p", "What is 2 + 2?", ""), placed or condition(position))
-    kept = [token for token, reached in zip(prompt.ids, prompt.reached, strict=True) if reached]
+    kept = [token for token, reached in zip(prompt.ids, prompt.question_and_tail, strict=True) if reached]
     assert tuple(kept) == plain.ids[plain.question_start :]
-    assert prompt.reached.dtype == bool
-    assert not (prompt.reached & ~prompt.original).any()
+    assert prompt.question_and_tail.dtype == bool
+    assert not (prompt.question_and_tail & ~prompt.original).any()
 
 
 class Lying:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +23,7 @@ def digest(path: Path) -> str:
 
 
 def test_the_page_was_built_from_these_sources() -> None:
-    names = [f"src/{path.name}" for path in (SOURCES / "src").iterdir()]
+    names = [path.relative_to(SOURCES).as_posix() for path in (SOURCES / "src").rglob("*") if path.is_file()]
     names += ["build.mjs", "package.json", "package-lock.json", "tsconfig.json"]
     now = {name: digest(SOURCES / name) for name in names}
     then = record()["sources"]
@@ -34,6 +35,12 @@ def test_the_page_is_as_it_was_built() -> None:
     built = record()["built"]
     edited = sorted(name for name, expected in built.items() if digest(STATIC / name) != expected)
     assert not edited, f"{edited} were edited by hand: {HOW}"
+
+
+def test_the_types_of_the_page_are_those_of_the_payloads() -> None:
+    now = runpy.run_path(str(SOURCES / "page_types.py"))["typescript"]()
+    then = (SOURCES / "src" / "data" / "types.ts").read_text(encoding="utf-8")
+    assert then == now, "web/src/data/types.ts is stale: write it with `make page-types`"
 
 
 def test_the_page_asks_for_nothing_from_outside() -> None:

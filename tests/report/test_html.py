@@ -20,8 +20,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
-from fillerscope.analysis.live import open_growing
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
@@ -329,7 +328,7 @@ def test_a_run_that_is_not_finished_is_one_clear_line(tmp_path: Path, name: str)
     run = Synthetic(problems=3, right={"none": 0.5}).build(tmp_path / "run")
     (run.path / name).unlink()
     with pytest.raises(
-        StoreError, match=r"run is not finished for tiny-a; run the study again, it goes on from there$"
+        StoreError, match=r"run is not finished for tiny-a; run the study again, it resumes from there$"
     ):
         write_report(open_run(run.path), tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
@@ -340,7 +339,7 @@ def test_a_run_opened_while_it_grows_is_told_as_far_as_it_is(tmp_path: Path) -> 
     run = Synthetic(problems=6, shard=3, right={"none": 0.5, "mless": 1.0}).build(tmp_path / "run")
     (run.path / merged_name("tiny-a")).unlink()
     (run.path / answers_name("tiny-a", 1)).unlink()
-    page = Page(render(open_growing(run.path)))
+    page = Page(render(open_live_run(run.path)))
     check(page)
     assert {row["n"] for row in page.data["comparison"]} == {3}
 

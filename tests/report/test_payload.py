@@ -16,9 +16,8 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.live import open_growing
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.report import payload
@@ -381,7 +380,7 @@ def test_a_growing_run_speaks_of_the_problems_that_are_there(run: Run, tmp_path:
         (store.path / name).unlink()
         del store.manifest["files"][name]
     store._save_manifest()
-    growing = open_growing(store.path)
+    growing = open_live_run(store.path)
     (model,) = payload.overview(growing)["models"]
     assert (model["measured"], model["layers"]) == (4, 3)
     header, found = unpack(payload.head_maps(growing, MODEL, "mless", "original"))
@@ -405,6 +404,6 @@ def test_a_growing_run_speaks_of_the_problems_that_are_there(run: Run, tmp_path:
 def test_an_empty_run_has_an_overview(tmp_path: Path) -> None:
     study = Synthetic(conditions=(NONE, MLESS, RANDOM), right={"none": 0.5}).study
     RunStore.create(tmp_path / "run", {"synthetic": True}, study.model_dump(mode="json"))
-    found = payload.overview(open_growing(tmp_path / "run"))
+    found = payload.overview(open_live_run(tmp_path / "run"))
     assert [(one["layers"], one["measured"]) for one in found["models"]] == [(0, 0)]
     json.dumps(found, allow_nan=False)

@@ -153,7 +153,7 @@ def test_what_was_there_is_fetched_when_it_is_its_turn(measured: tuple[int, ...]
 
     merger = Merger(["0", "1", "2"], fetch)
     for shard in measured:
-        merger.take(str(shard), part(shard))
+        merger.add(str(shard), part(shard))
     merged, expected = merger.merged(), merge(part(shard) for shard in range(3))
     assert fetched == [str(shard) for shard in range(3) if shard not in measured]
     assert merged.records == expected.records

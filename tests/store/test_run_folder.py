@@ -92,10 +92,10 @@ def test_a_table_comes_back_and_is_the_same_bytes_each_time(store: RunStore) -> 
 def test_a_table_that_is_damaged_gone_or_none_is_one_line(store: RunStore) -> None:
     store.put_table(TABLE, COLUMNS)
     flip(store.path / TABLE)
-    with refused("sha256 .* expected .*; the file is damaged; run the study again to mend it"):
+    with refused("sha256 .* expected .*; the file is damaged; run the study again to restore it"):
         RunStore.open(store.path).get_table(TABLE)
     (store.path / TABLE).unlink()
-    with refused("is missing or cut short; run the study again to mend it"):
+    with refused("is missing or truncated; run the study again to restore it"):
         store.get_table(TABLE)
     store.put(TABLE, PART)  # in full, and something else
     with refused("is damaged .*; `fillerscope verify` tells more"):
@@ -176,7 +176,7 @@ def test_reading_what_is_cut_short_or_gone_is_refused(store: RunStore, damage) -
     store.put(NAME, PART)
     damage(store.path / NAME)
     assert not store.has(NAME)
-    with refused("00000.safetensors is missing or cut short; run the study again to mend it"):
+    with refused("00000.safetensors is missing or truncated; run the study again to restore it"):
         store.get(NAME)
 
 
@@ -515,7 +515,7 @@ def test_different_models_never_share_files() -> None:
 def test_a_flipped_byte_is_not_read(store: RunStore) -> None:
     store.put(NAME, PART)
     flip(store.path / NAME)
-    with refused("sha256 .* expected .*; the file is damaged; run the study again to mend it"):
+    with refused("sha256 .* expected .*; the file is damaged; run the study again to restore it"):
         RunStore.open(store.path).get(NAME)
 
 

@@ -33,9 +33,9 @@ from fillerscope.answers.local.answer_check import ENGINES, MOST, answercheck
 from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.packing import Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.row_check import rowcheck
-from fillerscope.capture.self_check import selfcheck
+from fillerscope.capture.passes import PassRunner
+from fillerscope.capture.row_check import check_rows
+from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import FillerscopeError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, decoder_of, layer_count
@@ -167,13 +167,13 @@ def judge(family: str, model: Any) -> Verdict:
     """Measured, answered and compared, as a study would do it."""
     try:
         loaded = wrap(model, tiny_tokenizer(), family)
-        selfcheck(loaded)
-        rows = rowcheck(loaded, max(LENGTHS) + PREFIX)
+        check_capture(loaded)
+        rows = check_rows(loaded, max(LENGTHS) + PREFIX)
     except FillerscopeError as error:
         return Verdict(family, f"refused: {error}")
     texts = _texts()
     with capturing(model):
-        measured = Gauge(model, 10_000, layout=rows.layout).measure(texts)
+        measured = PassRunner(model, 10_000, layout=rows.layout).measure(texts)
     gaps = [_gap(model, text.ids, measured.text(number).mean_received()[0]) for number, text in enumerate(texts)]
     answers, wrong = _answers(loaded, texts)
     if not max(gaps) <= EXACT[model.dtype]:
@@ -234,11 +234,14 @@ ANSWERS = {"rows": "many at once", "alone": "one at a time"}
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 INTRODUCTION = """# Which models can be measured
 
-Every family that transformers {version} can build as a causal language model, from a small configuration with random
-weights of standard deviation 0.15, and what becomes of it. Texts of unequal length, with a shared prefix and without,
-up to 308 tokens, are measured as a study would measure them and compared with the stock model's own attention weights,
-each text alone (float32, CPU); greedy answers are compared with plain forward passes. Made by
-`python tests/support/families.py --write`; a test repeats it.
+What becomes of every family that transformers {version} can build as a causal language model. Each is built from a
+small configuration, with random weights of standard deviation 0.15, in float32 on a CPU.
+
+- **Attention.** Texts of unequal length, up to 308 tokens, with and without a shared prefix, are measured as a study
+  would measure them. The result is compared with the stock model's own attention weights, each text alone.
+- **Answers.** Greedy answers are compared with plain forward passes.
+
+`python tests/support/families.py --write` makes this page; a test repeats the comparison.
 
 {exact} families are exact (largest difference {largest:.0e} of attention received), {refused} are refused by name, and
 {missing} could not be built small.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts
-from fillerscope.measure.shard import launch
+from fillerscope.measure.shard import start_shard
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import Part
 from fillerscope.study.study import Study
@@ -17,7 +17,7 @@ def prepare_shard(study: Study, shard: Shard, maker: PromptMaker, context: int |
 
 
 def run_shard(
-    study: Study, shard: Shard, gauge: Gauge, maker: PromptMaker, context: int | None, tick: Callable[[int], None]
+    study: Study, shard: Shard, gauge: PassRunner, maker: PromptMaker, context: int | None, tick: Callable[[int], None]
 ) -> Part:
     """Measure a shard inside `capturing`. `tick` is told the number of prompts done as they are."""
-    return launch(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study).part()
+    return start_shard(study, prepare_shard(study, shard, maker, context), gauge, tick).reduced(study).part()

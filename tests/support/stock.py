@@ -17,7 +17,7 @@ import torch
 
 from fillerscope.capture.activations import Scale
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.capture.probes import Probing
 from fillerscope.measure.engines.local import calibration
 from fillerscope.measure.prepare import Shard, ShardPrompts
@@ -69,7 +69,7 @@ def probing_for(study: Study, model: LoadedModel, scale: Scale | None = None) ->
 
 def measure(study: Study, model: LoadedModel, shard: Shard | None = None, scale: Scale | None = None) -> Part:
     """All problems of the study as one shard, unless one is given."""
-    gauge = Gauge(model.model, study.batch.tokens or 4096, probing=probing_for(study, model, scale))
+    gauge = PassRunner(model.model, study.batch.tokens or 4096, probing=probing_for(study, model, scale))
     with capturing(model.model):
         maker, context = maker_for(study, model), context_length(model.model)
         return run_shard(study, shard or shard_of(study), gauge, maker, context, lambda _: None)

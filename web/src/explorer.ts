@@ -1,15 +1,17 @@
 // The local page: one run, or two side by side, in tabs. A run in progress fills as its shards land.
 
-import { AnswersTab } from "./answers";
-import { Api, type Overview } from "./api";
-import { AttentionTab } from "./attention";
-import { h, replace } from "./dom";
-import { ActivationsTab, AffineTab } from "./layers";
-import { empty, Pane, type Tab } from "./pane";
-import { Address, joined } from "./state";
-import { visible } from "./text";
-import { switchTheme } from "./theme";
-import { FindingsTab, MethodsTab } from "./words";
+import { Address } from "./data/address";
+import { Api } from "./data/api";
+import type { RunOverview } from "./data/types";
+import { AnswersTab } from "./tabs/answers";
+import { AttentionTab } from "./tabs/attention";
+import { FindingsTab } from "./tabs/findings";
+import { ActivationsTab, AffineTab } from "./tabs/layers";
+import { MethodsTab } from "./tabs/methods";
+import { empty, Pane, type Tab } from "./tabs/pane";
+import { h, replace } from "./ui/dom";
+import { visible } from "./ui/text";
+import { switchTheme } from "./ui/theme";
 
 const TABS: Record<string, [string, (pane: Pane) => Tab]> = {
   attention: ["Attention", (pane) => new AttentionTab(pane)],
@@ -33,14 +35,18 @@ export class Explorer {
 
   constructor(
     private readonly runs: string[],
-    private readonly overviews: Overview[],
+    private readonly overviews: RunOverview[],
   ) {
     this.apis = runs.map((_, i) => new Api(i));
   }
 
   start(ground: HTMLElement): void {
     const brand = h("a", { class: "brand", href: "#" }, "fillerscope");
-    const theme = h("button", { type: "button", class: "theme", title: "Light or dark", "aria-label": "Light or dark", click: switchTheme }, "\u25d0");
+    const theme = h(
+      "button",
+      { type: "button", class: "theme", title: "Light or dark", "aria-label": "Light or dark", click: switchTheme },
+      "\u25d0",
+    );
     ground.append(h("header", { class: "top" }, brand, this.runMenu(), theme), this.bar, this.nav, this.main);
     this.address.follow(() => void this.update());
     void this.update();
@@ -57,7 +63,7 @@ export class Explorer {
       box.addEventListener("change", () => {
         const next = box.checked ? [...chosen(), i].slice(-2) : chosen().filter((one) => one !== i);
         if (!next.length) box.checked = true;
-        else this.address.set({ runs: joined(next.map(String)) });
+        else this.address.set({ runs: next.map(String) });
       });
       return h("label", { class: "control check" }, box, h("bdi", {}, visible(name)));
     });
@@ -67,18 +73,18 @@ export class Explorer {
   }
 
   private chosen(): number[] {
-    const asked = [...this.address.list("runs")].map(Number).filter((i) => i in this.runs);
+    const asked = this.address.state.runs.map(Number).filter((i) => i in this.runs);
     return (asked.length ? asked : [...this.runs.keys()]).slice(0, 2);
   }
 
   private get tab(): string {
-    const wanted = this.address.get("tab");
+    const wanted = this.address.state.tab;
     if (Object.hasOwn(TABS, wanted)) return wanted;
     return this.overviews.some((one) => one.has.attention) ? "attention" : "answers";
   }
 
   private async update(): Promise<void> {
-    const key = `${this.tab} ${this.chosen()}`;
+    const key = `${this.tab} ${this.chosen().join()}`;
     if (key !== this.shown) this.build(key);
     this.drawProgress();
     this.main.classList.add("busy");
@@ -112,7 +118,18 @@ export class Explorer {
   private drawNav(): void {
     const buttons = Object.entries(TABS).map(([name, [text]]) => {
       const on = name === this.tab;
-      return h("button", { type: "button", role: "tab", "data-tab": name, "aria-selected": String(on), tabindex: on ? 0 : -1, click: () => this.address.set({ tab: name }) }, text);
+      return h(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          "data-tab": name,
+          "aria-selected": String(on),
+          tabindex: on ? 0 : -1,
+          click: () => this.address.set({ tab: name }),
+        },
+        text,
+      );
     });
     const held = this.nav.contains(document.activeElement);
     replace(this.nav, ...buttons);
@@ -131,7 +148,9 @@ export class Explorer {
   private drawProgress(): void {
     const lines = this.chosen().flatMap((run) => {
       const { progress, checked, damaged } = this.overviews[run];
-      const alarm = damaged ? [h("p", { role: "alert", class: "damaged" }, visible(`${this.runs[run]}: ${checked}`))] : [];
+      const alarm = damaged
+        ? [h("p", { role: "alert", class: "damaged" }, visible(`${this.runs[run]}: ${checked}`))]
+        : [];
       return progress.finished ? alarm : [...alarm, this.progressOf(run)];
     });
     replace(this.bar, ...lines);
@@ -144,10 +163,25 @@ export class Explorer {
     const stages = progress.stages.map((one) => {
       const bar = one.total ? h("progress", { max: one.total, value: one.done }) : null;
       const of = one.total === null ? "" : ` of ${one.total}`;
-      return h("span", { class: "stage" }, `${one.stage} `, h("bdi", {}, visible(one.model)), ` ${one.done}${of} problems `, bar);
+      return h(
+        "span",
+        { class: "stage" },
+        `${one.stage} `,
+        h("bdi", {}, visible(one.model)),
+        ` ${one.done}${of} problems `,
+        bar,
+      );
     });
     const name = h("b", {}, h("bdi", {}, visible(this.runs[run])), " is in progress. ");
-    return h("p", { role: "status", "data-run": run }, name, ...stages, some ? ` Numbers are of what is there; the last came ${ago} s ago.` : " Problems are kept in groups; the first group has not landed yet.");
+    return h(
+      "p",
+      { role: "status", "data-run": run },
+      name,
+      ...stages,
+      some
+        ? ` Numbers are of what is there; the last came ${ago} s ago.`
+        : " Problems are kept in groups; the first group has not landed yet.",
+    );
   }
 
   /** Has anything landed? */
@@ -157,7 +191,7 @@ export class Explorer {
       try {
         const answer = await fetch(`/api/${run}/overview`);
         if (!answer.ok) continue;
-        const next = (await answer.json()) as Overview;
+        const next = (await answer.json()) as RunOverview;
         this.overviews[run] = next;
         if (next.version !== before.version || next.checked !== before.checked) {
           this.apis[run].forget();

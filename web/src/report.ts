@@ -1,22 +1,16 @@
 // The report in one file: its words stand in the page already; figures and tables come to life here.
 
-import { comparisonTable, flipList, noiseTable, type Flip, type Noise, type Row } from "./answers";
-import { card } from "./card";
-import { download } from "./csv";
-import { h, replace } from "./dom";
-import type { Panel } from "./panels";
-import { switchTheme } from "./theme";
-
-interface Report {
-  figures: Record<string, Panel[]>;
-  comparison: Row[];
-  noise: Noise[];
-  flips: { model: string; before: string; after: string; flips: Flip[] }[];
-}
+import type { Panel, Report } from "./data/types";
+import { comparisonTable, noiseTable } from "./tabs/comparison";
+import { flipList } from "./tabs/flips";
+import { card } from "./ui/card";
+import { h, replace } from "./ui/dom";
+import { download } from "./ui/download";
+import { switchTheme } from "./ui/theme";
 
 export function startReport(): void {
   document.querySelector("button.theme")?.addEventListener("click", switchTheme);
-  const data = JSON.parse(document.getElementById("report-data")!.textContent!) as Report;
+  const data = JSON.parse(document.getElementById("report-data")!.textContent) as Report;
   for (const [name, panels] of Object.entries(data.figures)) draw(name, panels);
   const comparison = document.getElementById("comparison-table");
   if (comparison && data.comparison.length) replace(comparison, comparisonTable(data.comparison));
@@ -44,7 +38,9 @@ function draw(name: string, panels: Panel[]): void {
       window.removeEventListener("beforeprint", come);
       ground.replaceWith(card(panel, { height: 270, file: `${name} ${panel.title}`, highest: 440 }).element);
     };
-    const watcher = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && come(), { rootMargin: "500px" });
+    const watcher = new IntersectionObserver((seen) => seen.some((one) => one.isIntersecting) && come(), {
+      rootMargin: "500px",
+    });
     watcher.observe(ground);
     window.addEventListener("beforeprint", come);
   }
@@ -52,28 +48,36 @@ function draw(name: string, panels: Panel[]): void {
 
 /** A button that saves a file which lies packed in the page. */
 function offer(button: HTMLElement): void {
-  button.addEventListener("click", async () => {
-    const { file, kind } = button.dataset as { file: string; kind: string };
-    const packed = document.getElementById(`file-${file}`)!.textContent!.trim();
-    const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const content = new Blob([await new Response(plain).arrayBuffer()], { type: kind });
-    download(file, content);
-  });
+  const { file, kind } = button.dataset as { file: string; kind: string };
+  const save = async () => download(file, await unpacked(file, kind));
+  button.addEventListener("click", () => void save());
 }
 
+async function unpacked(file: string, kind: string): Promise<Blob> {
+  const packed = document.getElementById(`file-${file}`)!.textContent.trim();
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Blob([await new Response(plain).arrayBuffer()], { type: kind });
+}
+
+/** A button that copies a text of the page. */
 function copies(button: HTMLElement): void {
-  button.addEventListener("click", async () => {
-    const words = document.getElementById(button.dataset.copy!)!.textContent!;
-    try {
-      await navigator.clipboard.writeText(words);
-    } catch {
-      const field = h("textarea", {}, words); // a page from disk may not touch the clipboard by itself
-      document.body.append(field);
-      field.select();
-      document.execCommand("copy");
-      field.remove();
-    }
-    replace(button, "Copied");
-  });
+  const text = document.getElementById(button.dataset.copy!)!.textContent;
+  button.addEventListener("click", () => void copied(text).then(() => replace(button, "Copied")));
+}
+
+async function copied(text: string): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    copyBySelecting(text); // a page from disk may not touch the clipboard by itself
+  }
+}
+
+function copyBySelecting(text: string): void {
+  const field = h("textarea", {}, text);
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
 }

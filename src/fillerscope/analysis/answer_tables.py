@@ -1,4 +1,4 @@
-"""The tables of problems and answers in a run folder, shards put together in their order."""
+"""The tables of problems and answers of a run folder, joined from its shards in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fillerscope.study.study import Study
 
 
 class AnswerTables:
-    """Of a finished run or, where `partial`, of as much of one as is there. Each table is read once."""
+    """The tables of a finished run or, where `is_partial`, of the shards written so far. Each table is read once."""
 
     def __init__(self, store: RunStore, study: Study, is_partial: bool) -> None:
         self.store, self.study, self.is_partial = store, study, is_partial
@@ -22,7 +22,7 @@ class AnswerTables:
 
     @cached_property
     def problems(self) -> list[AnsweredProblem]:
-        """Id, question, answer and meta of each."""
+        """Id, question, answer and meta of each problem."""
         table = self.store.get_table(PROBLEMS)
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         try:
@@ -38,42 +38,43 @@ class AnswerTables:
         return problems
 
     def answered(self, model: str) -> int:
-        """How many problems a model has answered, from the first on."""
+        """How many problems a model has answered, up to its first missing shard."""
         if self.study.generation is None or (self.is_partial and not self.store.has(PROBLEMS)):
             return 0
-        return self._covered(self._landed(partial(answers_name, model)))
+        return self._covered(self._first_shards(partial(answers_name, model)))
 
     def answers(self, model: str) -> Columns:
+        """The answers of a model."""
         if (model, False) not in self._read:
             if self.is_partial and not self.store.has(PROBLEMS):
                 raise unfinished(self.store, model, "answers", self.is_partial)
-            names = self._landed(partial(answers_name, model))
+            names = self._first_shards(partial(answers_name, model))
             if self._covered(names) < (1 if self.is_partial else len(self.problems)):
                 raise unfinished(self.store, model, "answers", self.is_partial)
             self._read[model, False] = self._joined(names)
         return self._read[model, False]
 
     def again(self, model: str) -> Columns:
-        """The second answers without filler; empty where a run in progress has none yet."""
+        """The repeated answers without filler; empty where a run in progress has none yet."""
         noise = self.study.generation.noise if self.study.generation else None
         if noise is None:
             raise FigureError(
                 "this run has no noise floor; give `generation: {noise: on}` in its study and run it again"
             )
         if (model, True) not in self._read:
-            names = self._landed(partial(repeated_answers_name, model, dtype=noise.dtype))
+            names = self._first_shards(partial(repeated_answers_name, model, dtype=noise.dtype))
             if not self.is_partial and self._covered(names) < len(self.problems):
                 raise unfinished(self.store, model, "noise floor", self.is_partial)
             self._read[model, True] = self._joined(names)
         return self._read[model, True]
 
-    def _landed(self, named: Callable[[int], str]) -> list[str]:
-        """The shards that are there, from the first on."""
+    def _first_shards(self, named: Callable[[int], str]) -> list[str]:
+        """The names of the shards from the first to the first missing one."""
         count = -(-len(self.problems) // self.study.batch.shard)
         return list(takewhile(self.store.has, map(named, range(count))))
 
     def _covered(self, names: Sequence[str]) -> int:
-        """How many problems so many shards hold."""
+        """How many problems these shards hold."""
         return min(len(names) * self.study.batch.shard, len(self.problems))
 
     def _joined(self, names: Sequence[str]) -> Columns:
@@ -84,4 +85,4 @@ class AnswerTables:
 def unfinished(store: RunStore, model: str, what: str, is_partial: bool) -> StoreError:
     if is_partial:
         return StoreError(f"{store.path} holds no {what} of {model} yet; wait for its first shard, or run it again")
-    return StoreError(f"{store.path} is not finished for {model}; run the study again, it goes on from there")
+    return StoreError(f"{store.path} is not finished for {model}; run the study again, it resumes from there")

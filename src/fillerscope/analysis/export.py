@@ -7,6 +7,7 @@ The same run gives the same bytes, whatever happened while it was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.files import disk_errors, replacing
 from fillerscope.store.schema import METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
@@ -31,14 +33,9 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
-    try:
+    with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]
-    except OSError as error:
-        for left in folder.glob(".*.tmp"):
-            left.unlink(missing_ok=True)
-        reason = error.strerror or error
-        raise StoreError(f"cannot write tables to {folder}: {reason}; choose another folder with --out") from None
     return [path for path in written if path is not None]
 
 
@@ -56,23 +53,23 @@ def write_table(run: Run, name: str, folder: Path, kind: str) -> Path | None:
 
 
 def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
-    """Part by part, so that a large run never stands in memory at once. A table without parts has no file."""
+    """Write a table part by part, as a large run does not fit in memory. A table without parts has no file."""
     import pyarrow
     from pyarrow import csv, parquet
 
-    temporary = path.with_name(f".{path.name}.tmp")
-    writer = None
-    for part in parts:
-        table = pyarrow.table(part if kind == "parquet" else {key: _flat(column) for key, column in part.items()})
-        if writer is None:
-            make = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
-            writer = make(temporary, table.schema)
-        writer.write_table(table)
-    if writer is None:
+    tables = (
+        pyarrow.table(part if kind == "parquet" else {key: _flat(column) for key, column in part.items()})
+        for part in parts
+    )
+    first = next(tables, None)
+    if first is None:
         path.unlink(missing_ok=True)
         return None
-    writer.close()
-    return temporary.replace(path)
+    open_writer = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
+    with replacing(path, sync=False) as temporary, open_writer(temporary, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+    return path
 
 
 def _flat(column: Array) -> Array:

@@ -11,9 +11,10 @@ from fillerscope.analysis.model_run import ModelRun, Region
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.stored_run import ANSWER, StoredRun
 from fillerscope.errors import FigureError
+from fillerscope.store.live import LiveStore
 from fillerscope.store.run_folder import RunStore
 
-__all__ = ["ANSWER", "ModelRun", "Region", "Run", "open_run"]
+__all__ = ["ANSWER", "ModelRun", "Region", "Run", "open_live_run", "open_run"]
 Floats = NDArray[np.float64]
 
 
@@ -65,3 +66,8 @@ class Run(StoredRun):
 def open_run(path: str | Path) -> Run:
     """Open a run folder."""
     return Run(RunStore.open(Path(path)))
+
+
+def open_live_run(path: str | Path) -> Run:
+    """Open a run folder that may still be written to, as it is now. To follow it, keep a `LiveStore`."""
+    return Run(LiveStore.open(Path(path)).snapshot(), partial=True)

@@ -1,4 +1,4 @@
-"""What is asked of a model and what comes back, whichever engine answers.
+"""Requests for answers and the replies to them, the same for every engine.
 
 Knows nothing of problems, conditions or grades: token ids go in, text comes out.
 """
@@ -17,38 +17,38 @@ Finish = Literal["stop", "length", "failed"]
 
 @dataclass(frozen=True)
 class Request:
-    """One answer to be written. Its random numbers come from its seed alone, whatever is answered beside it."""
+    """One answer to generate. Its random numbers come from its seed alone, whatever else is in the batch."""
 
     ids: tuple[int, ...]
     seed: int = 0
-    shared: int = 0  # this many leading ids other requests may have too: an engine may compute them once
-    change: Redistribution | Knockout | None = None  # what is done to it inside the model
-    key: int = 0  # of the random numbers in that
+    shared: int = 0  # length of the prefix that other requests may share: an engine may compute it once
+    change: Redistribution | Knockout | None = None  # an intervention inside the model
+    key: int = 0  # of the random numbers of the intervention
     filler: tuple[int, int] = (0, 0)  # where it starts and stops
-    gap: tuple[int, int] = (0, 0)  # before which token how many positions are left empty
+    gap: tuple[int, int] = (0, 0)  # before which token how many positions are skipped
 
 
 @dataclass(frozen=True)
 class Reply:
-    """`length`: cut off by the token limit. `failed`: there is no answer, and `error` says why."""
+    """An answer. Its finish is `stop`; `length`, where it was truncated; or `failed`, where `error` says why."""
 
     text: str
-    tokens: int  # written by the model, the one that ends its turn not counted
+    tokens: int  # generated, without the stop token
     finish: Finish
     error: str = ""
-    ids: tuple[int, ...] = ()  # what was written, where the engine knows it
+    ids: tuple[int, ...] = ()  # of the generated tokens, where the engine knows them
 
 
 class Generator(Protocol):
-    """Replies in the order of the requests. `tick` is told how many more are done, or which part of one."""
+    """Gives replies in the order of the requests. `tick` is called with how many more are done, or parts of one."""
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]: ...
 
 
 def common_start(texts: Sequence[tuple[int, ...]]) -> int:
-    """How many ids all texts begin with; the first and last in order differ where any two do."""
+    """The length of the longest common prefix."""
     if not texts:
         return 0
-    low, high = min(texts), max(texts)
+    low, high = min(texts), max(texts)  # these two differ where any two do
     differing = (place for place, (a, b) in enumerate(zip(low, high, strict=False)) if a != b)
     return next(differing, min(len(low), len(high)))

@@ -1,10 +1,10 @@
-"""ARM inside a stock model: what comes out of some layers' nonlinearities is redistributed, for the length of a block.
+"""ARM inside a stock model: inside a block, the outputs of some layers' nonlinearities are redistributed.
 
-`arm` finds out from the calls themselves which tokens are whose: one sequence a row, padding left out on either side,
-later calls with the same cache going on with the row they began. A sequence draws by its own first tokens, so it gets
-the same numbers in any batch; several samples of one text draw apart where each call has its own seed. `redistributing`
-is for those who know their sequences; it looks at no ids. Not for training: no gradients pass. Rows that hold several
-sequences, told apart by positions alone, are one sequence to `arm`.
+`arm` learns from the calls themselves which tokens belong to which sequence: one sequence a row, padding left out on
+either side; later calls with the same cache continue the row. Random numbers depend on the first tokens of a sequence,
+so it gets the same numbers in any batch; samples of one text differ where each call has its own seed. `redistributing`
+takes the sequences from its caller and looks at no ids. Not for training: no gradients pass. Rows that hold several
+sequences, distinguished by positions alone, are one sequence to `arm`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from fillerscope.study.interventions import Redistribution
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """The tokens [row, start:stop] of a call, all of one sequence, and what its numbers are drawn by."""
+class TokenRange:
+    """The tokens [row, start:stop] of a call, all of one sequence, and the keys of its random numbers."""
 
     row: int
     start: int
@@ -44,31 +44,35 @@ class Stretch:
 
 @contextmanager
 def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **settings: Any) -> Iterator[None]:
-    """`arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
+    """Inside the block a model runs with ARM.
+
+    `arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
     if spec is not None and settings:
         raise TypeError(f"arm takes a spec or single settings, not both: {', '.join(settings)}")
     chosen = spec or Redistribution(**({"kind": "arm"} | settings))
     rows = _Rows(seed)
     with ExitStack() as stack:
-        stack.enter_context(redistributing(model, chosen, lambda: rows.stretches))
-        stack.enter_context(_watching(model, rows))
+        stack.enter_context(redistributing(model, chosen, lambda: rows.ranges))
+        stack.enter_context(_following_calls(model, rows))
         yield
 
 
 @contextmanager
 def redistributing(
-    model: nn.Module, spec: Redistribution, whereabouts: Callable[[], Sequence[Stretch]]
+    model: nn.Module, spec: Redistribution, token_ranges: Callable[[], Sequence[TokenRange]]
 ) -> Iterator[None]:
-    """`whereabouts` is asked once in every chosen layer of every call; tokens it does not name stay as they are."""
+    """Inside the block the activations of some tokens are redistributed.
+
+    `token_ranges` is called once in every chosen layer of every call; tokens that it does not name stay unchanged."""
     modules = _chosen(model, spec.layers)
     with ExitStack() as stack:
         for number, module in modules.items():
-            stack.callback(module.register_forward_hook(_hook(spec, number, whereabouts)).remove)
+            stack.callback(module.register_forward_hook(_hook(spec, number, token_ranges)).remove)
         yield
 
 
 def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
-    """By the layer's number, from 1."""
+    """The activation modules of the chosen layers, by the layer's number from 1."""
     modules = activation_modules(decoder_of(model))
     beyond = sorted(layer for layer in layers if layer > len(modules))
     if beyond:
@@ -80,19 +84,21 @@ def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
 
 
 def _hook(
-    spec: Redistribution, layer: int, whereabouts: Callable[[], Sequence[Stretch]]
-) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    spec: Redistribution, layer: int, token_ranges: Callable[[], Sequence[TokenRange]]
+) -> Callable[[nn.Module, object, Tensor], Tensor]:
     def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
-        return _redistributed(output, spec, layer, whereabouts())
+        return _redistributed(output, spec, layer, token_ranges())
 
     return hook
 
 
-def _redistributed(values: Tensor, spec: Redistribution, layer: int, stretches: Sequence[Stretch]) -> Tensor:
-    """`values` [batch, token, width], in a new tensor unless there is nothing to do."""
-    _check(values, stretches)
-    ordered = sorted((stretch for stretch in stretches if stretch.length), key=lambda stretch: stretch.length)
-    groups = [list(some) for _, some in groupby(ordered, key=lambda stretch: stretch.length)]
+def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Sequence[TokenRange]) -> Tensor:
+    """Return `values` [batch, token, width] redistributed, in a new tensor unless nothing is to be done."""
+    _check(values, ranges)
+    ordered = sorted(
+        (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length
+    )
+    groups = [list(some) for _, some in groupby(ordered, key=lambda token_range: token_range.length)]
     if not groups:
         return values
     if _is_whole(values, groups[0]):
@@ -107,18 +113,18 @@ def _redistributed(values: Tensor, spec: Redistribution, layer: int, stretches: 
     return result.view(values.shape)
 
 
-def _check(values: Tensor, stretches: Sequence[Stretch]) -> None:
+def _check(values: Tensor, ranges: Sequence[TokenRange]) -> None:
     if values.dim() != 3:
         raise CaptureError(
             f"activations of {values.dim()} dimensions came out of a nonlinearity, expected batch, token and width; "
             "this model is not supported"
         )
-    for one in stretches:
+    for one in ranges:
         if not (0 <= one.row < values.shape[0] and 0 <= one.start <= one.stop <= values.shape[1]):
             raise CaptureError(f"{one} is not within the {values.shape[0]} x {values.shape[1]} tokens of the call")
 
 
-def _is_whole(values: Tensor, group: Sequence[Stretch]) -> bool:
+def _is_whole(values: Tensor, group: Sequence[TokenRange]) -> bool:
     """Whether the group is the whole batch, row by row."""
     rows, tokens, _ = values.shape
     return len(group) == rows and all(
@@ -126,41 +132,41 @@ def _is_whole(values: Tensor, group: Sequence[Stretch]) -> bool:
     )
 
 
-def _places(group: Sequence[Stretch], tokens: int, device: torch.device) -> Tensor:
-    """Where the group's tokens are when all rows stand one after another."""
+def _places(group: Sequence[TokenRange], tokens: int, device: torch.device) -> Tensor:
+    """Indices of the group's tokens in [batch * token]."""
     starts = torch.tensor([one.row * tokens + one.start for one in group])
     return sent((starts[:, None] + torch.arange(group[0].length)).flatten(), device)
 
 
-def _seeds(group: Sequence[Stretch], layer: int) -> Tensor:
+def _seeds(group: Sequence[TokenRange], layer: int) -> Tensor:
     return step_seeds([one.key for one in group], [one.step for one in group], layer)
 
 
 @dataclass
 class _Rows:
-    """Which tokens of the call in progress are whose."""
+    """The sequences of the call in progress, one a row."""
 
     seed: int
-    stretches: Sequence[Stretch] = ()
+    ranges: Sequence[TokenRange] = ()
     outer: dict[str, Any] = field(default_factory=dict)  # what the model around the decoder was called with
     keys: list[int] = field(default_factory=list)  # of the call's rows
-    begun: WeakKeyDictionary[Any, list[int]] = field(default_factory=WeakKeyDictionary)  # the same, by cache
+    keys_by_cache: WeakKeyDictionary[object, list[int]] = field(default_factory=WeakKeyDictionary)
 
     def start(self, given: dict[str, Any]) -> None:
-        """Before the decoder runs, with its arguments by name."""
-        said = given if given.get("input_ids") is not None else self.outer
-        ids, mask, cache = said.get("input_ids"), said.get("attention_mask"), given.get("past_key_values")
+        """Take the arguments of the decoder, by name, before it runs."""
+        named = given if given.get("input_ids") is not None else self.outer
+        ids, mask, cache = named.get("input_ids"), named.get("attention_mask"), given.get("past_key_values")
         if ids is None:
             raise CaptureError(
                 "the model was called without input_ids, and ARM draws its numbers by the tokens of a sequence; call "
                 "it with ids, not inputs_embeds, or name the sequences with redistributing"
             )
         cached = int(cache.get_seq_length()) if cache is not None else 0
-        before, own = _own(ids, mask, cached)
+        before, own = _unpadded(ids, mask, cached)
         spans = [_span(row) for row in own]
         self.keys = self._keys_of(cache, len(spans)) if cached else self._new_keys(ids, spans)
-        self.stretches = [
-            Stretch(row, *span, key, step)
+        self.ranges = [
+            TokenRange(row, *span, key, step)
             for row, (span, key, step) in enumerate(zip(spans, self.keys, before, strict=True))
         ]
 
@@ -168,8 +174,8 @@ class _Rows:
         rows = zip(ids.tolist(), spans, strict=True)
         return [sequence_seed(self.seed, row[start:stop]) for row, (start, stop) in rows]
 
-    def _keys_of(self, cache: Any, rows: int) -> list[int]:
-        keys = self.begun.get(cache)
+    def _keys_of(self, cache: object, rows: int) -> list[int]:
+        keys = self.keys_by_cache.get(cache)
         if keys is None:
             raise CaptureError(
                 "the model was called with a cache that was not begun inside this arm block; begin the sequence inside "
@@ -179,41 +185,42 @@ class _Rows:
             raise CaptureError(f"a cache begun with {len(keys)} rows was called with {rows}; begin the rows anew")
         return keys
 
-    def stop(self, output: Any) -> None:
-        """After the decoder ran, with what it gave or None."""
+    def stop(self, output: object) -> None:
+        """Take the output of the decoder, or None, after it ran."""
         cache = getattr(output, "past_key_values", None)
         if cache is not None:
-            self.begun[cache] = self.keys
-        self.stretches = ()
+            self.keys_by_cache[cache] = self.keys
+        self.ranges = ()
 
 
-def _own(ids: Tensor, mask: Any, cached: int) -> tuple[list[int], list[list[bool]]]:
-    """How many of each row's own tokens were there before, and which of the call's tokens are its own."""
+def _unpadded(ids: Tensor, mask: object, cached: int) -> tuple[list[int], list[list[bool]]]:
+    """How many tokens of each row came before this call, and which of the call's tokens are not padding."""
     rows, tokens = ids.shape
     if mask is None:
         return [cached] * rows, [[True] * tokens] * rows
-    wanted = (rows, cached + tokens)
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < wanted[1]:
+    expected = (rows, cached + tokens)
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[0] != rows or mask.shape[1] < expected[1]:
         shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
-        raise CaptureError(f"ARM needs an attention mask of shape {wanted} to know padding from tokens, not {shape}")
-    mask = mask != 0
-    numbers = torch.cat([mask[:, :cached].sum(1, keepdim=True), mask[:, cached : wanted[1]]], 1).tolist()
+        raise CaptureError(f"ARM needs an attention mask of shape {expected} to know padding from tokens, not {shape}")
+    is_token = mask != 0
+    numbers = torch.cat([is_token[:, :cached].sum(1, keepdim=True), is_token[:, cached : expected[1]]], 1).tolist()
     return [row[0] for row in numbers], [[bool(own) for own in row[1:]] for row in numbers]
 
 
 def _span(own: Sequence[bool]) -> tuple[int, int]:
-    """Where a row's own tokens begin and end: padding stands before or behind them, never between."""
+    """Where a row's tokens start and stop: padding comes before or after them, never between."""
     if not any(own):
         return 0, 0
     start, length = list(own).index(True), sum(own)
     if not all(own[start : start + length]):
-        raise CaptureError("the attention mask has gaps inside a row; put padding before or behind the tokens")
+        raise CaptureError("the attention mask has gaps inside a row; put padding before or after the tokens")
     return start, start + length
 
 
 @contextmanager
-def _watching(model: nn.Module, rows: _Rows) -> Iterator[None]:
-    """A multimodal model hands its decoder embeddings: there the ids are those that it was called with itself."""
+def _following_calls(model: nn.Module, rows: _Rows) -> Iterator[None]:
+    """Inside the block `rows` follows the calls. A multimodal model calls its decoder with embeddings: its ids are
+    taken from the call to the model itself."""
     decoder = decoder_of(model)
     named, named_outside = _named(decoder), _named(model)
 

@@ -1,8 +1,8 @@
 """ARM on rows of bfloat16 as Triton kernels: exact, because there are only 65,536 numbers to count.
 
 A long row is read to count every bit pattern, all order statistics come from the counts, and it is read again to be
-rewritten; a short one is dealt with by one program. The same bits as `rule.py` gives; nothing is waited for. Patterns
-are whole numbers here throughout: the lower 15 bits are in the order of the sizes. Knows nothing of models.
+rewritten; a short row is done by one program. Gives the same bits as `rule.py`, and the host never waits. Patterns
+are whole numbers here throughout: the lower 15 bits are in the order of absolute values. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def moved(
     block: int = BLOCK,
     short: int = SHORT,
 ) -> Tensor:
-    """As `rule.redistribute` for ARM, or for as many elements at random."""
+    """Redistribute rows as `rule.redistribute` does for ARM, or for as many elements at random."""
     patterns = values.contiguous().view(torch.int16)
     rule = (least, most, top, 0.0 if scale is None else scale, patterns.shape[1])
     how = (scale is None, sized)
@@ -116,7 +116,7 @@ def counted(patterns: Tensor, choosing: Tensor, scattered: bool, block: int = BL
 
 @kernel
 def _drawn(words, row, places):  # type: ignore[no-untyped-def]
-    """As `draws.bits`: 32 bits for every place."""
+    """32 random bits for every place, as `rng.bits` gives."""
     first = tl.load(words + 2 * row).to(tl.uint32, bitcast=True)
     second = tl.load(words + 2 * row + 1).to(tl.uint32, bitcast=True)
     mixed = places.to(tl.uint32) * SPREAD + first
@@ -215,12 +215,12 @@ def _total(weights, chosen):  # type: ignore[no-untyped-def]
 
 @kernel
 def _ranked(keys, weights, rank, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The largest number that fewer than `rank` keys are below, which is the key at that rank; all ones behind it."""
-    found = rank * 0
+    """The largest number that fewer than `rank` keys are below, which is the key at that rank; all ones after it."""
+    key = rank * 0
     for turn in range(BITS):
-        larger = found + (1 << (BITS - 1 - turn))
-        found = tl.where(_total(weights, keys < larger) < rank, larger, found)
-    return found
+        larger = key + (1 << (BITS - 1 - turn))
+        key = tl.where(_total(weights, keys < larger) < rank, larger, key)
+    return key
 
 
 @kernel
@@ -244,7 +244,7 @@ def _statistics(  # type: ignore[no-untyped-def]
         wanted = negative * 0 + most
     else:
         weights, middle = up + down, negative * 0 + (count + 1) // 2
-        numbers = _number(tl.minimum(sizes, 0x7F80))  # behind which there are none
+        numbers = _number(tl.minimum(sizes, 0x7F80))  # past which there are none
         deviations = tl.abs(numbers - _number(_ranked(sizes, weights, middle, 15)))
         # The order of numbers from zero on is that of their bits.
         mad = _ranked(deviations.to(tl.int32, bitcast=True), weights, middle, 31).to(tl.float32, bitcast=True)

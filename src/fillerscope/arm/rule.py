@@ -1,9 +1,9 @@
-"""ARM on plain arrays: the elements nearest to zero are moved, a share of them that the elements themselves set.
+"""ARM on plain arrays: the elements nearest to zero are moved; how many, the elements themselves decide.
 
 Also two perturbations without its rule whose change has the same L2 norm in every row: as many elements at random, and
 noise on all of them. Order statistics are elements, never between two: rank ceil(q * n), at least 1, and the lower of
 two medians. Thresholds and sums are made in float32 for shorter numbers, else in the elements' own, and results are
-rounded back. Each row is a sequence by itself; what stands beside it changes no bit of it on a CPU. Knows nothing of
+rounded back. Each row is a sequence by itself; other rows change no bit of it on a CPU. Knows nothing of
 models and passes no gradients. Elements must be finite.
 """
 
@@ -28,7 +28,7 @@ MOST_AT_ONCE = 2**27  # elements
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which elements of a sorted row matter, counted from 1, and how many are moved at least and at most."""
+    """Ranks in a sorted row, counted from 1, and how many elements are moved at least and at most."""
 
     least: int
     most: int
@@ -43,8 +43,8 @@ class Ranks:
 
 @lru_cache(maxsize=1024)
 def _ranks(spec: Redistribution, count: int) -> Ranks:
-    """Shares times the count in float64, to the nearest, halves to even; the percentile as the decimal it is
-    written as, so that 99.9% of 1,000 are 999."""
+    """Shares times the count in float64, rounded to the nearest, halves to even; the percentile as a decimal fraction,
+    so that 99.9% of 1,000 are 999."""
     shares = (spec.p_min, spec.p_max) if spec.fraction is None else (spec.fraction, spec.fraction)
     least, most = (max(int(spec.at_least_one), round(share * count)) for share in shares)
     top = max(1, math.ceil(Fraction(repr(float(spec.p1))) * count / 100))
@@ -54,8 +54,8 @@ def _ranks(spec: Redistribution, count: int) -> Ranks:
 
 @torch.no_grad()
 def redistribute(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
-    """`values` [sequence, element] as `spec` would have them, each row with its own seed of `seeds` [sequence]: these
-    are best left on the host."""
+    """Return `values` [sequence, element] changed as `spec` says, each row with its own seed of `seeds` [sequence],
+    which are best left on the host."""
     if not values.numel():
         return values.clone()
     rows = max(1, MOST_AT_ONCE // values.shape[1])
@@ -79,7 +79,7 @@ def _perturbed(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
 def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool) -> Tensor:
     ranks, replaced = Ranks.of(spec, values.shape[1]), spec.mode == "replace"
     if _for_kernels(values):
-        from fillerscope.arm import kernels
+        from fillerscope.arm import kernels  # needs triton
 
         limits = (ranks.least, ranks.most, ranks.top, ranks.scale)
         return kernels.moved(values, seeds, *limits, sized=ranks.sized, scattered=scattered, replaced=replaced)
@@ -95,7 +95,7 @@ def _for_kernels(values: Tensor) -> bool:
 
 
 def _moves(values: Tensor, ranks: Ranks, seeds: Tensor) -> Tensor:
-    """What every element would be moved by. Zero, also negative zero, moves up."""
+    """How far every element would be moved. Zero, also negative zero, moves up."""
     wide = working(values.dtype)
     highest = _ranked(values.abs() if ranks.sized else values, ranks.top).to(wide)
     highest = torch.where(highest > 0, highest, 0.0)
@@ -107,18 +107,18 @@ def _chosen(values: Tensor, ranks: Ranks, seeds: Tensor, scattered: bool) -> Ten
     """[sequence, element]: which ones move."""
     sizes = values.abs()
     if ranks.scale is None:
-        wanted = torch.full_like(values[:, :1], ranks.most, dtype=torch.int64)
+        number = torch.full_like(values[:, :1], ranks.most, dtype=torch.int64)
         threshold = None if scattered else _ranked(sizes, ranks.most)
     else:
         near = _near(sizes, ranks.scale)
         count = (sizes < near).sum(1, keepdim=True)
         # As many as are near zero where that is within the limits, else the limit.
-        wanted = count.clamp(ranks.least, ranks.most)
+        number = count.clamp(ranks.least, ranks.most)
         threshold = None if scattered else _clipped(sizes, near, count, ranks)
     if threshold is None:
         sizes = rng.choices(seeds, values.shape[1])
-        threshold = _place(sizes, wanted)
-    return _smallest(sizes, threshold, wanted)
+        threshold = _place(sizes, number)
+    return _smallest(sizes, threshold, number)
 
 
 def _near(sizes: Tensor, scale: float) -> Tensor:
@@ -135,10 +135,10 @@ def _clipped(sizes: Tensor, near: Tensor, count: Tensor, ranks: Ranks) -> Tensor
     return near
 
 
-def _smallest(keys: Tensor, threshold: Tensor, wanted: Tensor) -> Tensor:
-    """All below the threshold, and of those that equal it the first ones, until there are as many as wanted."""
+def _smallest(keys: Tensor, threshold: Tensor, number: Tensor) -> Tensor:
+    """All below the threshold, and of those that equal it the first ones, until the count is reached."""
     below, equal = keys < threshold, keys == threshold
-    left = wanted - below.sum(1, keepdim=True)
+    left = number - below.sum(1, keepdim=True)
     if _on_host(keys) and not left.any():
         return below
     if _on_host(keys) and torch.equal(equal.sum(1, keepdim=True), left):
@@ -156,7 +156,7 @@ def _place(keys: Tensor, ranks: Tensor) -> Tensor:
 
 
 def _ranked(values: Tensor, rank: int) -> Tensor:
-    """[sequence, 1]: the smallest element for rank 1 or less. On a host numpy is the faster one to ask."""
+    """The element of a rank [sequence, 1]; the smallest for rank 1 or less. On a host numpy is faster."""
     rank = max(rank, 1)
     if not _on_host(values):
         return values.kthvalue(rank, dim=1, keepdim=True).values
@@ -189,5 +189,5 @@ def working(dtype: torch.dtype) -> torch.dtype:
 
 
 def _on_host(values: Tensor) -> bool:
-    """There a look at the numbers costs nothing, elsewhere it would make the host wait."""
+    """Whether values are on the host, where reading them is free; elsewhere it makes the host wait."""
     return values.device.type == "cpu"

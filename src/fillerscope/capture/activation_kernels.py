@@ -1,6 +1,6 @@
-"""How often each upper half of bits occurs, as a Triton kernel: what `activity` counts elsewhere with plain torch.
+"""A Triton kernel that counts values by the upper half of their bits, as `activations.pattern_counts` does in torch.
 
-Whole numbers are added up, so the order in which it happens does not show. Knows nothing of what is counted.
+Whole numbers are added up, so the order of additions does not matter. Knows nothing of what is counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK = 1024
 
 
 def count(values: Tensor, cell: Tensor, counts: Tensor, base: int) -> None:
-    """Adds to `counts` [cell, sign, step] int32 what is in `values` [token, width], each token for its cell [token]."""
+    """Count `values` [token, width] into `counts` [cell, sign, step] int32, each token for its `cell` [token]."""
     tokens, width = values.shape
     grid = (tokens, triton.cdiv(width, BLOCK))
     with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]

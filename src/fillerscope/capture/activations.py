@@ -1,49 +1,48 @@
-"""MLP activations of chosen tokens, counted as they pass: nothing of their size is stored.
+"""Count the MLP activations of chosen tokens during a pass; the activations themselves are not stored.
 
-Values are counted by the upper half of their bits: sign, exponent and seven bits of the mantissa. Everything that
-is asked of their distribution comes from these counts, exactly where a threshold is such a value itself.
+Values are counted by the upper half of their bits: sign, exponent and seven bits of the mantissa. All statistics of
+their distribution come from these counts, exactly where a threshold is such a value itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 from fillerscope.files import Json
 from fillerscope.models.structure import activation_modules, decoder_of
 
-LOWEST, HIGHEST = -24, 16  # octaves that are told apart; what is smaller counts as zero
+LOWEST, HIGHEST = -24, 16  # octaves that are counted; smaller values count as zero
 STEPS = 128  # in each octave
 BASE = (127 + LOWEST) << 7  # the first of them among the upper halves of float32
 HALF = (HIGHEST - LOWEST) * STEPS
-COARSE = 32  # steps in one bin of the histogram that is kept
+COARSE = 32  # steps in one bin of the stored histogram
 ELEMENTS = 1 << 24  # counted at once
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What activations are held against: frozen before the first shard, from prompts without filler."""
+    """Thresholds and bins for activations, taken from prompts without filler before the first shard."""
 
-    eps: tuple[float, ...]  # of each layer: what is smaller is near zero
-    median: tuple[float, ...]  # of sizes
+    eps: tuple[float, ...]  # of each layer: smaller values are near zero
+    median: tuple[float, ...]  # of absolute values, for each layer
     octaves: tuple[int, int]  # the histogram goes from one power of two to the other, on both sides of zero
     problems: int
     tokens: int
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
-        """Of the histogram's bins; the outermost take all that is beyond, the middle one both sides of zero."""
+        """Edges of the histogram's bins; the outermost take all values beyond, the middle one both sides of zero."""
         steps = np.arange((self.octaves[1] - self.octaves[0]) * STEPS // COARSE + 1)
         side = values_of((self.octaves[0] - LOWEST) * STEPS + steps * COARSE)
         return np.concatenate([-side[::-1], side])
@@ -59,7 +58,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Cells:
-    """Which tokens of a pass are counted, and for which text and class each of them."""
+    """The tokens of a pass that are counted, and the text and class of each."""
 
     rows: Tensor  # [token]: places in the row
     cell: Tensor  # [token]: text * classes + class
@@ -71,17 +70,17 @@ class Cells:
     def of(cls, packing: Packing, classes: int, device: torch.device) -> Cells:
         rows, cells = [], []
         for number, (place, text) in enumerate(zip(packing.places(), packing.texts, strict=True)):
-            rows.append(place.start + np.flatnonzero(text.wanted) - text.shared)
-            cells.append(number * classes + text.classes[text.wanted])
+            rows.append(place.start + np.flatnonzero(text.probed) - text.shared)
+            cells.append(number * classes + text.classes[text.probed])
         cell = np.concatenate(cells)
         member = (cell == np.arange(len(packing.texts) * classes)[:, None]).astype(np.float64)
-        row, kept, members = (to_device(array, device) for array in (np.concatenate(rows), cell, member))
-        return cls(row, kept, members, len(packing.texts), classes)
+        row, own, members = (to_device(array, device) for array in (np.concatenate(rows), cell, member))
+        return cls(row, own, members, len(packing.texts), classes)
 
 
 def activity(values: Tensor, cells: Cells, scale: Scale, layer: int) -> tuple[Tensor, Tensor]:
-    """Of one layer [token, width]: the numbers of ACTIVATION_METRICS [text, class, metric], all tokens as the first
-    class, and the counts of the histogram [text, class, bin]."""
+    """Return the numbers of ACTIVATION_METRICS [text, class, metric] and the counts of the histogram
+    [text, class, bin] of one layer's activations [token, width]. The first class is all tokens."""
     wanted = values.index_select(0, cells.rows)
     precise = torch.promote_types(wanted.dtype, torch.float32)
     plain = wanted.sum(-1, dtype=precise)
@@ -102,13 +101,13 @@ def activity(values: Tensor, cells: Cells, scale: Scale, layer: int) -> tuple[Te
 
 
 def _with_all(values: Tensor) -> Tensor:
-    """[text, class, ...] with all classes together before the first."""
+    """[text, class, ...] with the sum of all classes put first."""
     return torch.cat([values.sum(1, keepdim=True), values], dim=1)
 
 
 def pattern_counts(values: Tensor, cell: Tensor, cells: int) -> tuple[Tensor, Tensor]:
-    """Of values [token, width]: how many have each upper half, [cell, sign, step] int32; and how far above the
-    beginning of the step those of a size are together, in lower halves, [cell, step] float64."""
+    """Count values [token, width] by their upper half, [cell, sign, step] int32, and add up their lower halves, which
+    say how far they are above the start of their step, [cell, step] float64."""
     counts = torch.zeros(cells, 2, HALF, dtype=torch.int32, device=values.device)
     above = torch.zeros(cells, 2, HALF, dtype=torch.float64, device=values.device)
     if values.is_cuda and values.dtype == torch.bfloat16 and has_triton():
@@ -133,7 +132,7 @@ def has_triton() -> bool:
 
 
 def _patterns(values: Tensor) -> Tensor:
-    """[..] int32: the step of each value's size, negative ones behind the others."""
+    """[..] int32: the step of each value's size, negative values after the positive."""
     upper = values.view(torch.int16) if values.dtype == torch.bfloat16 else _upper(values.float())
     steps = (upper & 0x7FFF).sub_(BASE).clamp_(0, HALF - 1)
     return steps.add_((upper >> 15).bitwise_and_(HALF)).int()
@@ -145,25 +144,25 @@ def _upper(values: Tensor) -> Tensor:
 
 
 def values_of(steps: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Where steps begin."""
+    """The values at which steps start."""
     return ((steps + BASE) << 16).astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def index_of(limit: float) -> int:
-    """The step that begins at a limit, which `rounded` gave."""
+    """The step that starts at a limit, which `rounded` gave."""
     return int((np.float32(limit).view(np.uint32) >> 16).item() - BASE)
 
 
 def rounded(limit: float) -> float:
-    """The nearest value at which a step begins, so that counts tell exactly what is below. Not the first step, which
-    holds zero: where most are zero, as behind a ReLU, these are what is below."""
+    """The nearest value at which a step starts, so that counts give exactly how many are below. Never the first step,
+    which holds zero: where most values are zero, as after a ReLU, they must count as below."""
     steps = values_of(np.arange(1, HALF))
     return float(steps[np.abs(steps - limit).argmin()])
 
 
 def gini(upto: Tensor, above: Tensor, even: bool) -> Tensor:
-    """Of sizes, from how many there are up to each step [..., step] and how far they are above its beginning. Sizes
-    within a step, a 128th of an octave, are taken as evenly spread, or as equal where they are not `even`."""
+    """Gini coefficient of absolute values, from how many there are up to each step [..., step] and how far they are
+    above its start. Within a step, a 128th of an octave, they are taken as evenly spread, or as equal if not `even`."""
     begin, width = (tensor.to(upto.device) for tensor in _steps())
     counts = upto.diff(dim=-1, prepend=torch.zeros_like(upto[..., :1]))
     sizes = counts * begin + above * (width / (1 << 16))
@@ -175,7 +174,7 @@ def gini(upto: Tensor, above: Tensor, even: bool) -> Tensor:
 
 @cache
 def _steps() -> tuple[Tensor, Tensor]:
-    """Where each begins, and its width; the first holds zero and all that is as good as zero."""
+    """The start and the width of each step; the first step holds zero and all smaller values."""
     begin = torch.from_numpy(values_of(np.arange(HALF + 1)))
     width = begin.diff()
     begin[0] = width[0] = 0.0
@@ -183,7 +182,7 @@ def _steps() -> tuple[Tensor, Tensor]:
 
 
 def _histogram(counts: Tensor, scale: Scale) -> Tensor:
-    """[..., bin] of [..., sign, step]."""
+    """Counts [..., bin] from counts [..., sign, step]."""
     low, high = ((octave - LOWEST) * STEPS for octave in scale.octaves)
     bins = torch.unflatten(counts[..., low:high], -1, (-1, COARSE)).sum(-1)
     bins[..., -1] += counts[..., high:].sum(-1)
@@ -192,11 +191,11 @@ def _histogram(counts: Tensor, scale: Scale) -> Tensor:
 
 
 @contextmanager
-def hearing(model: nn.Module, heard: Any) -> Iterator[None]:
-    """Inside the block `heard(layer, activations)` is told what comes out of every layer's nonlinearity."""
+def watching_activations(model: nn.Module, callback: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """Inside the block `callback(layer, activations)` is called with the output of every layer's nonlinearity."""
     modules = activation_modules(decoder_of(model))
     hooks = [
-        module.register_forward_hook(lambda _, __, output, layer=layer: heard(layer, output))
+        module.register_forward_hook(lambda _, __, output, layer=layer: callback(layer, output))
         for layer, module in enumerate(modules)
     ]
     try:

@@ -1,6 +1,6 @@
-"""The affine picture: a head's outputs under a condition as lambda times those without, plus a bias.
+"""Affine fits: a head's outputs under a condition as lambda times those of the baseline, plus a bias.
 
-Texts that are compared share a pass, so each layer's outputs are added up as soon as they are there and nothing is
+Texts that are compared share a pass, so each layer's outputs are added up as soon as they are computed and nothing is
 stored. Definitions are in docs/method.md.
 """
 
@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 
-NO_SHIFT = 1e-5  # of the size of the outputs, or what the model's dtype rounds by: what is smaller points nowhere
-NO_SPREAD = 1e-2  # of the size of the outputs: a head whose outputs vary less has nothing to explain
+NO_SHIFT = 1e-5  # of the norm of the outputs, or the dtype's epsilon: a smaller shift has no direction
+NO_SPREAD = 1e-2  # of the norm of the outputs: where outputs vary less, there is no variance to explain
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Tokens under a condition and the same tokens without, of all pairs of texts in a pass."""
+    """Tokens under a condition and the same tokens of the baseline, for all pairs of texts in a pass."""
 
     texts: Tensor  # [pair]: the number of the changed text in the pass
     plain: Tensor  # [token]: places in the row
@@ -33,31 +33,31 @@ class Pairs:
     def of(cls, packing: Packing, device: torch.device) -> Pairs:
         places, texts = packing.places(), packing.texts
         base = {text.problem: number for number, text in reversed(list(enumerate(texts)))}  # the first of each problem
-        found = [(base[text.problem], number) for number, text in enumerate(texts) if base[text.problem] != number]
+        numbers = [(base[text.problem], number) for number, text in enumerate(texts) if base[text.problem] != number]
         plain, changed = [], []
-        for one, other in found:
-            kept = _alike(packing, one, other)
-            plain.append(places[one].start + np.flatnonzero(texts[one].wanted)[kept] - texts[one].shared)
-            changed.append(places[other].start + np.flatnonzero(texts[other].wanted)[kept] - texts[other].shared)
-        pair = np.repeat(np.arange(len(found)), [len(some) for some in plain])
-        member = (pair == np.arange(len(found))[:, None]).astype(np.float64)
-        arrays = np.array([n for _, n in found], np.int64), *map(np.concatenate, (plain, changed)), pair, member
+        for one, other in numbers:
+            kept = _after_filler(packing, one, other)
+            plain.append(places[one].start + np.flatnonzero(texts[one].probed)[kept] - texts[one].shared)
+            changed.append(places[other].start + np.flatnonzero(texts[other].probed)[kept] - texts[other].shared)
+        pair = np.repeat(np.arange(len(numbers)), [len(some) for some in plain])
+        member = (pair == np.arange(len(numbers))[:, None]).astype(np.float64)
+        arrays = np.array([n for _, n in numbers], np.int64), *map(np.concatenate, (plain, changed)), pair, member
         return cls(*(to_device(array, device) for array in arrays))
 
 
-def _alike(packing: Packing, one: int, other: int) -> np.ndarray:
-    """Of the tokens that are looked at in both texts, those behind the other's filler."""
+def _after_filler(packing: Packing, one: int, other: int) -> np.ndarray:
+    """Which of the probed tokens, the same in both texts, come after the other's filler."""
     text = packing.texts[other]
-    wanted = np.flatnonzero(text.wanted)
+    wanted = np.flatnonzero(text.probed)
     filler = np.flatnonzero(~text.original)
     kept = wanted > filler[-1] if len(filler) else np.ones(len(wanted), np.bool_)
-    assert len(wanted) == packing.texts[one].wanted.sum(), "texts that are compared have the same tokens"
+    assert len(wanted) == packing.texts[one].probed.sum(), "texts that are compared have the same tokens"
     return kept
 
 
 def affine(output: Tensor, pairs: Pairs, texts: int) -> tuple[Tensor, Tensor]:
-    """Of [token, head, dim], the numbers of AFFINE_METRICS [text, metric, head] and the bias [text, head, dim],
-    both NaN for texts that are compared with nothing."""
+    """Fit outputs [token, head, dim] and return the numbers of AFFINE_METRICS [text, metric, head] and the bias
+    [text, head, dim], both NaN for texts that are compared with no other."""
     before, after = (output.index_select(0, rows).double() for rows in (pairs.plain, pairs.changed))
     count = pairs.member.sum(1)[:, None]
 
@@ -90,5 +90,5 @@ def _squares(values: Tensor) -> Tensor:
 
 
 def _spread(values: Tensor, places: Tensor, texts: int) -> Tensor:
-    found = values.new_full((texts, *values.shape[1:]), torch.nan)
-    return found.index_copy_(0, places, values)
+    result = values.new_full((texts, *values.shape[1:]), torch.nan)
+    return result.index_copy_(0, places, values)

@@ -1,4 +1,4 @@
-"""The attention function given to transformers, and the pass that records with it.
+"""The attention function registered with transformers, and the forward pass that records with it.
 
 Registered under one name with transformers' own AttentionInterface, so stock models run unchanged. What
 cannot be measured exactly is refused by name. Knows nothing of problems, conditions or statistics.
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from fillerscope.capture import blocks, fused
+from fillerscope.capture.attention_inputs import AttentionInputs, LayerSums, ScoreRule
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 from fillerscope.errors import CaptureError
-from fillerscope.models.attention import attending, refuse_unknown
+from fillerscope.models.attention import refuse_unknown, using_attention
 from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
 
 NAME = "fillerscope"
@@ -30,20 +31,22 @@ ON_DEVICE = 1 << 28  # bytes of sums; more than that are moved to the host, laye
 
 @dataclass
 class Recorder:
-    """What one forward pass adds up, layer by layer."""
+    """The sums of one forward pass, filled layer by layer."""
 
     packing: Packing
     device: torch.device
     received: Tensor  # [layer, head, group, key]: sums of rows below the diagonal
     diagonal: Tensor  # [layer, head, token]
     parts: dict[int, Tensor] = field(default_factory=dict)  # of the entropy: by layer [text, head, group, part]
-    sunk: dict[int, Tensor] = field(default_factory=dict)  # by layer with learned sinks [text, head, group]
-    behind: Sequence[Mapping[int, tuple[Tensor, Tensor]]] = ()  # keys and values of each beginning, by layer
+    sink_sums: dict[int, Tensor] = field(default_factory=dict)  # by layer with learned sinks [text, head, group]
+    prefixes: Sequence[Mapping[int, tuple[Tensor, Tensor]]] = ()  # keys and values of each prefix, by layer
     keep: bool = False  # whether keys and values are wanted
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
     without: tuple[int, ...] = ()  # layers that have no attention
-    attended: Callable[[int, Tensor], None] | None = None  # told a layer and its heads' outputs [token, head, dim]
+    attended: Callable[[int, Tensor], None] | None = (
+        None  # called with a layer and its heads' outputs [token, head, dim]
+    )
 
     @classmethod
     def of(cls, model: nn.Module, packing: Packing, **more: Any) -> Recorder:
@@ -51,53 +54,54 @@ class Recorder:
         layers, heads, groups = layer_count(model), head_count(model), len(packing.weights)
         shapes = (layers, heads, groups, packing.key_count), (layers, heads, packing.tokens)
         away = device.type == "cuda" and 4 * sum(map(math.prod, shapes)) > ON_DEVICE
-        place: dict[str, Any] = {"pin_memory": True} if away else {"device": device}
-        received, diagonal = (torch.empty(shape, **place) for shape in shapes)
+        place = torch.device("cpu") if away else device
+        received, diagonal = (torch.empty(shape, device=place, pin_memory=away) for shape in shapes)
         recorder = cls(packing, device, received, diagonal, **more)
         for layer in recorder.without:
             received[layer] = diagonal[layer] = torch.nan  # missing, not zero
         return recorder
 
-    def behind_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
-        """Keys and values of all beginnings of the pass [kv_head, position, dim], one after another."""
-        if not self.behind:
+    def prefix_of_layer(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of all prefixes of the pass [kv_head, position, dim], one after another."""
+        if not self.prefixes:
             return None
-        found = [beginning[layer] for beginning in self.behind]
-        return (
-            found[0] if len(found) == 1 else (torch.cat([k for k, _ in found], 1), torch.cat([v for _, v in found], 1))
-        )
+        if len(self.prefixes) == 1:
+            return self.prefixes[0][layer]
+        keys, values = zip(*(prefix[layer] for prefix in self.prefixes), strict=True)
+        return torch.cat(keys, 1), torch.cat(values, 1)
 
     @contextmanager
-    def room(self, layer: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Where a layer's sums go, on the device: received [head, group, key] and diagonal [head, token]."""
-        kept = self.received[layer], self.diagonal[layer]
+    def layer_sums(self, layer: int) -> Iterator[LayerSums]:
+        """Tensors on the device for a layer's sums; afterwards they are copied to the host if sums are kept there."""
+        kept = LayerSums(self.received[layer], self.diagonal[layer])
         if self.received.device == self.device:
             yield kept
             return
-        here = torch.empty_like(kept[0], device=self.device), torch.empty_like(kept[1], device=self.device)
-        yield here
-        for target, tensor in zip(kept, here, strict=True):
+        on_device = LayerSums(*(torch.empty_like(tensor, device=self.device) for tensor in kept))
+        yield on_device
+        for target, tensor in zip(kept, on_device, strict=True):
             target.copy_(tensor, non_blocking=True)
 
     def entropy(self) -> Tensor:
-        """[layer, text, head, group], texts as they stand in the row. The parts are added up in float64, so that how
+        """[layer, text, head, group], texts in the order of the row. The parts are added up in float64, so that how
         many there are, which neighbours in the row decide, does not show."""
         sums = {layer: parts.sum(-1, dtype=torch.float64).float() for layer, parts in self.parts.items()}
         missing = torch.full_like(next(iter(sums.values())), torch.nan)
         return torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
 
     def sinks(self) -> Tensor | None:
-        """[layer, text, head, group], texts as they stand in the row; NaN in layers without a learned sink."""
-        if not self.sunk:
+        """[layer, text, head, group], texts in the order of the row; NaN in layers without a learned sink."""
+        if not self.sink_sums:
             return None
-        missing = torch.full_like(next(iter(self.sunk.values())), torch.nan)
-        return torch.stack([self.sunk.get(layer, missing) for layer in range(len(self.received))])
+        missing = torch.full_like(next(iter(self.sink_sums.values())), torch.nan)
+        return torch.stack([self.sink_sums.get(layer, missing) for layer in range(len(self.received))])
 
 
 _active: ContextVar[Recorder | None] = ContextVar("fillerscope_recorder", default=None)
 
 
-def recorder_at_work() -> Recorder:
+def active_recorder() -> Recorder:
+    """Return the recorder of the forward pass in progress."""
     recorder = _active.get()
     if recorder is None:
         raise CaptureError("the fillerscope attention is for use inside `record`; set another implementation")
@@ -116,9 +120,11 @@ def captured_attention(
     s_aux: Tensor | None = None,  # [head]: learned sinks
     **extra: Any,
 ) -> tuple[Tensor, None]:
-    """The usual attention output; with a recorder active, also what every position receives."""
+    """Return the usual attention output, and add what every position receives to the active recorder.
+
+    The parameters are those that transformers calls attention functions with."""
     refuse_unknown(module, dropout, extra)
-    recorder = recorder_at_work()
+    recorder = active_recorder()
     rule = PLAIN_CAUSAL if attention_mask is None else attention_mask
     if not isinstance(rule, MaskRule):
         raise CaptureError(
@@ -132,19 +138,22 @@ def captured_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     hidden = recorder.packing.hidden(layer)
-    engine = fused if hidden is None and fused.can_serve(query, rule, recorder.packing) else blocks
-    flat = [_one_row(tensor) for tensor in (query, key, value)]
-    with recorder.room(layer) as room:
-        output, recorder.parts[layer], sunk = engine.attend(
-            *flat, recorder.packing, recorder.behind_layer(layer), rule, scale, softcap, *room,
-            recorder.block, hidden, s_aux,
-        )  # fmt: skip
-    if sunk is not None:
-        recorder.sunk[layer] = sunk
+    queries, keys, values = (_one_row(tensor) for tensor in (query, key, value))
+    scores = ScoreRule(rule, scale, softcap, s_aux)
+    inputs = AttentionInputs(queries, keys, values, scores, recorder.prefix_of_layer(layer))
+    with recorder.layer_sums(layer) as sums:
+        if hidden is None and fused.can_serve(query, rule, recorder.packing):
+            output, recorder.parts[layer], sink_sums = fused.attend(inputs, recorder.packing, sums)
+        else:
+            output, recorder.parts[layer], sink_sums = blocks.attend(
+                inputs, recorder.packing, sums, recorder.block, hidden
+            )
+    if sink_sums is not None:
+        recorder.sink_sums[layer] = sink_sums
     if recorder.attended is not None:
         recorder.attended(layer, output)
     if recorder.keep:
-        recorder.kept[layer] = flat[1], flat[2]
+        recorder.kept[layer] = inputs.key, inputs.value
     return torch.unflatten(output, 0, (recorder.packing.rows, -1)), None
 
 
@@ -154,7 +163,7 @@ def _one_row(tensor: Tensor) -> Tensor:
 
 
 def register() -> None:
-    """Make the function and its mask known to transformers. Doing so twice is harmless."""
+    """Register our attention and mask functions with transformers. Doing so twice is harmless."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, captured_attention)
@@ -163,14 +172,14 @@ def register() -> None:
 
 @contextmanager
 def capturing(model: nn.Module, name: str = NAME) -> Iterator[None]:
-    """Run a stock model with our attention inside the block, and with its own again after it."""
+    """Inside the block a stock model runs with our attention; afterwards with its own again."""
     register()
-    with attending(model, name):
+    with using_attention(model, name):
         yield
 
 
 def observe(model: nn.Module, recorder: Recorder) -> Recorder:
-    """One forward pass inside `capturing`, over the rows of tokens that the recorder's packing describes."""
+    """Run one forward pass, inside `capturing`, over the texts of the recorder's packing, and return the recorder."""
     device, shape = device_of(model), (recorder.packing.rows, -1)
     ids, positions = (to_device(array, device).view(shape) for array in recorder.packing.row())
     token = _active.set(recorder)

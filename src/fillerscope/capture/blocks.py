@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fillerscope.capture.attention_inputs import AttentionInputs, LayerSums
 from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Band, Packing
-from fillerscope.capture.transfer import to_device
 
 BLOCK_ELEMENTS = 1 << 21  # scores held at once, over texts, heads, rows and keys
 BLOCK_ROWS = 96
@@ -27,66 +28,55 @@ LOG2E = math.log2(math.e)  # scores are kept as powers of two: exp2 is a third f
 
 @dataclass(frozen=True)
 class Attended:
+    """The output of one attention call on a batch of texts, and what was added up on the way."""
+
     output: Tensor  # [text, head, query, value_dim], in the model's dtype
     received: Tensor  # [text, head, group, key] float32: weighted sums of rows strictly below the diagonal
     diagonal: Tensor  # [text, head, query] float32: what each token receives from itself
     entropy: Tensor  # [text, head, group] float32: weighted sums of row entropies, in nats
-    sunk: Tensor | None  # [text, head, group] float32: weighted sums of what rows give to a learned sink
+    sink_sums: Tensor | None  # [text, head, group] float32: weighted sums of what rows give to a learned sink
 
 
 def attend(
-    query: Tensor,  # [head, token, dim]
-    key: Tensor,  # [kv_head, token, dim]
-    value: Tensor,  # [kv_head, token, value_dim]
+    inputs: AttentionInputs,
     packing: Packing,
-    behind: tuple[Tensor, Tensor] | None,  # keys and values of the beginnings
-    rule: MaskRule,
-    scaling: float,
-    softcap: float | None,
-    received: Tensor,  # [head, group, key], to be written
-    diagonal: Tensor,  # [head, token], to be written
-    block: int | None = None,
+    sums: LayerSums,
+    block: int | None = None,  # rows at a time; None: as many as suit the shape
     hidden: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None,  # rows [token] and keys that they do not see
-    sinks: Tensor | None = None,  # [head]: a logit that takes its share of every row and stands for no token
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Output [token, head, value_dim], entropies [text, head, group, 1] and what sinks take [text, head, group], the
-    texts as they stand in the row."""
+    """Return the output [token, head, value_dim], entropies [text, head, group, 1] and what sinks take
+    [text, head, group], texts in the order of the row. `sums` is written."""
+    query = inputs.query
     heads, tokens, _ = query.shape
-    output = query.new_empty(tokens, heads, value.shape[-1])
+    output = query.new_empty(tokens, heads, inputs.value.shape[-1])
     weights = to_device(packing.weights, query.device)
     unseen = hidden and [to_device(mask, query.device)[None] for mask in hidden]
-    entropy, sunk = [], []
+    entropy, sink_sums = [], []
     for band in packing.bands:
         rows = band.queries(weights)  # [text, group, query]
-        keys, values = _with_beginning(band, key, value, behind)
-        targets = band.queries(output.transpose(0, 1)), band.keys(received), band.queries(diagonal)
+        keys, values = _with_prefix(band, inputs)
+        targets = band.queries(output.transpose(0, 1)), band.keys(sums.received), band.queries(sums.diagonal)
         texts = max(1, BLOCK_ELEMENTS // (heads * (block or BLOCK_ROWS) * band.span))
         for some in (slice(start, start + texts) for start in range(0, len(band.texts), texts)):
             pairs = None if unseen is None else (band.queries(unseen[0])[some], band.keys(unseen[1])[some])
-            found = attend_texts(
-                band.queries(query)[some], keys[some], values[some], rows[some], rule, scaling, softcap, block, pairs,
-                sinks,
-            )  # fmt: skip
-            for target, part in zip(targets, (found.output, found.received, found.diagonal), strict=True):
+            batch = AttentionInputs(band.queries(query)[some], keys[some], values[some], inputs.rule)
+            result = attend_texts(batch, rows[some], block, pairs)
+            for target, part in zip(targets, (result.output, result.received, result.diagonal), strict=True):
                 target[some] = part
-            entropy.append(found.entropy)
-            sunk += [] if found.sunk is None else [found.sunk]
-    return output, torch.cat(entropy)[..., None], torch.cat(sunk) if sunk else None
+            entropy.append(result.entropy)
+            sink_sums += [] if result.sink_sums is None else [result.sink_sums]
+    return output, torch.cat(entropy)[..., None], torch.cat(sink_sums) if sink_sums else None
 
 
 def attend_texts(
-    query: Tensor,  # [text, head, query, dim]
-    key: Tensor,  # [text, kv_head, key, dim]: those of the queries are the last
-    value: Tensor,  # [text, kv_head, key, value_dim]
+    inputs: AttentionInputs,
     rows: Tensor,  # [text, group, query] float32
-    rule: MaskRule,
-    scaling: float,
-    softcap: float | None = None,
     block: int | None = None,
     unseen: tuple[Tensor, Tensor] | None = None,  # rows [text, 1, query] and keys [text, 1, key] that they do not see
-    sinks: Tensor | None = None,  # [head]
 ) -> Attended:
-    """Texts of one length."""
+    """Attention over a batch of texts of one length, with its sums."""
+    query, key, value = inputs.query, inputs.key, inputs.value
+    mask, scaling, softcap, sinks = inputs.rule.mask, inputs.rule.scaling, inputs.rule.softcap, inputs.rule.sinks
     texts, heads, query_count, dim = query.shape
     kv_heads, key_count = key.shape[1], key.shape[2]
     shift = key_count - query_count
@@ -94,7 +84,7 @@ def attend_texts(
     received = torch.zeros(texts, heads, rows.shape[1], key_count, device=query.device)
     diagonal = torch.empty(texts, heads, query_count, device=query.device)
     entropy = torch.zeros(texts, heads, rows.shape[1], device=query.device)
-    sunk = None if sinks is None else torch.zeros_like(entropy)
+    sink_sums = None if sinks is None else torch.zeros_like(entropy)
     logits = None if sinks is None else sinks.float()[:, None, None] * LOG2E
     columns = key.float().transpose(-1, -2).contiguous()  # once, where each product would do it again
     value = value.contiguous()
@@ -104,7 +94,7 @@ def attend_texts(
     for start in range(0, query_count, step):
         piece = slice(start, min(start + step, query_count))
         places = range(piece.start + shift, piece.stop + shift)
-        keys = rule.keys_for(places, key_count)
+        keys = mask.keys_for(places, key_count)
         seen = slice(keys.start, keys.stop)
         shape = texts, heads, len(places), len(keys)
         scores, powers = (memory[: math.prod(shape)].view(shape) for memory in scratch)
@@ -114,7 +104,7 @@ def attend_texts(
         torch.matmul(stacked, columns[..., seen], out=scores.view(texts, kv_heads, -1, len(keys)))
         if softcap is not None:
             scores.div_(softcap * LOG2E).tanh_().mul_(softcap * LOG2E)
-        _hide(scores, rule, places, keys)
+        _hide(scores, mask, places, keys)
         if unseen is not None:
             scores.masked_fill_(unseen[0][..., piece, None] & unseen[1][:, :, None, seen], LOWEST)
         largest = scores.amax(-1, keepdim=True)
@@ -134,40 +124,38 @@ def attend_texts(
         part = rows[:, None, :, piece]  # [text, 1, group, row]
         spread = total.log() if taken is None else total.log() * (1 - taken)
         entropy += (part @ (spread - lost)[..., None]).squeeze(-1)
-        if taken is not None and sunk is not None:
-            sunk += (part @ taken[..., None]).squeeze(-1)
+        if taken is not None and sink_sums is not None:
+            sink_sums += (part @ taken[..., None]).squeeze(-1)
         own = torch.diagonal(powers, offset=places.start - keys.start, dim1=-2, dim2=-1)
         torch.div(own, total, out=diagonal[:, :, piece])
         own.zero_()  # a token's attention to itself is kept apart, exactly, not subtracted later
-        for groups in _alike(part):
+        for groups in _equal_groups(part):
             received[:, :, groups, seen] += (part[:, :, groups[:1]] / total[:, :, None]) @ powers
-    return Attended(output, received, diagonal, entropy, sunk)
+    return Attended(output, received, diagonal, entropy, sink_sums)
 
 
-def _alike(part: Tensor) -> list[list[int]]:
+def _equal_groups(part: Tensor) -> list[list[int]]:
     """Numbers of groups whose rows weigh the same in this block [text, 1, group, row]: they are added up together.
-    Those without rows are left out. On a GPU all stand alone, because asking would make it wait."""
+    Groups without rows are left out. On a GPU every group is its own: comparing would make the host wait."""
     numbers = range(part.shape[2])
     if part.is_cuda:
         return [[number] for number in numbers]
-    found: list[list[int]] = []
+    sets: list[list[int]] = []
     for number in numbers:
-        twins = next((some for some in found if torch.equal(part[:, :, some[0]], part[:, :, number])), None)
-        if twins is not None:
-            twins.append(number)
+        equal = next((some for some in sets if torch.equal(part[:, :, some[0]], part[:, :, number])), None)
+        if equal is not None:
+            equal.append(number)
         elif part[:, :, number].any():
-            found.append([number])
-    return found
+            sets.append([number])
+    return sets
 
 
-def _with_beginning(
-    band: Band, key: Tensor, value: Tensor, behind: tuple[Tensor, Tensor] | None
-) -> tuple[Tensor, Tensor]:
-    """Keys and values of a band's texts, each behind those of the beginning."""
-    own = band.queries(key), band.queries(value)
-    if behind is None or not band.shared:
+def _with_prefix(band: Band, inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
+    """Keys and values of a band's texts, each after those of its prefix."""
+    own = band.queries(inputs.key), band.queries(inputs.value)
+    if inputs.prefixes is None or not band.shared:
         return own
-    before = (tensor[:, band.behind].expand(len(band.texts), -1, -1, -1) for tensor in behind)
+    before = (tensor[:, band.prefix].expand(len(band.texts), -1, -1, -1) for tensor in inputs.prefixes)
     keys, values = (torch.cat(pair, dim=2) for pair in zip(before, own, strict=True))
     return keys, values
 
@@ -177,10 +165,10 @@ def _block_rows(elements_a_row: int) -> int:
     return max(16, min(BLOCK_ROWS, BLOCK_ELEMENTS // max(1, elements_a_row)))
 
 
-def _hide(scores: Tensor, rule: MaskRule, places: range, keys: range) -> None:
+def _hide(scores: Tensor, mask: MaskRule, places: range, keys: range) -> None:
     """Put the lowest finite score where a row must not look. Finite, so that a row that sees nothing at
     all gives finite garbage instead of a NaN that would spread."""
-    if rule.allowed is None:
+    if mask.allowed is None:
         # Plain causal: only the square at the end of the block has anything to hide.
         keys = range(max(keys.start, places.start), keys.stop)
-    scores[..., scores.shape[-1] - len(keys) :].masked_fill_(rule.hidden(places, keys, scores.device), LOWEST)
+    scores[..., scores.shape[-1] - len(keys) :].masked_fill_(mask.hidden(places, keys, scores.device), LOWEST)

@@ -1,4 +1,4 @@
-"""What activations are held against, taken from prompts without filler before anything is measured."""
+"""Take the thresholds for activations from prompts without filler, before anything is measured."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, hearing, rounded
+from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, rounded, watching_activations
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge
-from fillerscope.capture.transfer import to_device
+from fillerscope.capture.passes import PassRunner
 
 TOKENS = 512  # as many of the first prompts as fit
 NORMAL = 1.4826  # makes the MAD of a normal distribution its standard deviation
-BELOW = 3  # octaves below the smallest threshold that the histogram still tells apart
+BELOW = 3  # octaves of the histogram below the smallest threshold
 
 
-def calibrate(gauge: Gauge, texts: Sequence[Text], c: float) -> Scale:
-    """Of the tokens that are looked at in these texts, all in one pass inside `capturing`."""
+def calibrate(runner: PassRunner, texts: Sequence[Text], c: float) -> Scale:
+    """Return the scale of the probed tokens of these texts, run in one pass inside `capturing`."""
     packing = Packing.of(texts)
     pairs = zip(packing.places(), texts, strict=True)
-    rows = np.concatenate([place.start + np.flatnonzero(text.wanted) - text.shared for place, text in pairs])
-    found: list[tuple[float, float, float]] = []
-    with hearing(gauge.model, lambda _, values: found.append(_levels(values[0], rows))):
-        gauge.one_pass(texts)
-    median, mad, largest = (np.array(some) for some in zip(*found, strict=True))
+    rows = np.concatenate([place.start + np.flatnonzero(text.probed) - text.shared for place, text in pairs])
+    levels: list[tuple[float, float, float]] = []
+    with watching_activations(runner.model, lambda _, values: levels.append(_levels(values[0], rows))):
+        runner.one_pass(texts)
+    median, mad, largest = (np.array(some) for some in zip(*levels, strict=True))
     eps = tuple(rounded(NORMAL * one * c) for one in mad)
     low = min(math.floor(math.log2(min(eps))) - BELOW, HIGHEST - 2)
     high = math.ceil(math.log2(max(largest.max(), 1e-9))) + 1
@@ -36,18 +36,18 @@ def calibrate(gauge: Gauge, texts: Sequence[Text], c: float) -> Scale:
 
 
 def _levels(values: Tensor, rows: np.ndarray) -> tuple[float, float, float]:
-    """Median, MAD and maximum of sizes."""
+    """Median, MAD and maximum of absolute values."""
     sizes = values.index_select(0, to_device(rows, values.device)).float().abs().flatten()
     median = sizes.median()
     return float(median), float((sizes - median).abs().median()), float(sizes.max())
 
 
 def is_enough(texts: Sequence[Text]) -> bool:
-    """Whether `first_texts` would take no more of them if there were more."""
+    """Whether `first_texts` would take no further text."""
     return sum(map(len, texts)) >= TOKENS
 
 
 def first_texts(texts: Sequence[Text]) -> list[Text]:
-    """As many as fit, and one at least."""
+    """The first texts that fit into TOKENS, at least one."""
     ends = np.cumsum([len(text) for text in texts])
     return list(texts[: max(1, int((ends <= TOKENS).sum()))])

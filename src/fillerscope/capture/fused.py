@@ -1,7 +1,7 @@
 """Attention on CUDA: the usual fused kernel for the output, and one of ours for what every key receives.
 
 The fused kernel leaves the log-sum-exp of each row, from which ours computes the weights again, tile by tile, and
-adds up columns. Same signature and same numbers as `blocks`, which takes over where this cannot serve.
+adds up columns. Gives the same numbers as `blocks`, which takes over where this cannot serve.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
+from fillerscope.capture.attention_inputs import AttentionInputs, LayerSums
 from fillerscope.capture.masks import MaskRule
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import Packing
-from fillerscope.capture.transfer import to_device
 
 if TYPE_CHECKING:
     from fillerscope.capture.kernels import Ragged, Rows
@@ -29,12 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 def can_serve(query: Tensor, rule: MaskRule, packing: Packing) -> bool:
-    """Whether this device, these numbers and this mask are for the kernels. On CUDA a no is said, once."""
+    """Whether the kernels take this device, dtype and mask. On CUDA a refusal is logged, once."""
     if query.device.type != "cuda":
         return False
     obstacle = _obstacle(query, rule, packing)
     if obstacle:
-        _say(obstacle)
+        _warn(obstacle)
     return not obstacle
 
 
@@ -51,23 +52,23 @@ def _obstacle(query: Tensor, rule: MaskRule, packing: Packing) -> str:
 
 
 @cache
-def _say(obstacle: str) -> None:
+def _warn(obstacle: str) -> None:
     _log.warning("measuring in plain blocks, which is slower: %s", obstacle)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a pass's texts are, as the kernels want to know it."""
+    """Where the texts of a pass are, in the form that the kernels take."""
 
     ragged: Ragged
     rows: Rows
-    plain: bool  # texts of one length, without beginnings
-    gather: Tensor | None  # for every key of every text, its place behind the beginnings and in the row
+    plain: bool  # texts of one length, without prefixes
+    gather: Tensor | None  # for every key of every text, its place among the prefixes and in the row
 
 
 @lru_cache(maxsize=2)
 def _places(packing: Packing, dim: int, device: torch.device) -> Places:
-    from fillerscope.capture.kernels import Ragged, Rows
+    from fillerscope.capture.kernels import Ragged, Rows  # needs triton
 
     widths = np.concatenate([np.full(len(band.texts), band.width) for band in packing.bands])
     spans = np.concatenate([np.full(len(band.texts), band.span) for band in packing.bands])
@@ -75,69 +76,54 @@ def _places(packing: Packing, dim: int, device: torch.device) -> Places:
     query_starts, key_starts = (to_device(one, device) for one in starts)
     ragged = Ragged(query_starts, key_starts, int(widths.max()), int(spans.max()))
     rows = Rows.of(packing.weights, starts[0], dim, device)
-    plain = len(packing.bands) == 1 and not packing.beginnings
-    return Places(ragged, rows, plain, to_device(_gather(packing), device) if packing.beginnings else None)
+    plain = len(packing.bands) == 1 and not packing.prefixes
+    return Places(ragged, rows, plain, to_device(_gather(packing), device) if packing.prefixes else None)
 
 
 def _gather(packing: Packing) -> np.ndarray:
-    before = sum(len(beginning) for beginning in packing.beginnings)
+    before = sum(len(prefix) for prefix in packing.prefixes)
     pieces = [
-        np.concatenate([np.r_[band.behind], before + band.start + number * band.width + np.arange(band.width)])
+        np.concatenate([np.r_[band.prefix], before + band.start + number * band.width + np.arange(band.width)])
         for band in packing.bands
         for number in range(len(band.texts))
     ]
     return np.concatenate(pieces).astype(np.int64)
 
 
-def attend(
-    query: Tensor,  # [head, token, dim]
-    key: Tensor,  # [kv_head, token, dim]
-    value: Tensor,  # [kv_head, token, value_dim]
-    packing: Packing,
-    behind: tuple[Tensor, Tensor] | None,
-    rule: MaskRule,
-    scaling: float,
-    softcap: float | None,
-    received: Tensor,
-    diagonal: Tensor,
-    block: int | None = None,  # noqa: ARG001 - for blocks alone
-    hidden: None = None,  # noqa: ARG001 - the same
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `blocks.attend`, the entropies in as many parts as there are blocks of keys."""
-    from fillerscope.capture import kernels
+def attend(inputs: AttentionInputs, packing: Packing, sums: LayerSums) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the same as `blocks.attend`, the entropies in as many parts as there are blocks of keys."""
+    from fillerscope.capture import kernels  # needs triton
 
-    places = _places(packing, query.shape[-1], query.device)
-    query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
-    if behind is not None and places.gather is not None:
+    scaling, softcap, sinks = inputs.rule.scaling, inputs.rule.softcap, inputs.rule.sinks
+    places = _places(packing, inputs.query.shape[-1], inputs.query.device)
+    query, key, value = (tensor.transpose(0, 1) for tensor in (inputs.query, inputs.key, inputs.value))
+    if inputs.prefixes is not None and places.gather is not None:
         key, value = (
             torch.cat([before.transpose(0, 1), own]).index_select(0, places.gather)
-            for before, own in zip(behind, (key, value), strict=True)
+            for before, own in zip(inputs.prefixes, (key, value), strict=True)
         )
     width = value.shape[-1]
     if width < query.shape[-1]:  # latent attention; the fused kernels want one size
         value = torch.nn.functional.pad(value, (0, query.shape[-1] - width))
-    window = rule.window(places.ragged.longest_key)
+    window = inputs.rule.mask.window(places.ragged.longest_key)
     if softcap is not None or width > query.shape[-1]:
         output, lse = kernels.forward(query, key, value, places.ragged, scaling, window, softcap)
     elif window is None and places.plain and _prefers_cudnn(query.device, query.dtype, query.shape[1], *key.shape[1:]):
         output, lse = _cudnn(query, key, value, len(packing.texts), scaling)
     else:
         output, lse = _flash(query, key, value, places.ragged, scaling, window)
-    output, sunk = output[..., :width], None
+    output, sink_sums = output[..., :width], None
     if sinks is not None:
         logits = sinks.float()[:, None]
         taken = torch.sigmoid(logits - lse)  # [head, token]
         output = (output * (1 - taken).T[..., None]).to(output.dtype)
-        lse, sunk = torch.logaddexp(lse, logits), _by_text(taken, packing)
-    entropy = kernels.column_sums(
-        query, key, lse, places.rows, places.ragged, scaling, window, softcap, received, diagonal
-    )
-    return output, entropy, sunk
+        lse, sink_sums = torch.logaddexp(lse, logits), _by_text(taken, packing)
+    entropy = kernels.column_sums(query, key, lse, places.rows, places.ragged, scaling, window, softcap, *sums)
+    return output, entropy, sink_sums
 
 
 def _by_text(taken: Tensor, packing: Packing) -> Tensor:
-    """[text, head, group]: sums of [head, token] over the rows of each group, the texts as they stand in the row."""
+    """[text, head, group]: sums of [head, token] over the rows of each group, the texts in the order of the row."""
     weights = to_device(packing.weights, taken.device)
     bands = [band.queries(taken) @ band.queries(weights).transpose(1, 2) for band in packing.bands]
     return torch.cat(bands)

@@ -1,13 +1,13 @@
-"""What every layer of a forward pass is given, noted, and replaced by what it was given in another pass.
+"""Record the inputs of every layer of a forward pass, or replace them by those of another pass.
 
-Two passes over the same tokens drift apart layer by layer through rounding alone, in half precision until nothing can
-be told. Where each layer of the second pass starts from what the first pass gave it, only the rounding of one layer is
+Two passes over the same tokens drift apart layer by layer through rounding alone, in half precision beyond any
+comparison. Where each layer of the second pass starts from its inputs in the first, only the rounding of one layer is
 left, whatever the depth. Knows nothing of what is measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from fillerscope.capture.packing import Packing
 from fillerscope.models.structure import decoder_of, layers_of
 
-ENDED = -1  # stands for the hidden states behind the last layer
+AFTER_LAST = -1  # stands for the hidden states after the last layer
 
 
 @dataclass
 class LayerInputs:
-    """One pass, by layer [token, feature]."""
+    """The inputs of all layers in one pass, by layer [token, feature]."""
 
     attention: dict[int, list[Tensor]] = field(default_factory=dict)  # queries, keys and values
     hidden: dict[int, Tensor] = field(default_factory=dict)
@@ -31,25 +31,26 @@ class LayerInputs:
     sinks: bool = False
 
     def of(self, layer: int) -> list[Tensor]:
+        """All that was recorded of a layer: queries, keys, values and hidden states."""
         return [*self.attention.get(layer, []), *([self.hidden[layer]] if layer in self.hidden else [])]
 
     @property
     def layers(self) -> list[int]:
         """In the order in which they are run."""
-        return sorted({*self.attention, *self.hidden}, key=lambda layer: (layer == ENDED, layer))
+        return sorted({*self.attention, *self.hidden}, key=lambda layer: (layer == AFTER_LAST, layer))
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Some tokens of a pass: their places in its row, and the same tokens in another pass."""
+class TokenMatch:
+    """Some tokens of a pass, and the same tokens in another pass."""
 
-    place: slice
-    other: LayerInputs
-    tokens: slice
+    place: slice  # in the row of the pass
+    other: LayerInputs  # of the other pass
+    tokens: slice  # in the other pass
 
 
 Passes = dict[Packing | None, LayerInputs]
-Origins = Callable[[Packing | None], Sequence[Origin]]  # of a pass: None is a text alone
+MatchesOf = Callable[[Packing | None], Sequence[TokenMatch]]  # of a pass: None is a text alone
 _passes: ContextVar[Passes] = ContextVar("fillerscope_layer_inputs")
 
 
@@ -58,19 +59,22 @@ def layer_of(module: nn.Module) -> int:
     return int(cast(int, module.layer_idx))
 
 
-def note_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
-    """To be called by an attention function, with queries, keys and values [row, head, token, dim]."""
+def record_attention(packing: Packing | None, module: nn.Module, *tensors: Tensor) -> LayerInputs:
+    """Record queries, keys and values [row, head, token, dim]; called by an attention function."""
     inputs = _passes.get().setdefault(packing, LayerInputs())
     inputs.attention[layer_of(module)] = [tensor.transpose(1, 2).flatten(2).flatten(0, 1) for tensor in tensors]
     return inputs
 
 
 @contextmanager
-def noting(
-    model: nn.Module, pass_now: Callable[[], Packing | None], origins: Origins = lambda _: (), depth: int | None = None
+def recording_inputs(
+    model: nn.Module,
+    current_pass: Callable[[], Packing | None],
+    matches: MatchesOf = lambda _: (),
+    depth: int | None = None,
 ) -> Iterator[Passes]:
-    """Notes what layers are given. Where a pass has origins, layers go on from what those were given. Layers beyond
-    `depth` do nothing."""
+    """Inside the block the inputs of layers are recorded. Where a pass has matches in another pass, layers start from
+    the inputs that they had there. Layers beyond `depth` do nothing."""
     passes: Passes = {}
     token = _passes.set(passes)
     decoder = decoder_of(model)
@@ -78,27 +82,27 @@ def noting(
     try:
         with ExitStack() as stack:
             for number, layer in enumerate(layers[:depth]):
-                hook = _given_hook(number, passes, pass_now, origins)
+                hook = _input_hook(number, passes, current_pass, matches)
                 stack.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
-            stack.callback(decoder.register_forward_hook(_ended_hook(passes, pass_now)).remove)
+            stack.callback(decoder.register_forward_hook(_output_hook(passes, current_pass)).remove)
             if depth is not None:
-                stack.enter_context(_passing_on(layers[depth - 1], layers[depth:]))
+                stack.enter_context(_skipping_layers(layers[depth - 1], layers[depth:]))
             yield passes
     finally:
         _passes.reset(token)
 
 
-def _given_hook(
-    number: int, passes: Passes, pass_now: Callable[[], Packing | None], origins: Origins
+def _input_hook(
+    number: int, passes: Passes, current_pass: Callable[[], Packing | None], matches: MatchesOf
 ) -> Callable[[Any, Any, Any], Any]:
     def hook(_module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         hidden = args[0] if args else named.get("hidden_states")
         if not isinstance(hidden, Tensor) or hidden.ndim != 3:  # several streams at once are left as they are
             return None
-        packing = pass_now()
+        packing = current_pass()
         flat = hidden.flatten(0, 1)
         passes.setdefault(packing, LayerInputs()).hidden[number] = flat.clone()
-        started = [one for one in origins(packing) if number in one.other.hidden]
+        started = [one for one in matches(packing) if number in one.other.hidden]
         if not started:
             return None
         changed = flat.clone()
@@ -110,17 +114,17 @@ def _given_hook(
     return hook
 
 
-def _ended_hook(passes: Passes, pass_now: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
+def _output_hook(passes: Passes, current_pass: Callable[[], Packing | None]) -> Callable[[Any, Any, Any], None]:
     def hook(_module: nn.Module, _args: object, output: Any) -> None:
         hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
-        passes[pass_now()].hidden[ENDED] = hidden.flatten(0, 1)
+        passes[current_pass()].hidden[AFTER_LAST] = hidden.flatten(0, 1)
 
     return hook
 
 
 @contextmanager
-def _passing_on(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
-    """The layers `beyond` hand on what they are given, in the form in which `last` gives it."""
+def _skipping_layers(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
+    """Inside the block the layers `beyond` return their input, in the form in which `last` returns its output."""
     form: list[Any] = []
     noted = last.register_forward_hook(lambda _module, _args, output: form.__setitem__(slice(None), [output]))
 
@@ -142,27 +146,27 @@ def _passing_on(last: nn.Module, beyond: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def depth_of_kinds(model: nn.Module) -> int:
-    """How many layers, from the first, hold one of each kind: by their modules, settings and hooks, whatever the
-    weights."""
-    seen: dict[Any, int] = {}
+    """How many of the first layers include one of each kind. Layers are alike if their modules, settings and hooks
+    are; weights do not matter."""
+    seen: dict[Hashable, int] = {}
     for number, layer in enumerate(layers_of(decoder_of(model)), start=1):
         seen.setdefault(_kind(layer), number)
     return max(seen.values())
 
 
-def _kind(layer: nn.Module) -> Any:
+def _kind(layer: nn.Module) -> Hashable:
     return tuple((type(module).__name__, _settings(module), _changes(module)) for module in layer.modules())
 
 
 def _changes(module: nn.Module) -> tuple[int, int, bool]:
-    """What somebody may have done to a module: hooks before and behind it, and another forward."""
+    """Changes that somebody made to a module: hooks before and after it, and another forward."""
     return len(module._forward_pre_hooks), len(module._forward_hooks), "forward" in vars(module)
 
 
-def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
+def _settings(module: nn.Module) -> tuple[tuple[str, bool | int | float | str], ...]:
     values = {name: value for name, value in vars(module).items() if isinstance(value, bool | int | float | str)}
-    return tuple(sorted((name, value) for name, value in values.items() if not _is_number_of_layer(name)))
+    return tuple(sorted((name, value) for name, value in values.items() if not _is_layer_number(name)))
 
 
-def _is_number_of_layer(name: str) -> bool:
+def _is_layer_number(name: str) -> bool:
     return "idx" in name or "layer_id" in name or "layer_number" in name

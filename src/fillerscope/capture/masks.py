@@ -1,6 +1,6 @@
-"""Who may attend to whom, kept as a rule and evaluated only for the block at hand.
+"""Attention masks as rules, evaluated only for the block in hand.
 
-transformers asks a registered mask function for the mask of each kind of layer. Ours hands back the rule
+transformers asks a registered mask function for the mask of each kind of layer. Ours returns the rule
 itself, so that no n x n mask is ever made: causal, sliding and chunked layers all go the same way. A rule
 counts positions within one text. Knows nothing of scores or sums.
 """
@@ -10,31 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fillerscope.errors import CaptureError
 
+MaskFunction = Callable[..., Tensor | bool]  # of batch, head, row and key, as in transformers.masking_utils
+
 
 @dataclass(frozen=True)
 class MaskRule:
-    """What transformers would have turned into a mask."""
+    """A rule that says which keys each query row sees."""
 
-    allowed: Callable[..., Any] | None  # None: plain causal
+    allowed: MaskFunction | None  # None: plain causal
     causal: bool  # no row sees a later key
     reach: int | None  # no row sees further back than this many keys, itself included
 
     def keys_for(self, rows: range, key_count: int) -> range:
-        """The keys that any of these rows can see: the rest need no work at all."""
+        """The keys that any of these rows can see; no others are computed."""
         if not self.causal:
             return range(key_count)
         first = 0 if self.reach is None else max(0, rows.start - self.reach + 1)
         return range(first, min(key_count, rows.stop))
 
     def hidden(self, rows: range, keys: range, device: torch.device | None = None) -> Tensor:
-        """[row, key], true where a row must not look."""
+        """[row, key], true where a row does not see a key."""
         row = torch.arange(rows.start, rows.stop, device=device)[:, None]
         key = torch.arange(keys.start, keys.stop, device=device)
         if self.allowed is None:
@@ -43,15 +44,12 @@ class MaskRule:
         return ~torch.as_tensor(self.allowed(nothing, nothing, row, key), device=device)
 
     def window(self, length: int) -> int | None:
-        """How far back rows of a text of this length see, where that is all there is to the rule; None: all the way.
-
-        Whoever cannot evaluate rules asks `is_window` first.
-        """
+        """How many keys back rows of a text of this length see; None: all of them. Holds where `is_window` is true."""
         return None if self.reach is None or self.reach >= length else self.reach
 
     def is_window(self, length: int, device: torch.device | None = None) -> bool:
-        """Whether rows see just the keys before them, as far as the reach goes: by trying the edges of every row.
-        On the host, for which no device need wait; on the device where the rule holds tensors of it."""
+        """Whether rows see all earlier keys within the reach and no others, by trying the edges of every row. Tried on
+        the host, so that no device waits; on the device where the rule holds tensors of it."""
         if self.allowed is None or not self.causal:
             return self.allowed is None
         try:
@@ -71,22 +69,22 @@ def _sees_a_window(rule: MaskRule, length: int, device: torch.device | None) -> 
         seen = torch.as_tensor(rule.allowed(nothing, nothing, row, key.clamp(min=0)))
         return torch.broadcast_to(seen, row.shape)
 
-    behind = row - reach
-    inside = sees(row) & sees(behind + 1) & ~sees(row + 1)
-    return bool((inside & (~sees(behind) | (behind < 0))).all())
+    outside = row - reach
+    inside = sees(row) & sees(outside + 1) & ~sees(row + 1)
+    return bool((inside & (~sees(outside) | (outside < 0))).all())
 
 
 PLAIN_CAUSAL = MaskRule(None, causal=True, reach=None)
 
 
 def mask_rule(
-    mask_function: Callable[..., Any] | None = None,
+    mask_function: MaskFunction | None = None,
     local_size: int | None = None,
     allow_is_causal_skip: bool = True,
     use_vmap: bool = False,
-    **_: Any,
+    **_: object,
 ) -> MaskRule:
-    """The function registered for masks: keeps what it is told and makes nothing."""
+    """Return the rule of a layer's mask; registered with transformers as the mask function."""
     from transformers.masking_utils import causal_mask_function
 
     if use_vmap:

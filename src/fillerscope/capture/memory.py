@@ -1,10 +1,18 @@
-"""How many tokens one forward pass takes: enough to be fast, and no more than memory holds."""
+"""Memory of the device: how many tokens one forward pass takes, and copies between host and device.
+
+Copies go through page-locked memory, so that neither side waits for the other.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
 import psutil
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fillerscope.models.structure import device_of, head_count, layer_count, text_config
 
@@ -14,13 +22,14 @@ SHARE = 0.5  # of the memory that is free; the rest is for what the estimate lea
 
 
 def pass_tokens(model: nn.Module) -> int:
+    """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds."""
     device = device_of(model)
     most = MOST[device.type]
     return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
 
 
 def bytes_a_token(model: nn.Module) -> int:
-    """What a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
+    """Bytes that a token needs while the model runs: the widest layer's intermediate results, and all layers' sums."""
     config = text_config(model)
     hidden = int(config.hidden_size)
     widths = getattr(config, "intermediate_size", None) or 4 * hidden
@@ -30,8 +39,54 @@ def bytes_a_token(model: nn.Module) -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """The bytes that can still be had: on a GPU those of the GPU, elsewhere those of the machine."""
+    """Bytes that are free: on a GPU those of the GPU, elsewhere those of the machine."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     return int(psutil.virtual_memory().available)
+
+
+def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Copy an array to a device without making the host wait."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type != "cuda":
+        return tensor.to(device)
+    # In a stream of its own, where it does not queue behind other work: its page-locked memory is free again at once
+    # and can be used for the next copy; locking new pages is slow.
+    stream, work = _copy_stream(device), torch.cuda.current_stream(device)
+    with torch.cuda.stream(stream):
+        copy = tensor.pin_memory().to(device, non_blocking=True)
+    work.wait_stream(stream)
+    copy.record_stream(work)
+    return copy
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class PendingCopy:
+    """Tensors that are being copied to the host."""
+
+    tensors: dict[str, Tensor]
+    event: torch.cuda.Event | None = None
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> PendingCopy:
+        """Start copying tensors to the host."""
+        if not any(tensor.is_cuda for tensor in tensors.values()):
+            return cls({name: tensor.cpu() for name, tensor in tensors.items()})
+        host = {name: torch.empty_like(tensor, device="cpu", pin_memory=True) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            host[name].copy_(tensor, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return cls(host, event)
+
+    def arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Wait for the copies and return them as arrays."""
+        if self.event is not None:
+            self.event.synchronize()
+        return {name: tensor.numpy() for name, tensor in self.tensors.items()}

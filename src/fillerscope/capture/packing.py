@@ -1,4 +1,4 @@
-"""How texts share a forward pass: in one row of tokens, or each in a row of its own.
+"""Pack texts into a forward pass: in one row of tokens, or each in a row of its own.
 
 In one row no text is padded to the length of another: texts of about one length that begin alike stand side by side
 in a band, each padded at its end to the longest of them, so that attention sees plain batches as views of the row.
@@ -18,53 +18,54 @@ from torch import Tensor
 
 from fillerscope.study.interventions import Knockout, Redistribution
 
-WASTE = 0.04  # of the tokens in a band, at most, may fill texts up
+WASTE = 0.04  # of the tokens in a band may be padding
 GROUPS = ("all", "original", "last")
 
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids, which of them are not filler, and how many at the start have been run already."""
+    """The tokens of one text to be measured, which of them are not filler, and how long its shared prefix is."""
 
     ids: tuple[int, ...]
     original: NDArray[np.bool_]
     shared: int = 0
-    ends: bool = True  # false for what is only the beginning of texts: its last row is nobody's last
+    ends: bool = True  # false for a prefix of texts: its last row is not the last of any text
     problem: int = -1  # texts of one problem share a pass, and the first is what the others are compared with
-    wanted: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
+    probed: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))  # tokens that probes look at
     classes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # of each token
     gap: tuple[int, int] = (0, 0)  # before which token, none of those shared, how many positions are left empty
-    change: Redistribution | Knockout | None = None  # what is done to it inside the model
-    key: int = 0  # of the random numbers in that
-    voters: NDArray[np.bool_] | None = None  # rows that vote in place of the original ones
-    written: int = 0  # tokens at the end that the model wrote, one by one
-    keeps: NDArray[np.float32] | None = None  # the share of its weight with which each row counts among `original`
+    change: Redistribution | Knockout | None = None  # the intervention inside the model
+    key: int = 0  # of the random numbers of that intervention
+    query_rows: NDArray[np.bool_] | None = None  # query rows counted in place of the original ones
+    generated: int = 0  # tokens at the end that the model generated, one by one
+    row_weights: NDArray[np.float32] | None = None  # of each row among the original ones; None: 1
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def own(self) -> int:
-        """How many tokens are left to run."""
+        """How many tokens come after the prefix."""
         return len(self.ids) - self.shared
 
     @property
-    def room(self) -> int:
-        """Positions that it takes, those left empty included."""
+    def position_count(self) -> int:
+        """How many positions it takes, those left empty included."""
         return len(self.ids) + self.gap[1]
 
     @cached_property
-    def beginning(self) -> tuple[tuple[int, float], ...]:
-        """What has been run: ids alike with rows that count otherwise are another beginning."""
+    def prefix(self) -> tuple[tuple[int, float], ...]:
+        """The shared tokens, each with the weight of its row: the same ids with other weights are another prefix."""
         return tuple(zip(self.ids[: self.shared], self.weights[1, : self.shared].tolist(), strict=True))
 
     @property
-    def voting(self) -> NDArray[np.bool_]:
-        return self.original if self.voters is None else self.voters
+    def counted_rows(self) -> NDArray[np.bool_]:
+        """The query rows of the group `original`."""
+        return self.original if self.query_rows is None else self.query_rows
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Of its own tokens, as the model is told."""
+        """Position ids of the tokens after the prefix."""
         places = np.arange(self.shared, len(self.ids))
         at, by = self.gap
         return places + by * (places >= at)
@@ -75,17 +76,17 @@ class Text:
 
     @property
     def rows(self) -> NDArray[np.bool_]:
-        """[group, position]: which rows vote."""
+        """[group, position]: the query rows of each group."""
         rows = np.zeros((len(GROUPS), len(self.ids)), dtype=np.bool_)
-        rows[0], rows[1], rows[2, -1] = True, self.voting, self.ends
+        rows[0], rows[1], rows[2, -1] = True, self.counted_rows, self.ends
         return rows
 
     @property
     def weights(self) -> NDArray[np.float32]:
         """[group, position]: how much each row counts."""
         weights = self.rows.astype(np.float32)
-        if self.keeps is not None:
-            weights[1] *= self.keeps
+        if self.row_weights is not None:
+            weights[1] *= self.row_weights
         return weights
 
 
@@ -96,12 +97,12 @@ class Band:
     texts: tuple[int, ...]
     width: int  # tokens of each, filled up
     start: int  # of the first text's queries
-    key_start: int  # of its keys, its beginning's among them
-    behind: slice  # the beginning, among those of the pass; empty where there is none
+    key_start: int  # of its keys, its prefix's among them
+    prefix: slice  # the prefix, among those of the pass; empty where there is none
 
     @property
     def shared(self) -> int:
-        return int(self.behind.stop - self.behind.start)
+        return int(self.prefix.stop - self.prefix.start)
 
     @property
     def span(self) -> int:
@@ -128,10 +129,10 @@ class Band:
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """One pass: its texts, the beginnings that some of them stand behind, and their bands."""
+    """One pass: its texts, the prefixes that some of them start with, and their bands."""
 
     texts: tuple[Text, ...]
-    beginnings: tuple[tuple[tuple[int, float], ...], ...]
+    prefixes: tuple[tuple[tuple[int, float], ...], ...]
     bands: tuple[Band, ...]
     rows: int = 1  # of tokens, all of one width
 
@@ -144,18 +145,18 @@ class Packing:
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Packing:
-        """One row, its bands in the order of beginnings and lengths."""
-        beginnings = tuple(dict.fromkeys(text.beginning for text in texts if text.shared))
-        ends = np.cumsum([len(beginning) for beginning in beginnings]).tolist()
-        places = {b: slice(end - len(b), end) for b, end in zip(beginnings, ends, strict=True)} | {(): slice(0, 0)}
+        """One row, its bands in the order of prefixes and lengths."""
+        prefixes = tuple(dict.fromkeys(text.prefix for text in texts if text.shared))
+        ends = np.cumsum([len(prefix) for prefix in prefixes]).tolist()
+        places = {b: slice(end - len(b), end) for b, end in zip(prefixes, ends, strict=True)} | {(): slice(0, 0)}
         bands: list[Band] = []
         start = key_start = 0
-        for members in _alike(texts):
+        for members in _bands(texts):
             last = texts[members[-1]]
-            band = Band(tuple(members), last.own, start, key_start, places[last.beginning])
+            band = Band(tuple(members), last.own, start, key_start, places[last.prefix])
             bands.append(band)
             start, key_start = band.stop, band.key_stop
-        return cls(tuple(texts), beginnings, tuple(bands))
+        return cls(tuple(texts), prefixes, tuple(bands))
 
     @property
     def tokens(self) -> int:
@@ -182,7 +183,7 @@ class Packing:
         return ids, positions
 
     def hidden(self, layer: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-        """Rows that must not look [token] and what they must not look at [key] in a layer, where there is such."""
+        """Query rows [token] and the keys [key] that they must not see in a layer; None where nothing is hidden."""
         if not any(text.hides(layer) for text in self.texts):
             return None
         rows, keys = np.zeros(self.tokens, np.bool_), np.zeros(self.key_count, np.bool_)
@@ -214,28 +215,30 @@ class Packing:
             yield slice(start, start + self.texts[text].own)
 
     def places(self) -> list[slice]:
-        """Of every text's own tokens in the row."""
-        found = {text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)}
-        return [found[number] for number in range(len(self.texts))]
+        """Where every text's tokens after the prefix are in the row."""
+        by_text = {
+            text: place for band in self.bands for text, place in zip(band.texts, self._places(band), strict=True)
+        }
+        return [by_text[number] for number in range(len(self.texts))]
 
     def kept_queries(self) -> NDArray[np.int64]:
-        """The places in the row of all texts' tokens, in the order of the texts, nothing that fills up."""
+        """The places in the row of all texts' tokens, in the order of the texts, without padding."""
         return np.concatenate([np.r_[place] for place in self.places()])
 
     def kept_keys(self) -> NDArray[np.int64]:
-        """The same among the keys, each text's beginning before its own."""
+        """The same among the keys, each text's prefix before its own."""
         starts = {
             text: band.key_start + number * band.span for band in self.bands for number, text in enumerate(band.texts)
         }
         return np.concatenate([starts[i] + np.arange(len(text)) for i, text in enumerate(self.texts)])
 
-    def beginning_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Where what is known of the beginnings goes, these standing one after another: for every position of the
-        texts its place among them, or behind them all where it is a text's own; for every text the number of its
-        beginning, or one more than there are; and for every position its place in beginnings and row together."""
-        starts = np.cumsum([0, *map(len, self.beginnings)])
-        numbers = {beginning: number for number, beginning in enumerate(self.beginnings)} | {(): len(self.beginnings)}
-        texts = np.array([numbers[text.beginning] for text in self.texts])
+    def prefix_places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Where what is known of the prefixes goes, these standing one after another: for every position of the
+        texts its place among them, or after them all where it is a text's own; for every text the number of its
+        prefix, or one more than there are; and for every position its place in prefixes and row together."""
+        starts = np.cumsum([0, *map(len, self.prefixes)])
+        numbers = {prefix: number for number, prefix in enumerate(self.prefixes)} | {(): len(self.prefixes)}
+        texts = np.array([numbers[text.prefix] for text in self.texts])
         own = np.split(self.kept_queries() + starts[-1], np.cumsum([text.own for text in self.texts])[:-1])
         before: list[NDArray[np.int64]] = []
         places: list[NDArray[np.int64]] = []
@@ -246,13 +249,13 @@ class Packing:
         return np.concatenate(before), texts, np.concatenate(places)
 
 
-def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
-    """Numbers of texts that share a beginning and differ little in length, the shortest first."""
+def _bands(texts: Sequence[Text]) -> Iterator[list[int]]:
+    """Numbers of texts that share a prefix and differ little in length, the shortest first."""
     band: list[int] = []
     total = 0
-    for number in sorted(range(len(texts)), key=lambda i: (texts[i].beginning, texts[i].own, i)):
+    for number in sorted(range(len(texts)), key=lambda i: (texts[i].prefix, texts[i].own, i)):
         text = texts[number]
-        new = bool(band) and texts[band[-1]].beginning != text.beginning
+        new = bool(band) and texts[band[-1]].prefix != text.prefix
         if band and (new or (len(band) + 1) * text.own - total - text.own > WASTE * (total + text.own)):
             yield band
             band, total = [], 0
@@ -264,7 +267,7 @@ def _alike(texts: Sequence[Text]) -> Iterator[list[int]]:
 
 def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
     """Numbers of texts for one pass after another, each within a budget of tokens, or a single problem above it.
-    Those behind beginnings of one length come together, so that no pass waits for many of these to be run."""
+    Texts with prefixes of one length come together, so that no pass has to run many of these first."""
     batch: list[int] = []
     total = 0
     for numbers in sorted(problems(texts), key=lambda some: (*_sizes(texts, some), some)):
@@ -279,12 +282,12 @@ def passes(texts: Sequence[Text], tokens: int) -> Iterator[list[int]]:
 
 
 def problems(texts: Sequence[Text], numbers: Sequence[int] | None = None) -> list[list[int]]:
-    """Numbers of the texts that stay together, in their order."""
-    found: dict[tuple[int, int], list[int]] = {}
+    """Numbers of texts grouped by problem, which stay in one pass, in their order."""
+    groups: dict[tuple[int, int], list[int]] = {}
     for number in range(len(texts)) if numbers is None else numbers:
         problem = texts[number].problem
-        found.setdefault((problem, number if problem < 0 else -1), []).append(number)
-    return list(found.values())
+        groups.setdefault((problem, number if problem < 0 else -1), []).append(number)
+    return list(groups.values())
 
 
 def _sizes(texts: Sequence[Text], numbers: Sequence[int]) -> tuple[int, int]:

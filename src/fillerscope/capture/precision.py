@@ -1,4 +1,4 @@
-"""A model in another precision for a while."""
+"""Run a model in another precision inside a block."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from fillerscope.models.structure import device_of
 
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[bool]:
-    """A model in half precision with its weights in float32 inside the block, which loses nothing on the way back.
-    False, and unchanged, where it is in float32 already or memory does not hold it."""
+    """Inside the block a model in half precision has its weights in float32; the way back loses nothing.
+
+    Yields False, with the model unchanged, where it is in float32 already or memory does not hold it."""
     half = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in (torch.float16, torch.bfloat16)]
     free = free_memory(device_of(model))
     needed = sum(one.numel() * 4 for one in half)

@@ -1,9 +1,9 @@
-"""The capture compared with the model's own eager attention, before anybody trusts a number.
+"""The self-check: the capture is compared with the model's own eager attention before anything is measured.
 
-In every layer both get the same queries, keys and values, so what is compared is the measuring alone: the
-rounding of earlier layers, large in half precision, plays no part, and one tolerance serves every dtype. Scores
-of hundreds, which some models have, are rounded by more than others in float32, by whoever computes them: the
-tolerance of a layer grows with its largest score.
+In every layer both get the same queries, keys and values, so the capture alone is compared: the rounding of earlier
+layers, large in half precision, plays no part, and one tolerance serves every dtype. Scores of hundreds, which some
+models have, lose more to rounding in float32, whoever computes them: the tolerance of a layer grows with its largest
+score.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fillerscope.capture.attention import captured_attention, capturing, recorder_at_work
+from fillerscope.capture.attention import active_recorder, captured_attention, capturing
 from fillerscope.capture.masks import MaskRule, mask_rule
 from fillerscope.capture.packing import Packing, Text
-from fillerscope.capture.passes import Gauge, TextAttention
+from fillerscope.capture.passes import PassRunner, TextAttention
 from fillerscope.display import first_line
 from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.files import Json
@@ -39,6 +39,8 @@ SHORT, LONGEST = 48, 1100  # tokens; a sliding window is checked where whole mat
 
 @dataclass(frozen=True)
 class SelfCheck:
+    """The largest difference from the model's eager attention, and where it is."""
+
     difference: float  # where it is largest against its tolerance, over layers, heads and positions
     tolerance: float  # in that layer
     tokens: int
@@ -51,13 +53,13 @@ class SelfCheck:
 
 @dataclass
 class _Eager:
-    """What the model's own attention gave: by pass, in their order, by layer and by number of the text, its weights."""
+    """Weights of the model's own attention, by pass in their order, by layer and by number of the text."""
 
     weights: dict[Packing, dict[int, dict[int, Tensor]]] = field(default_factory=dict)  # [head, row, key]
     largest: dict[int, float] = field(default_factory=dict)  # score of a layer
 
     def matrices(self, number: int) -> NDArray[np.float64]:
-        """[layer, head, row, key] of a text of the last pass; the rows of its beginning come from the first."""
+        """Weights [layer, head, row, key] of a text of the last pass; the rows of its prefix come from the first."""
         before, own = self.weights.values()
         return np.stack([_joined(before[layer][0], own[layer][number]) for layer in sorted(own)])
 
@@ -86,8 +88,8 @@ class _BothMasks:
         return mask
 
 
-def selfcheck(loaded: LoadedModel) -> SelfCheck:
-    """Two random texts of unequal length that begin alike, all query groups; a mismatch is an error with the figure."""
+def check_capture(loaded: LoadedModel) -> SelfCheck:
+    """Compare two random texts of unequal length with a common prefix; a mismatch is an error with the number."""
     length = _length(loaded)
     random = np.random.default_rng(0)
     ids = random.integers(0, text_config(loaded.model).vocab_size, size=length).tolist()
@@ -95,12 +97,14 @@ def selfcheck(loaded: LoadedModel) -> SelfCheck:
     other = [*ids[:shared], *ids[-(length // 4) :]]
     original = random.random(length) < 0.5
     texts = [Text(tuple(text), original[: len(text)], shared) for text in (ids, other)]
-    with _listening() as eager, capturing(loaded.model, NAME), refusing(loaded.label):
-        measured = Gauge(loaded.model, 2 * length, BLOCK).one_pass(texts)
+    with _recording_eager() as eager, capturing(loaded.model, NAME), explained_failures(loaded.label):
+        measured = PassRunner(loaded.model, 2 * length, BLOCK).one_pass(texts)
     allowed = np.maximum(TOLERANCE, ROUNDING * np.array([eager.largest[layer] for layer in sorted(eager.largest)]))
-    found = [measured.text(number) for number in range(len(texts))]
+    results = [measured.text(number) for number in range(len(texts))]
     layers = sorted(eager.largest)
-    gaps = [_gap(mine, eager_received(eager.matrices(number), mine.rows), layers) for number, mine in enumerate(found)]
+    gaps = [
+        _gap(mine, eager_received(eager.matrices(number), mine.rows), layers) for number, mine in enumerate(results)
+    ]
     gap = np.maximum(*gaps)
     layer, head = np.unravel_index(int((gap / allowed[:, None]).argmax()), gap.shape)
     worst = float(gap[layer, head]), float(allowed[layer])
@@ -108,22 +112,22 @@ def selfcheck(loaded: LoadedModel) -> SelfCheck:
 
 
 @contextmanager
-def refusing(label: str) -> Iterator[None]:
-    """A model whose forward pass breaks under a registered attention function is refused, whatever it raised."""
+def explained_failures(label: str) -> Iterator[None]:
+    """Turn whatever a forward pass raises under a registered attention function into a CaptureError with a reason."""
     try:
         yield
     except (FillerscopeError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {first_line(error)}"
-        why = f"its forward pass does not work with a registered attention function ({said})"
-        if "Mask" in said:  # it looked into the rule that stands for the mask
+        message = f"{type(error).__name__}: {first_line(error)}"
+        why = f"its forward pass does not work with a registered attention function ({message})"
+        if "Mask" in message:  # it used the mask rule as if it were a tensor
             why = "it works on the attention mask itself, as sparse and dynamic-mask attention do"
         raise CaptureError(f"{label} cannot be measured: {why}") from error
 
 
 @contextmanager
-def _listening() -> Iterator[_Eager]:
+def _recording_eager() -> Iterator[_Eager]:
     _register()
     token = _eager.set(_Eager())
     try:
@@ -133,20 +137,20 @@ def _listening() -> Iterator[_Eager]:
 
 
 def eager_received(weights: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[group, layer, head, position] from whole matrices [layer, head, row, key]: the plain definition, for
-    short texts only. `rows` [group, row] says who votes."""
+    """Mean attention received [group, layer, head, position] from whole matrices [layer, head, row, key]: the plain
+    definition, for short texts only. `rows` [group, row] are the query rows."""
     below = np.tril(weights, -1)
-    voters = np.tril(np.ones(weights.shape[-2:]), -1)
+    visible = np.tril(np.ones(weights.shape[-2:]), -1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.stack([(below[..., group, :].sum(-2)) / voters[group].sum(0) for group in rows])
+        return np.stack([(below[..., group, :].sum(-2)) / visible[group].sum(0) for group in rows])
 
 
 def _gap(mine: TextAttention, expected: NDArray[np.float64], layers: list[int]) -> NDArray[np.float64]:
-    """[layer, head] of layers that have attention: the largest over groups and positions; NaN where either is not a
-    number and should be one."""
-    votes = mine.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - mine.rows > 0
+    """Largest difference [layer, head] over groups and positions, of layers that have attention; NaN where either
+    number is NaN and should not be."""
+    seen = mine.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - mine.rows > 0
     gaps = np.abs(mine.mean_received()[:, layers] - expected)
-    return np.asarray(np.where(votes[:, None, None], gaps, 0.0).max(axis=(0, -1)))
+    return np.asarray(np.where(seen[:, None, None], gaps, 0.0).max(axis=(0, -1)))
 
 
 def _judge(result: SelfCheck, label: str) -> SelfCheck:
@@ -173,24 +177,24 @@ def _both_masks(**given: Any) -> _BothMasks:
 def _both(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: _BothMasks, **given: Any
 ) -> tuple[Tensor, None]:
-    """Ours for the recorder, then the model's own in float32, text by text, whose output goes on to the next layer."""
+    """Our attention for the recorder, then the model's own in float32, text by text, whose output is returned."""
     captured_attention(module, query, key, value, attention_mask.rule, **given)
     own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if own is None:
         raise CaptureError(f"{type(module).__name__} has no eager attention to compare with; it cannot be checked")
-    recorder, layer, heard = recorder_at_work(), int(module.layer_idx), _eager.get()  # type: ignore[arg-type]
+    recorder, layer, eager = active_recorder(), int(module.layer_idx), _eager.get()  # type: ignore[arg-type]
     output = query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
-    behind = recorder.behind_layer(layer)
+    before = recorder.prefix_of_layer(layer)
     for band in recorder.packing.bands:
         for number, text in enumerate(band.texts):
             place = slice(band.start + number * band.width, band.start + (number + 1) * band.width)
             q, k, v = (tensor[:, :, place].float() for tensor in (query, key, value))
-            if behind is not None:
-                k, v = (torch.cat([b[None, :, band.behind].float(), t], 2) for b, t in zip(behind, (k, v), strict=True))
+            if before is not None:
+                k, v = (torch.cat([b[None, :, band.prefix].float(), t], 2) for b, t in zip(before, (k, v), strict=True))
             mixed, weights = own(module, q, k, v, attention_mask.whole(q.shape[2], k.shape[2]), **given)
             output[:, place] = mixed.to(output.dtype)
-            heard.weights.setdefault(recorder.packing, {}).setdefault(layer, {})[text] = weights[0].double().cpu()
-            heard.largest[layer] = max(heard.largest.get(layer, 0.0), _largest_score(q, k, given.get("scaling")))
+            eager.weights.setdefault(recorder.packing, {}).setdefault(layer, {})[text] = weights[0].double().cpu()
+            eager.largest[layer] = max(eager.largest.get(layer, 0.0), _largest_score(q, k, given.get("scaling")))
     return output, None
 
 

@@ -66,13 +66,13 @@ def _cache() -> str:
 
 
 def _capture() -> str:
-    from fillerscope.capture.self_check import selfcheck
+    from fillerscope.capture.self_check import check_capture
     from fillerscope.models.loading import load_model
 
     entry = CATALOGUE[DEFAULT]
     if not converted_folder(entry.name, entry.sha256).exists():
         return f"not tried: fetch a model first, with `fillerscope models get {DEFAULT}`"
-    result = selfcheck(load_model(DEFAULT))
+    result = check_capture(load_model(DEFAULT))
     return f"{DEFAULT}: within {result.difference:.1e} of eager attention ({result.tolerance:.0e} allowed)"
 
 

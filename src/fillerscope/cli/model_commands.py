@@ -9,6 +9,7 @@ from typing import Any
 from fillerscope.analysis.profile import Profile
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError, PromptError
+from fillerscope.files import disk_errors
 from fillerscope.progress import TerminalProgress
 
 
@@ -91,11 +92,9 @@ def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
 def _write_profile(profile: Profile, out: Path) -> None:
     from fillerscope.figures.style import write_csv
 
-    try:
+    with disk_errors(FigureError, f"to {out}", "choose another folder"):
         out.mkdir(parents=True, exist_ok=True)
         write_csv(profile.columns(), out / "profile.csv")
-    except OSError as error:
-        raise FigureError(f"cannot write to {out}: {error.strerror or error}; choose another folder") from None
 
 
 def _text_of(text: str) -> str:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fillerscope.display import printable
 from fillerscope.errors import FigureError
 from fillerscope.figures.table import Table
+from fillerscope.files import disk_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,13 +229,10 @@ def text_width(text: str, size: float) -> float:
 
 def save(drawn: Drawn, folder: Path) -> list[Path]:
     """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
-    try:
+    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".", dir=folder) as made:
             return [path.replace(folder / path.name) for path in _written(drawn, Path(made))]
-    except OSError as error:
-        reason = error.strerror or error
-        raise FigureError(f"cannot write figures to {folder}: {reason}; choose another folder with --out") from None
 
 
 def _written(drawn: Drawn, folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
-"""Where answers attend: prompt and answer read once more, with the answer's tokens as the rows that vote.
+"""The attention of answers: a prefill of prompt and answer, with the tokens of the answer as query rows.
 
-Touches no disk and knows no engine, like `runner`, and gives the same arrays: profiles and head summaries, for one
-group of queries.
+Gives the same arrays as `shard` does, profiles and head summaries, for one group of query rows. Touches no disk and
+knows no engine.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared
-from fillerscope.measure.shard import launch, texts_of
+from fillerscope.measure.shard import start_shard, texts_of
 from fillerscope.store.run_folder import Part
 from fillerscope.store.schema import Array, ArrayName, Columns
 from fillerscope.study.study import Study
 
-VOTERS = GROUPS.index("original")  # the group whose rows are the answer's here
-Answers = Mapping[tuple[int, str], Sequence[int]]  # by number of the problem and condition
+ANSWER_ROWS = GROUPS.index("original")  # the group that holds the query rows of the answer here
+Answers = Mapping[tuple[int, str], Sequence[int]]  # token ids by number of the problem and condition
 
 
-def answers_in(study: Study, table: Columns) -> Answers:
-    """What was written after each prompt, the token that ended it left out: nothing was asked of that one."""
+def answer_ids(study: Study, table: Columns) -> Answers:
+    """The token ids of the first answer to each prompt, without the stop token: no decode step followed it."""
     assert study.generation is not None
     first = study.generation.temperature[0]
     rows = zip(*(table[key] for key in ("number", "condition", "temperature", "sample", "finish", "ids")), strict=True)
@@ -35,25 +35,25 @@ def answers_in(study: Study, table: Columns) -> Answers:
     }
 
 
-def look_back(
-    study: Study, prepared: Sequence[Prepared], answers: Answers, gauge: Gauge, tick: Callable[[int], None]
+def measure_answers(
+    study: Study, prepared: Sequence[Prepared], answers: Answers, gauge: PassRunner, tick: Callable[[int], None]
 ) -> Part:
-    """The problems of a shard inside `capturing`; those without an answer under some condition are left out."""
+    """Measure a shard inside `capturing`. A problem without an answer under some condition fails."""
 
     def texts(items: Sequence[Prepared]) -> list[Text]:
-        written = [answers[item.number, condition.name] for item in items for condition in study.conditions]
-        return [_with_answer(*pair) for pair in zip(texts_of(study, items), written, strict=True)]
+        ids = [answers[item.number, condition.name] for item in items for condition in study.conditions]
+        return [_with_answer(*pair) for pair in zip(texts_of(study, items), ids, strict=True)]
 
     items = [_answered(study, item, answers) for item in prepared]
-    part = launch(study, items, gauge, tick, texts).reduced(study).part()
-    return Part({name: _voters_only(name, array) for name, array in part.arrays.items()}, part.records)
+    part = start_shard(study, items, gauge, tick, texts).reduced(study).part()
+    return Part({name: _answer_rows_only(name, array) for name, array in part.arrays.items()}, part.records)
 
 
 def _answered(study: Study, item: Prepared, answers: Answers) -> Prepared:
-    silent = [c.name for c in study.conditions if not len(answers.get((item.number, c.name), ()))]
-    if item.error or not silent:
+    missing = [c.name for c in study.conditions if not len(answers.get((item.number, c.name), ()))]
+    if item.error or not missing:
         return item
-    return Prepared(item.number, item.problem, {}, f"there is no answer under {silent[0]} to look back from")
+    return Prepared(item.number, item.problem, {}, f"there is no answer under {missing[0]} to look back from")
 
 
 def _with_answer(text: Text, answer: Sequence[int]) -> Text:
@@ -62,13 +62,13 @@ def _with_answer(text: Text, answer: Sequence[int]) -> Text:
         text,
         ids=(*text.ids, *answer),
         original=np.concatenate([text.original, written]),
-        voters=np.concatenate([np.zeros(len(text), np.bool_), written]),
-        written=len(answer),
+        query_rows=np.concatenate([np.zeros(len(text), np.bool_), written]),
+        generated=len(answer),
         problem=-1,  # nothing is compared here
-        keeps=None,
+        row_weights=None,
     )
 
 
-def _voters_only(name: str, array: Array) -> Array:
-    """The one group of queries, still with an axis of its own."""
-    return np.take(array, [VOTERS], ArrayName.parse(name).quantity.axes.index("query"))
+def _answer_rows_only(name: str, array: Array) -> Array:
+    """The array of the one group of query rows, with the axis kept."""
+    return np.take(array, [ANSWER_ROWS], ArrayName.parse(name).quantity.axes.index("query"))

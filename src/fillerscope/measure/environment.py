@@ -1,4 +1,4 @@
-"""What the numbers of a run were made with, for the record: versions and hardware. Not part of its identity."""
+"""The environment of a run: versions and hardware. Recorded, but not part of its identity."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scip
 
 def environment(device: str = "auto") -> Json:
     """Versions of Python and of the libraries that compute, and the machine."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
-    found |= hardware(device)
+    record: Json = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+    record |= hardware(device)
     for name in RECORDED:
         try:
-            found[name] = version(name)
+            record[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return record
 
 
 def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> Json:
-    """The machine as far as it tells; `described` is where Linux describes its processors."""
+    """Processor, memory and device; `described` is the file in which Linux describes its processors."""
     from fillerscope.models.loading import choose_device
 
-    found: Json = {"processor": _processor(described), "cores": psutil.cpu_count()}
-    found["memory_gib"] = round(psutil.virtual_memory().total / 2**30, 1)
+    record: Json = {"processor": _processor(described), "cores": psutil.cpu_count()}
+    record["memory_gib"] = round(psutil.virtual_memory().total / 2**30, 1)
     if (place := choose_device(device)).startswith("cuda"):
         import torch
 
-        found["device"] = torch.cuda.get_device_name(place)
-    return found
+        record["device"] = torch.cuda.get_device_name(place)
+    return record
 
 
 def _processor(described: Path) -> str:
-    """Not every Linux names its processor: elsewhere than on x86 often the architecture is all there is."""
+    """The name of the processor, or else its architecture: on other machines than x86 Linux often gives no name."""
     try:
         lines = described.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

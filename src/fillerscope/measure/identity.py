@@ -1,4 +1,4 @@
-"""The identity of a run: everything that can change one of its numbers, and nothing that cannot."""
+"""The identity of a run: everything that can change one of its numbers, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FILES = (
     "store/merge.py", "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
-GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may judge otherwise
+GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may grade differently
 
 
 def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> Json:
-    """Everything that can change a number, and nothing that cannot."""
+    """The identity of a study's run: study, problems, models, device, code and libraries."""
     from fillerscope.models.loading import choose_device, choose_dtype
 
     device = choose_device(study.device)
@@ -53,7 +53,7 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
 
 
 def _answered_by(spec: ModelSpec) -> Json | None:
-    """Where answers come from, without what only says how to ask."""
+    """The endpoint that answers, without settings that cannot change an answer, such as timeouts."""
     return spec.endpoint.model_dump(include={"url", "model", "prompt"}) if spec.endpoint else None
 
 

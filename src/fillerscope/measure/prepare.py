@@ -1,4 +1,4 @@
-"""The prompts of a shard: problems under all conditions, made once and handed to every stage."""
+"""The prompts of a shard: problems under all conditions, made once for all stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fillerscope.study.study import Study
 from fillerscope.study.token_classes import classify
 
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
-KEPT_TOKENS = 1 << 22  # of prompts that are kept from stage to stage; a token takes some 40 bytes
+CACHED_TOKENS = 1 << 22  # of prompts that are cached between stages; a token takes some 40 bytes
 
 
 @dataclass(frozen=True)
@@ -40,29 +40,29 @@ class Prepared:
 
 
 def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
-    """Cut in order: a function of the study, never of the number of workers."""
+    """Cut problems into shards in order: a function of the study, never of the number of workers."""
     starts = range(0, len(problems), size)
     return [Shard(i, start, tuple(problems[start : start + size])) for i, start in enumerate(starts)]
 
 
 @dataclass
 class ShardPrompts:
-    """The prompts of a study for one model. Those that are measured are those that are answered, token for token."""
+    """The prompts of a study for one model, the same token for token for measuring and answering."""
 
     study: Study
     maker: PromptMaker
     context: int | None  # tokens that the model takes; None where it does not say
-    _kept: dict[int, list[Prepared]] = field(default_factory=dict)
-    _room: int = KEPT_TOKENS
+    _cache: dict[int, list[Prepared]] = field(default_factory=dict)
+    _free: int = CACHED_TOKENS
 
     def of(self, shard: Shard) -> list[Prepared]:
-        """All problems of a shard. Made once, as long as there is room to keep them."""
-        if shard.index in self._kept:
-            return self._kept[shard.index]
+        """The problems of a shard with their prompts, cached up to `CACHED_TOKENS`."""
+        if shard.index in self._cache:
+            return self._cache[shard.index]
         items = [self.of_problem(shard.start + i, problem) for i, problem in enumerate(shard.problems)]
         size = sum(len(prompt) for item in items for prompt in item.prompts.values())
-        if size <= self._room:
-            self._kept[shard.index], self._room = items, self._room - size
+        if size <= self._free:
+            self._cache[shard.index], self._free = items, self._free - size
         return items
 
     def of_problem(self, number: int, problem: Problem) -> Prepared:
@@ -70,7 +70,7 @@ class ShardPrompts:
 
 
 def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, problem: Problem) -> Prepared:
-    """All prompts of a problem. One that cannot be made takes the problem out under every condition."""
+    """All prompts of a problem. If one cannot be made, the problem fails under every condition."""
     if context is not None and len(problem.question) > LONGEST_TOKEN * context:
         return Prepared(
             number, problem, {}, f"{len(problem.question)} characters, and the model takes {context} tokens"
@@ -80,7 +80,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     except PromptError as error:
         return Prepared(number, problem, {}, str(error))
     prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
-    longest = max(prompt.room for prompt in prompts.values())
+    longest = max(prompt.position_count for prompt in prompts.values())
     if context is not None and longest > context:
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
         return Prepared(number, problem, {}, reason)

@@ -1,103 +1,145 @@
-"""What the texts of a shard add up to: profiles as moments over problems, and the summary of every head.
+"""The reduction of a shard's texts: profiles as moments over problems, and the summary of every head.
 
-Happens on the device that measured, some layers at a time, in float64; only what is kept leaves it. Knows nothing
-of files.
+Runs on the device that measured, some layers at a time, in float64; only the stored arrays leave it. Knows nothing of
+files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fillerscope.capture.memory import to_device
 from fillerscope.capture.packing import GROUPS
-from fillerscope.capture.passes import Measured, voters
-from fillerscope.capture.transfer import to_device
+from fillerscope.capture.passes import Measured, row_counts
 from fillerscope.measure.head_summary import Tokens, summarise
 from fillerscope.prompts.prompt import Prompt
 from fillerscope.store.schema import ArrayName, Quantity
 from fillerscope.study.study import AttentionProbe
 
 Named = Iterator[tuple[ArrayName, Tensor]]
-DTYPES = {"<f4": torch.float32, "<i4": torch.int32}  # of what is kept of every problem
-SPREAD = 1.5  # of lengths that are worked on together
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are worked on at once
+DTYPES = {"<f4": torch.float32, "<i4": torch.int32}  # of arrays with a row for each problem
+LENGTH_RATIO = 1.5  # of the longest to the shortest prompt of a length group
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are computed at once
 
 
 @dataclass(frozen=True)
-class View:
-    """Some positions of each problem's prompt, side by side, and whether anybody votes there."""
+class PositionGrid:
+    """Some positions of each problem's prompt as a rectangle, with a mask of those that any query row attends to."""
 
-    places: Tensor  # [problem * position] into the positions that were measured
-    voted: NDArray[np.bool_]  # [query, problem, position]
-    marks: Tensor  # the same on the device, [query, problem, position, 1] float64
+    index: Tensor  # [problem * position] into the measured positions
+    valid: NDArray[np.bool_]  # [query, problem, position]
+    mask: Tensor  # the same on the device, [query, problem, position, 1] float64
 
     @classmethod
-    def of(cls, positions: Sequence[NDArray[np.int64]], count: NDArray[np.float64], device: torch.device) -> View:
-        """`count` [query, position] of all that was measured, and of one more position that stands for none."""
-        nowhere = count.shape[1] - 1
-        places = np.full((len(positions), max(map(len, positions))), nowhere)
-        for row, some in zip(places, positions, strict=True):
-            row[: len(some)] = some
-        voted = count[:, places] > 0
-        return cls(to_device(places.ravel(), device), voted, to_device(voted[..., None].astype(np.float64), device))
+    def of(
+        cls, positions: Sequence[NDArray[np.int64]], rows: NDArray[np.float64], device: torch.device
+    ) -> PositionGrid:
+        """`rows` [query, position] counts the query rows of every measured position; the last one stands for none."""
+        padding = rows.shape[1] - 1
+        index = np.full((len(positions), max(map(len, positions))), padding)
+        for line, some in zip(index, positions, strict=True):
+            line[: len(some)] = some
+        valid = rows[:, index] > 0
+        return cls(to_device(index.ravel(), device), valid, to_device(valid[..., None].astype(np.float64), device))
 
     def take(self, means: Tensor) -> Tensor:
-        """[query, problem, position, head] of [query, position, head], 0 where nobody votes."""
-        return torch.unflatten(means.index_select(1, self.places), 1, self.voted.shape[1:])
+        """[query, problem, position, head] of [query, position, head], 0 where it is not valid."""
+        return torch.unflatten(means.index_select(1, self.index), 1, self.valid.shape[1:])
 
 
 @dataclass(frozen=True)
-class Band:
-    """Problems whose prompts are about as long as one another, so that little is worked on that nobody asked for."""
+class LengthGroup:
+    """Problems whose prompts are of similar length, so that grids have little padding."""
 
-    whole: View  # all of their positions
+    grid: PositionGrid  # all positions of their prompts
     tokens: Tokens
-    texts: Tensor  # [problem]: their numbers among the texts that were measured
-    voters: Tensor  # [query, problem, 1]: how many rows vote
+    texts: Tensor  # [problem]: their numbers among the measured texts
+    rows: Tensor  # [query, problem, 1]: how many query rows there are
 
 
 @dataclass(frozen=True)
-class Sheet:
-    """The prompts of one condition, problem by problem: profiles keep their first positions, heads see them all."""
+class ConditionPrompts:
+    """The prompts of one condition, problem by problem. Profiles store the first positions; heads need them all."""
 
     name: str
-    whole: View
-    aligned: View
-    bands: tuple[Band, ...]
-    order: Tensor  # [problem]: its place in the bands, one after another
+    whole: PositionGrid
+    aligned: PositionGrid
+    groups: tuple[LengthGroup, ...]
+    order: Tensor  # [problem]: its place in the groups, one after another
 
 
 @dataclass(frozen=True)
-class Odds:
-    """Texts whose rows count among `original` with what they would keep beside filler. All their rows are original
-    ones, so that their `original` sums are those of `all`."""
+class PromptGrids:
+    """Makes the grids of conditions from the texts of a shard."""
+
+    measured: Measured
+    probe: AttentionProbe
+    rows: NDArray[np.float64]  # [query, position]: query rows of every measured position, and a last 0
+    device: torch.device
+
+    def of(
+        self, name: str, prompts: Sequence[Prompt], plain: Sequence[Prompt], numbers: Sequence[int]
+    ) -> ConditionPrompts:
+        """`plain` are the same problems' prompts of the baseline, `numbers` those of the texts."""
+        starts = [self.measured.starts[number] for number in numbers]
+        pairs = list(zip(prompts, starts, strict=True))
+        limit = self.probe.positions
+        whole = [start + np.arange(min(len(prompt), limit)) for prompt, start in pairs]
+        aligned = [start + prompt.positions[:limit] for prompt, start in pairs]
+        alike = _similar_lengths([len(prompt) for prompt in prompts])
+        groups = tuple(
+            self._group([prompts[i] for i in some], [plain[i] for i in some], [numbers[i] for i in some])
+            for some in alike
+        )
+        order = to_device(np.argsort(np.concatenate(alike)), self.device)
+        return ConditionPrompts(name, self._grid(whole), self._grid(aligned), groups, order)
+
+    def _group(self, prompts: Sequence[Prompt], plain: Sequence[Prompt], numbers: Sequence[int]) -> LengthGroup:
+        pairs = zip(prompts, numbers, strict=True)
+        grid = self._grid([self.measured.starts[number] + np.arange(len(prompt)) for prompt, number in pairs])
+        tokens = Tokens.of(prompts, plain, grid.valid, self.probe.skip_first, self.device)
+        rows = np.stack([self.measured.texts[number].rows.sum(axis=1) for number in numbers], axis=1)[..., None]
+        texts = to_device(np.array(numbers), self.device)
+        return LengthGroup(grid, tokens, texts, to_device(rows.astype(np.float64), self.device))
+
+    def _grid(self, positions: Sequence[NDArray[np.int64]]) -> PositionGrid:
+        return PositionGrid.of(positions, self.rows, self.device)
+
+
+@dataclass(frozen=True)
+class SameOdds:
+    """Texts whose `original` sums are weighted with what each row would keep beside filler.
+
+    All their rows are original ones, so that their unweighted `original` sums are those of `all`."""
 
     texts: NDArray[np.int64]
     positions: Tensor  # [position], 1 where one of these texts has it, else 0
 
     @classmethod
-    def of(cls, measured: Measured, device: torch.device) -> Odds | None:
-        texts = [number for number, text in enumerate(measured.texts) if text.keeps is not None]
-        marks = np.zeros(measured.starts[-1] + 1)
+    def of(cls, measured: Measured, device: torch.device) -> SameOdds | None:
+        texts = [number for number, text in enumerate(measured.texts) if text.row_weights is not None]
+        has_text = np.zeros(measured.starts[-1] + 1)
         for number in texts:
-            marks[slice(*measured.starts[number : number + 2])] = 1.0
-        return cls(np.array(texts), to_device(marks, device)) if texts else None
+            has_text[slice(*measured.starts[number : number + 2])] = 1.0
+        return cls(np.array(texts), to_device(has_text, device)) if texts else None
 
-    def taken_out(self, means: Tensor) -> Tensor:
-        """[1, position, head] of these texts, 0 elsewhere; in its place `means` [query, position, head] gets what the
-        rows give in full."""
-        marks = self.positions[:, None]
-        odds = means[1] * marks
-        means[1] += marks * (means[0] - means[1])
-        return odds[None]
+    def split_off(self, means: Tensor) -> Tensor:
+        """The weighted means [1, position, head] of these texts, 0 elsewhere. Those in `means` [query, position, head]
+        are replaced by unweighted ones."""
+        mask = self.positions[:, None]
+        weighted = means[1] * mask
+        means[1] += mask * (means[0] - means[1])
+        return weighted[None]
 
-    def set_right(self, sums: Tensor | None) -> None:
-        """The same for what is kept of texts [query, text, head]."""
+    def unweight(self, sums: Tensor | None) -> None:
+        """Replace the weighted sums of these texts [query, text, head] by unweighted ones."""
         if sums is not None:
             sums[1, self.texts] = sums[0, self.texts]
 
@@ -108,70 +150,48 @@ def reduce(
     measured: Measured,
     probe: AttentionProbe,
 ) -> dict[str, Tensor]:
-    """Arrays by name. `prompts` are by condition, `none` first, and in the order of problems; `numbers` are those
-    of their texts."""
+    """The stored arrays of a shard, by name.
+
+    `prompts` are by condition, the baseline first, in the order of problems; `numbers` are those of their texts."""
     device = measured.received.device if measured.received.is_cuda else torch.device("cpu")
-    count = np.concatenate([*(voters(t.rows, probe.diagonal) for t in measured.texts), np.zeros((len(GROUPS), 1))], 1)
-    sheets = [_sheet(name, prompts, numbers[name], measured, count, probe, device) for name in prompts]
-    share = to_device(np.where(count > 0, 1.0 / np.maximum(count, 1.0), 0.0), device)
-    odds = Odds.of(measured, device)
-    found: dict[ArrayName, list[Tensor]] = {}
-    for layers in _some_layers(measured, sheets):
+    counts = [row_counts(text.rows, probe.diagonal) for text in measured.texts]
+    rows = np.concatenate([*counts, np.zeros((len(GROUPS), 1))], 1)
+    grids, plain = PromptGrids(measured, probe, rows, device), next(iter(prompts.values()))
+    conditions = [grids.of(name, some, plain, numbers[name]) for name, some in prompts.items()]
+    share = to_device(np.where(rows > 0, 1.0 / np.maximum(rows, 1.0), 0.0), device)
+    odds = SameOdds.of(measured, device)
+    pieces: dict[ArrayName, list[Tensor]] = {}
+    for layers in _layer_slices(measured, conditions):
         means = _means(measured, layers, share, probe.diagonal)
-        entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sunk))
+        entropies, sinks = (_by_head(some, layers, device) for some in (measured.entropy, measured.sink_sums))
         assert entropies is not None
-        numbers_of_layers = []
+        named: list[tuple[ArrayName, Tensor]] = []
         if odds is not None:
-            numbers_of_layers += list(_odds(sheets[0], odds.taken_out(means)))
-            odds.set_right(entropies)
-            odds.set_right(sinks)
-        for name, tensor in (*numbers_of_layers, *_numbers(sheets, means, entropies, sinks)):
-            found.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
-    counts = _counts(sheets, odds is not None)
-    arrays = {name: _arranged(name.quantity, torch.cat(some, dim=-2)) for name, some in found.items()} | counts
+            named += _odds(conditions[0], odds.split_off(means))
+            odds.unweight(entropies)
+            odds.unweight(sinks)
+        for name, tensor in chain(named, _layer_arrays(conditions, means, entropies, sinks)):
+            pieces.setdefault(name, []).append(torch.unflatten(tensor, -1, (-1, measured.received.shape[1])))
+    arrays = {name: _stored(name.quantity, torch.cat(some, dim=-2)) for name, some in pieces.items()}
+    arrays |= _counts(conditions, odds is not None)
     return {name.quantity.key(name.condition, name.part): array for name, array in arrays.items()}
 
 
-def _sheet(
-    name: str,
-    prompts: Mapping[str, Sequence[Prompt]],
-    numbers: Sequence[int],
-    measured: Measured,
-    count: NDArray[np.float64],
-    probe: AttentionProbe,
-    device: torch.device,
-) -> Sheet:
-    starts = np.array([measured.starts[number] for number in numbers])
-    pairs = list(zip(prompts[name], starts, strict=True))
-    whole = [start + np.arange(min(len(prompt), probe.positions)) for prompt, start in pairs]
-    aligned = [start + prompt.positions[: probe.positions] for prompt, start in pairs]
-    groups = _alike([len(prompt) for prompt in prompts[name]])
-    bands = []
-    for some in groups:
-        view = View.of([starts[i] + np.arange(len(prompts[name][i])) for i in some], count, device)
-        mine, plain = ([prompts[one][i] for i in some] for one in (name, "none"))
-        rows = np.stack([measured.texts[numbers[i]].rows.sum(axis=1) for i in some], axis=1)[..., None]
-        tokens = Tokens.of(mine, plain, view.voted, probe.skip_first, device)
-        texts = to_device(np.array([numbers[i] for i in some]), device)
-        bands.append(Band(view, tokens, texts, to_device(rows.astype(np.float64), device)))
-    order = to_device(np.argsort(np.concatenate(groups)), device)
-    return Sheet(name, View.of(whole, count, device), View.of(aligned, count, device), tuple(bands), order)
-
-
-def _alike(lengths: Sequence[int]) -> list[list[int]]:
-    """Numbers of prompts, those together that differ little in length."""
+def _similar_lengths(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of prompts in groups of similar length."""
     groups: list[list[int]] = []
     for number in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if not groups or lengths[number] > SPREAD * lengths[groups[-1][0]]:
+        if not groups or lengths[number] > LENGTH_RATIO * lengths[groups[-1][0]]:
             groups.append([])
         groups[-1].append(number)
     return groups
 
 
-def _some_layers(measured: Measured, sheets: Sequence[Sheet]) -> Iterator[slice]:
-    """As many at a time as fit the budget."""
+def _layer_slices(measured: Measured, conditions: Sequence[ConditionPrompts]) -> Iterator[slice]:
+    """Slices of layers, each of as many as `ELEMENTS` allows."""
     layers, heads, *_ = measured.received.shape
-    widest = heads * max(view.voted.size for sheet in sheets for view in (sheet.whole, *(b.whole for b in sheet.bands)))
+    grids = [grid for one in conditions for grid in (one.whole, *(group.grid for group in one.groups))]
+    widest = heads * max(grid.valid.size for grid in grids)
     step = max(1, ELEMENTS["cuda" if measured.received.is_cuda else "cpu"] // widest)
     return (slice(start, min(start + step, layers)) for start in range(0, layers, step))
 
@@ -182,7 +202,7 @@ def _means(measured: Measured, layers: slice, share: Tensor, diagonal: bool) -> 
     if diagonal:
         rows = to_device(np.concatenate([text.weights for text in measured.texts], axis=1), share.device)
         sums = sums + measured.diagonal[layers].to(share.device).double()[:, :, None] * rows
-    # Positions before heads, so that a position is picked with all its heads at once.
+    # Positions before heads, so that a position is selected with all its heads at once.
     flat = sums.flatten(0, 1).permute(1, 2, 0)
     means = flat.new_zeros(flat.shape[0], flat.shape[1] + 1, flat.shape[2])
     torch.mul(flat, share[:, :-1, None], out=means[:, :-1])
@@ -194,78 +214,84 @@ def _by_head(sums: Tensor | None, layers: slice, device: torch.device) -> Tensor
     return None if sums is None else sums[layers].to(device).double().permute(3, 1, 0, 2).flatten(2)
 
 
-def _numbers(sheets: Sequence[Sheet], means: Tensor, entropies: Tensor, sinks: Tensor | None) -> Named:
-    """Everything that is kept of some layers, by name, with heads on the last axis."""
-    plain = sheets[0].aligned.take(means)
-    for sheet in sheets:
-        yield from _heads(sheet, means, entropies)
+def _layer_arrays(
+    conditions: Sequence[ConditionPrompts], means: Tensor, entropies: Tensor, sinks: Tensor | None
+) -> Named:
+    """All stored arrays of some layers, with heads on the last axis."""
+    baseline = conditions[0]
+    plain = baseline.aligned.take(means)
+    for condition in conditions:
+        yield from _heads(condition, means, entropies)
         if sinks is not None:
-            shares = [sinks.index_select(1, band.texts) / band.voters for band in sheet.bands]
-            yield ArrayName(sheet.name, Quantity.SINKS), torch.cat(shares, dim=1).index_select(1, sheet.order)
-        yield from _moments(ArrayName(sheet.name, Quantity.WHOLE), sheet.whole.take(means), sheet.whole.marks)
-        if sheet is sheets[0]:
-            yield from _moments(ArrayName(sheet.name, Quantity.ALIGNED), plain, sheet.aligned.marks)
+            shares = [sinks.index_select(1, group.texts) / group.rows for group in condition.groups]
+            yield ArrayName(condition.name, Quantity.SINKS), torch.cat(shares, dim=1).index_select(1, condition.order)
+        yield from _moments(
+            ArrayName(condition.name, Quantity.WHOLE), condition.whole.take(means), condition.whole.mask
+        )
+        if condition is baseline:
+            yield from _moments(ArrayName(condition.name, Quantity.ALIGNED), plain, condition.aligned.mask)
             continue
-        aligned, both = sheet.aligned.take(means), sheet.aligned.marks * sheets[0].aligned.marks
-        yield from _moments(ArrayName(sheet.name, Quantity.ALIGNED), aligned, sheet.aligned.marks)
-        yield from _moments(ArrayName(sheet.name, Quantity.DIFFERENCE), aligned - plain, both)
-        yield from _ratios(ArrayName(sheet.name, Quantity.LOG_RATIO), aligned, plain)
+        aligned, both = condition.aligned.take(means), condition.aligned.mask * baseline.aligned.mask
+        yield from _moments(ArrayName(condition.name, Quantity.ALIGNED), aligned, condition.aligned.mask)
+        yield from _moments(ArrayName(condition.name, Quantity.DIFFERENCE), aligned - plain, both)
+        yield from _ratios(ArrayName(condition.name, Quantity.LOG_RATIO), aligned, plain)
 
 
-def _odds(plain: Sheet, means: Tensor) -> Named:
+def _odds(plain: ConditionPrompts, means: Tensor) -> Named:
     """The reference of the same odds: the profile, and what original tokens receive on average."""
-    yield from _moments(ArrayName(plain.name, Quantity.SAME_ODDS), plain.aligned.take(means), plain.aligned.marks[1:2])
-    received = [band.tokens.shares[1:2, :, :1] @ band.whole.take(means) for band in plain.bands]
+    yield from _moments(ArrayName(plain.name, Quantity.SAME_ODDS), plain.aligned.take(means), plain.aligned.mask[1:2])
+    received = [group.tokens.shares[1:2, :, :1] @ group.grid.take(means) for group in plain.groups]
     order = torch.cat(received, dim=1).squeeze(2).index_select(1, plain.order)
     yield ArrayName(plain.name, Quantity.SAME_ODDS_HEADS), order
 
 
-def _heads(sheet: Sheet, means: Tensor, entropies: Tensor) -> Named:
-    found = []
-    for band in sheet.bands:
-        entropy = entropies.index_select(1, band.texts) / band.voters  # NaN for a group without rows
-        found.append(summarise(band.whole.take(means), entropy, band.tokens))
-    for quantity, some in zip((Quantity.HEADS, Quantity.PEAK_AT), zip(*found, strict=True), strict=True):
-        yield ArrayName(sheet.name, quantity), torch.cat(some, dim=1).index_select(1, sheet.order)
+def _heads(condition: ConditionPrompts, means: Tensor, entropies: Tensor) -> Named:
+    """The summary of every head on every problem."""
+    summaries = []
+    for group in condition.groups:
+        entropy = entropies.index_select(1, group.texts) / group.rows  # NaN without query rows
+        summaries.append(summarise(group.grid.take(means), entropy, group.tokens))
+    for quantity, some in zip((Quantity.HEADS, Quantity.PEAK_AT), zip(*summaries, strict=True), strict=True):
+        yield ArrayName(condition.name, quantity), torch.cat(some, dim=1).index_select(1, condition.order)
 
 
-def _moments(name: ArrayName, values: Tensor, marks: Tensor) -> Named:
-    """Over the problems where anybody votes. How many these are does not depend on the head: see `_counts`."""
-    mean = (values * marks).sum(1) / marks.sum(1).clamp(min=1.0)
+def _moments(name: ArrayName, values: Tensor, mask: Tensor) -> Named:
+    """Moments over the problems in the mask. Their count does not depend on the head: see `_counts`."""
+    mean = (values * mask).sum(1) / mask.sum(1).clamp(min=1.0)
     yield replace(name, part="mean"), mean
-    apart = (values - mean[:, None]).mul_(marks)
-    squares = apart.square()
+    deviations = (values - mean[:, None]).mul_(mask)
+    squares = deviations.square()
     yield replace(name, part="m2"), squares.sum(1)
-    yield replace(name, part="m3"), squares.mul_(apart).sum(1)
+    yield replace(name, part="m3"), squares.mul_(deviations).sum(1)
 
 
 def _ratios(name: ArrayName, aligned: Tensor, plain: Tensor) -> Named:
-    """Where both are above 0; nobody's vote and a vote of 0 have no logarithm alike."""
+    """Moments of the log ratio over the problems where both values are above 0."""
     ratios = torch.log(aligned) - torch.log(plain)
-    marks = torch.isfinite(ratios)
-    ratios.masked_fill_(~marks, 0.0)
-    yield replace(name, part="count"), marks.sum(1)
-    yield from _moments(name, ratios, marks)
+    mask = torch.isfinite(ratios)
+    ratios.masked_fill_(~mask, 0.0)
+    yield replace(name, part="count"), mask.sum(1)
+    yield from _moments(name, ratios, mask)
 
 
-def _counts(sheets: Sequence[Sheet], odds: bool) -> dict[ArrayName, Tensor]:
-    """[query, 1, 1, position]: over how many problems each profile goes."""
-    plain = sheets[0]
-    voted: dict[ArrayName, NDArray[np.bool_]] = {}
-    for sheet in sheets:
-        voted[ArrayName(sheet.name, Quantity.WHOLE)] = sheet.whole.voted
-        voted[ArrayName(sheet.name, Quantity.ALIGNED)] = sheet.aligned.voted
-        if sheet is not plain:
-            voted[ArrayName(sheet.name, Quantity.DIFFERENCE)] = sheet.aligned.voted & plain.aligned.voted
+def _counts(conditions: Sequence[ConditionPrompts], odds: bool) -> dict[ArrayName, Tensor]:
+    """How many problems each position of a profile has, [query, 1, 1, position]."""
+    plain = conditions[0]
+    valid: dict[ArrayName, NDArray[np.bool_]] = {}
+    for condition in conditions:
+        valid[ArrayName(condition.name, Quantity.WHOLE)] = condition.whole.valid
+        valid[ArrayName(condition.name, Quantity.ALIGNED)] = condition.aligned.valid
+        if condition is not plain:
+            valid[ArrayName(condition.name, Quantity.DIFFERENCE)] = condition.aligned.valid & plain.aligned.valid
     if odds:
-        voted[ArrayName(plain.name, Quantity.SAME_ODDS)] = plain.aligned.voted[1:2]
-    counts = {name: some.sum(axis=1)[:, None, None] for name, some in voted.items()}
+        valid[ArrayName(plain.name, Quantity.SAME_ODDS)] = plain.aligned.valid[1:2]
+    counts = {name: some.sum(axis=1)[:, None, None] for name, some in valid.items()}
     return {replace(name, part="count"): torch.from_numpy(count) for name, count in counts.items()}
 
 
-def _arranged(quantity: Quantity, tensor: Tensor) -> Tensor:
+def _stored(quantity: Quantity, tensor: Tensor) -> Tensor:
     """From [query, ..., layer, head] to the axes and the dtype in which a quantity is stored."""
     middle = [axis for axis in quantity.axes if axis not in ("query", "layer", "head")]
-    worked = ("query", *middle, "layer", "head")
-    stored = tensor.permute([worked.index(axis) for axis in quantity.axes])
+    computed = ("query", *middle, "layer", "head")
+    stored = tensor.permute([computed.index(axis) for axis in quantity.axes])
     return stored.to(DTYPES.get(quantity.dtype, stored.dtype)).contiguous()

@@ -1,6 +1,6 @@
-"""Runs a study: finds its models, names the run folder, has every model measured and answered.
+"""Runs a study: finds its models, names the run folder, and has every model measured.
 
-Computes nothing itself: `engines` measure, `store` keeps.
+Computes nothing itself: `engines` measure and answer, `store` writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
-from fillerscope.measure.engines.local import measure_model
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.prepare import shards_of
@@ -44,24 +43,26 @@ def run_study(
     path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
     shards = shards_of(problems, study.batch.shard)
-    works = [work for spec in study.models for work in _works(study, spec, folders[spec.name])]
-    todo = [work for work in works if not is_complete(store, work.study, work.spec, len(shards))]
-    outdated = study.generation is not None and not _knows(store, problems)
-    if not todo and not outdated:
+    tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
+    todo = [task for task in tasks if not is_complete(store, task.study, task.spec, len(shards))]
+    is_outdated = study.generation is not None and not _has_problems(store, problems)
+    if not todo and not is_outdated:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
+    from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
+
     with store.writing():
         store.note("environment", environment(study.device))
-        store.note("problems", len(problems))  # how many there will be, for whoever watches
-        if outdated:
+        store.note("problems", len(problems))  # how many there will be, for progress
+        if is_outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
-        for work in todo:
-            measure_model(work.study, work.spec, work.folder, shards, store, progress)
+        for task in todo:
+            measure_model(task.study, task.spec, task.folder, shards, store, progress)
     return store
 
 
 @dataclass(frozen=True)
-class _ModelWork:
+class _Task:
     """A model, or an untrained twin of one, and the part of the study that it is for."""
 
     study: Study
@@ -69,16 +70,17 @@ class _ModelWork:
     folder: ModelFolder
 
 
-def _works(study: Study, spec: ModelSpec, folder: ModelFolder) -> list[_ModelWork]:
-    """A model first, then its twins."""
+def _tasks(study: Study, spec: ModelSpec, folder: ModelFolder) -> list[_Task]:
+    """The tasks of a model: itself, then its untrained twins."""
     twins = [
-        _ModelWork(study.untrained, spec.model_copy(update={"name": name, "endpoint": None}), folder.twin(name, seed))
+        _Task(study.untrained, spec.model_copy(update={"name": name, "endpoint": None}), folder.twin(name, seed))
         for seed, name in enumerate(study.twins(spec.name), 1)
     ]
-    return [_ModelWork(study, spec, folder), *twins]
+    return [_Task(study, spec, folder), *twins]
 
 
 def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> bool:
+    """Whether all files of a model are stored and undamaged."""
     names: list[str] = []
     if study.probes.attention is not None:
         names += [merged_name(spec.name), *(shard_name(spec.name, index) for index in range(shards))]
@@ -103,8 +105,8 @@ def _refuse_unanswered(problems: list[Problem], source: str) -> None:
         )
 
 
-def _knows(store: RunStore, problems: list[Problem]) -> bool:
-    """Whether the problems are there with all that is known of them, which may have become more."""
+def _has_problems(store: RunStore, problems: list[Problem]) -> bool:
+    """Whether the table of problems is stored as it would be written now: a data set may give more fields."""
     return store.is_sound(PROBLEMS) and store.get_table(PROBLEMS) == _problem_table(problems)
 
 

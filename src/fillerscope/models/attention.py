@@ -1,4 +1,4 @@
-"""A stock model with another attention function inside a block, and with its own again after it."""
+"""Run a stock model with another attention function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fillerscope.errors import CaptureError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-# What models pass along that does not change the weights, or that the mask says already.
+# Arguments of models that do not change the weights, or that the mask holds already.
 HARMLESS = {
     "is_causal", "sliding_window", "position_ids", "cache_position", "use_cache", "output_attentions",
     "output_hidden_states", "output_router_logits", "logits_to_keep", "return_dict", "training", "layer_idx",
@@ -23,8 +23,10 @@ HARMLESS = {
 
 
 @contextmanager
-def attending(model: PreTrainedModel, name: str) -> Iterator[None]:
-    """`name` must be registered with transformers' AttentionInterface."""
+def using_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Inside the block a model runs with the attention function `name`, afterwards with its own again.
+
+    The function must be registered with transformers' AttentionInterface."""
     before = model.config._attn_implementation
     try:
         model.set_attn_implementation(name)
@@ -37,7 +39,7 @@ def attending(model: PreTrainedModel, name: str) -> Iterator[None]:
 
 
 def refuse_unknown(module: nn.Module, dropout: float, extra: dict[str, Any]) -> None:
-    """What an attention function of ours is not told how to honour stops the run by name."""
+    """Raise CaptureError for arguments that our attention functions do not implement."""
     kind = type(module).__name__
     if dropout:
         raise CaptureError(f"{kind} applies dropout; call model.eval() first")

@@ -1,18 +1,17 @@
-"""Writing into the cache without surprises: locks, disk space, files that appear whole or not at all."""
+"""Writing into the cache of models: folders, locks, disk space and disk errors."""
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fillerscope.display import first_line, readable
+from fillerscope.display import readable
 from fillerscope.errors import ModelError
+from fillerscope.files import REFUSED, disk_errors
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import Progress
 
@@ -20,16 +19,16 @@ from fillerscope.progress import Progress
 def cache_subfolder(*parts: str) -> Path:
     """A folder in the cache that exists and can be written to."""
     folder = cache_folder().joinpath(*parts)
-    with explained_disk_errors():
+    with cache_errors():
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @contextmanager
 def locked(key: str, progress: Progress) -> Iterator[None]:
-    """One process at a time for a key; the lock of a process that died is free."""
+    """Let one process at a time into the block for a key; a process that died holds no lock."""
     lock = FileLock(cache_subfolder("locks") / f"{key}.lock")
-    with explained_disk_errors():
+    with cache_errors():
         try:
             lock.acquire(blocking=False)
         except Timeout:
@@ -42,6 +41,7 @@ def locked(key: str, progress: Progress) -> Iterator[None]:
 
 
 def require_space(folder: Path, needed: int, purpose: str) -> None:
+    """Raise ModelError unless a folder's disk has so many bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -50,24 +50,7 @@ def require_space(folder: Path, needed: int, purpose: str) -> None:
         )
 
 
-@contextmanager
-def explained_disk_errors() -> Iterator[None]:
-    """A full or read-only disk, said in one line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            problem = "is full"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            problem = f"cannot be written to ({first_line(error)})"
-        else:
-            raise
-        raise ModelError(
-            f"the cache folder {cache_folder()} {problem}; set FILLERSCOPE_CACHE to another folder"
-        ) from error
-
-
-def flush_to_disk(path: Path) -> None:
-    """After a power cut a renamed file must not turn out empty."""
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def cache_errors() -> AbstractContextManager[None]:
+    """Raise a full disk, or one that cannot be written to, as a ModelError in one line."""
+    remedy = "set FILLERSCOPE_CACHE to another folder"
+    return disk_errors(ModelError, f"to the cache folder {cache_folder()}", remedy, only=REFUSED)

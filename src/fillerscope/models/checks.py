@@ -1,4 +1,4 @@
-"""What a folder of weights must be before anything in it is loaded. Each refusal says what to do.
+"""Checks of a folder of weights before anything in it is loaded. Each refusal says what to do.
 
 Looks at names, sizes and headers only. Never unpickles and never runs code that comes with a model.
 """
@@ -6,8 +6,8 @@ Looks at names, sizes and headers only. Never unpickles and never runs code that
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
@@ -31,6 +31,7 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def check_gguf(path: Path) -> None:
+    """Refuse a file that is not GGUF."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -41,7 +42,7 @@ def check_gguf(path: Path) -> None:
 
 
 def refuse_pickles(files: list[str], name: str) -> None:
-    """For a list of file names without safetensors among them."""
+    """Refuse a model whose only weights, among its file names, are pickles."""
     pickled = sorted(file for file in files if any(Path(file).match(pattern) for pattern in PICKLES))
     if pickled:
         raise ModelError(
@@ -50,12 +51,12 @@ def refuse_pickles(files: list[str], name: str) -> None:
         )
 
 
-def refuse_gaps(report: Any, name: str) -> None:
-    """transformers fills weights that are not in the files with random numbers; a measurement must not."""
-    absent = sorted(report["missing_keys"])
-    if absent:
+def refuse_missing_weights(report: Mapping[str, Collection[str]], name: str) -> None:
+    """Refuse a model with missing weights, which transformers would fill with random numbers."""
+    missing = sorted(report["missing_keys"])
+    if missing:
         raise ModelError(
-            f"{name} lacks {len(absent)} of its weights, {absent[0]} among them; the files are incomplete or "
+            f"{name} lacks {len(missing)} of its weights, {missing[0]} among them; the files are incomplete or "
             "belong to another kind of model: download or convert it again"
         )
 
@@ -129,9 +130,9 @@ def _check_safetensors(path: Path) -> None:
 
 def _check_shards(index: Path) -> None:
     try:
-        wanted = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        expected = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ModelError(f"{index} cannot be read: {first_line(error)}; download it again") from error
-    missing = [file for file in wanted if not (index.parent / file).exists()]
+    missing = [file for file in expected if not (index.parent / file).exists()]
     if missing:
-        raise ModelError(f"{missing[0]} is missing in {index.parent}: {len(wanted)} files of weights are expected")
+        raise ModelError(f"{missing[0]} is missing in {index.parent}: {len(expected)} files of weights are expected")

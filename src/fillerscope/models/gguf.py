@@ -1,4 +1,4 @@
-"""A GGUF file becomes a folder of float32 safetensors and a tokenizer, once.
+"""Convert a GGUF file to a folder of float32 safetensors and a tokenizer, once.
 
 transformers takes minutes to unpack a GGUF, every time; the folder loads in seconds. It is written under
 another name, compared with the model that was read, flushed and renamed: a folder in the cache is whole.
@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
+from fillerscope.files import flush
 from fillerscope.models.cache import (
+    cache_errors,
     cache_subfolder,
-    explained_disk_errors,
-    flush_to_disk,
     require_space,
 )
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digests import folder_digest
-from fillerscope.models.gguf_reader import alone, one_reading, read_model, read_tokenizer, require_packages
+from fillerscope.models.gguf_reader import cached_lookups, isolated, read_model, read_tokenizer, require_packages
+from fillerscope.models.quiet import quiet_transformers
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -43,7 +44,7 @@ def converted_folder(stem: str, sha256: str) -> Path:
 
 
 def read_record(folder: Path) -> dict[str, str] | None:
-    """What was noted about a conversion; None where there is no finished one."""
+    """The record of a finished conversion; None where there is none."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return {key: str(record[key]) for key in ("source", "gguf_sha256", "digest")}
@@ -58,13 +59,13 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
     try:
-        with explained_disk_errors():
+        with cache_errors():
             draft.mkdir()
             _convert_into(draft, gguf, progress)
             record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(draft, progress)}
             (draft / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
             for path in draft.iterdir():
-                flush_to_disk(path)
+                flush(path)
             draft.replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -72,10 +73,8 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
 
 
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
-    from fillerscope.models.quiet import quiet_transformers
-
     require_packages(gguf)
-    with quiet_transformers(), alone(gguf, draft) as folder, one_reading():
+    with quiet_transformers(), isolated(gguf, draft) as folder, cached_lookups():
         progress.stage(f"reading the tokenizer of {gguf.name}", 0, None)
         tokenizer = read_tokenizer(folder, gguf)
         progress.stage(f"reading the weights of {gguf.name}", 0, None)

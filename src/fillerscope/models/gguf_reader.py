@@ -1,6 +1,6 @@
-"""A GGUF file unpacked in memory by transformers: a plain float32 model and a tokenizer that fits it.
+"""Read a GGUF file with transformers: a plain float32 model and its tokenizer.
 
-Where transformers reads less from the file than it says, this is the place to make up for it.
+Settings in the file that transformers does not read are applied here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.checks import refuse_gaps
+from fillerscope.models.checks import refuse_missing_weights
 from fillerscope.progress import Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -30,8 +30,8 @@ def require_packages(gguf: Path) -> None:
 
 
 @contextmanager
-def alone(gguf: Path, draft: Path) -> Iterator[Path]:
-    """The file in a folder of its own: transformers also reads configs that happen to lie next to a GGUF."""
+def isolated(gguf: Path, draft: Path) -> Iterator[Path]:
+    """A folder that holds the file alone: transformers also reads configs that happen to lie next to a GGUF."""
     folder = draft / "alone"
     folder.mkdir()
     try:
@@ -45,10 +45,10 @@ def alone(gguf: Path, draft: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def one_reading() -> Iterator[None]:
-    """transformers parses the long header and builds the table of names anew for everything it looks up.
+def cached_lookups() -> Iterator[None]:
+    """Inside the block lookups in the file's header are cached: transformers parses it anew for each of them.
 
-    While one file is converted the answers stay the same, and remembering them halves the time.
+    While one file is converted the answers stay the same, and caching them halves the time.
     """
     import gguf
 
@@ -80,7 +80,7 @@ def _wants_bos(gguf: Path) -> bool:
 
 
 def _add_bos(tokenizer: Any) -> None:
-    """transformers does not read this wish from the file, and Gemma makes no sense without its BOS."""
+    """Make the tokenizer add its BOS: transformers does not read this setting, and Gemma fails without a BOS."""
     from tokenizers.processors import TemplateProcessing
 
     bos, number = tokenizer.bos_token, tokenizer.bos_token_id
@@ -108,7 +108,7 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
             local_files_only=True,
             **plain,
         )
-    refuse_gaps(report, gguf.name)
+    refuse_missing_weights(report, gguf.name)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
@@ -117,7 +117,7 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
 
 @contextmanager
 def _explained(gguf: Path) -> Iterator[None]:
-    """Whatever transformers or gguf stumble over, the file cannot be used."""
+    """Inside the block any error of transformers or gguf becomes a ModelError."""
     try:
         yield
     except Exception as error:
@@ -129,7 +129,7 @@ def _explained(gguf: Path) -> Iterator[None]:
 
 @contextmanager
 def _watched_unpacking(gguf: Path, progress: Progress) -> Iterator[None]:
-    """Our progress in the place of the bar that transformers draws while it unpacks."""
+    """Inside the block our progress replaces the bar that transformers draws."""
     from transformers import modeling_gguf_pytorch_utils as unpacking
 
     def watched(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:

@@ -21,25 +21,25 @@ def snapshot(repo: str) -> Path:
     try:
         folder = Path(snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
     except Exception as error:
-        raise ModelError(_why_not(repo, error)) from error
+        raise ModelError(_download_error(repo, error)) from error
     if not any(folder.glob("*.safetensors")):
         refuse_pickles(_files(repo), repo)
     return folder
 
 
 def cached(repo: str) -> Path | None:
-    """The version in the hub's own cache, where all of one is there. Asks nobody."""
+    """The version in the hub's own cache, or None where it is not complete. Uses no network."""
     from huggingface_hub import snapshot_download
 
     try:
-        found = snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED, local_files_only=True)
+        folder = snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED, local_files_only=True)
     except Exception:  # whatever the reason: it is not here
         return None
-    return Path(found)
+    return Path(folder)
 
 
 def _files(repo: str) -> list[str]:
-    """Only asked for to give a better reason, so a hub out of reach is no error here."""
+    """File names of a repository, for a better message; empty where the hub is out of reach."""
     from huggingface_hub import HfApi
 
     try:
@@ -48,7 +48,7 @@ def _files(repo: str) -> list[str]:
         return []
 
 
-def _why_not(repo: str, error: Exception) -> str:
+def _download_error(repo: str, error: Exception) -> str:
     from huggingface_hub import errors
 
     page = f"https://huggingface.co/{repo}"

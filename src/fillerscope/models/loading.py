@@ -1,4 +1,4 @@
-"""Weights into memory: a folder of safetensors becomes a LoadedModel, or one line says why it does not.
+"""Load a folder of safetensors as a LoadedModel, or say in one line why it cannot be loaded.
 
 Never runs code that comes with a model and never unpickles. Where weights come from is resolve.py's
 business.
@@ -14,7 +14,7 @@ from torch import nn
 
 from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
-from fillerscope.models.checks import refuse_gaps
+from fillerscope.models.checks import refuse_missing_weights
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -70,6 +70,7 @@ def load_model(
 
 
 def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") -> LoadedModel:
+    """Load a folder of weights."""
     place = choose_device(device)
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
@@ -77,28 +78,31 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
         model = (
             _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
         )
-    return _measurable(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
+    return _loaded_model(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
-    """A model that somebody has in memory already. It is put in eval mode; its digest takes a reading."""
+    """Return a model that is in memory already as a LoadedModel. It is put in eval mode, and its weights are hashed."""
     model.eval()
     called = name or type(model).__name__
-    return _measurable(called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer)
+    return _loaded_model(
+        called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer
+    )
 
 
 def choose_device(device: str) -> str:
+    """Return the device that `auto` stands for; others are checked."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")
-    there = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
-    if int(index or 0) >= there.get(kind, 0):
+    counts = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
+    if int(index or 0) >= counts.get(kind, 0):
         raise ModelError(f"device {device!r} is not on this machine; choose auto, or one of: {', '.join(_devices())}")
     return device
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """bfloat16 where it is fast; float32 elsewhere, where halving the bits saves little time."""
+    """Return the dtype that `auto` stands for: bfloat16 where it is fast, else float32; others are checked."""
     if dtype == "auto":
         return "bfloat16" if device.startswith("cuda") else "float32"
     if dtype not in DTYPES:
@@ -141,17 +145,17 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
         )
     except Exception as error:
         raise ModelError(f"the weights of {folder.name} cannot be loaded: {first_line(error)}") from error
-    refuse_gaps(report, folder.name)
+    refuse_missing_weights(report, folder.name)
     return model.eval().requires_grad_(False)
 
 
 def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
-    """Weights drawn anew, as large as the model's own, which are read for that."""
+    """A model with random weights, scaled to the size of the model's own."""
     config = _read_config(folder)
     assert folder.untrained is not None
     own = Sizes.of(_load_weights(folder, DTYPES[precision]))
     drawn = untrained(_loader_for(config, folder.name), config, DTYPES[precision], device, folder.untrained)
-    return own.given_to(drawn, folder.untrained)
+    return own.apply_to(drawn, folder.untrained)
 
 
 def _read_config(folder: ModelFolder) -> PretrainedConfig:
@@ -182,7 +186,7 @@ _WANTED = "not a decoder language model; choose one that generates text, such as
 
 
 def _refuse_others(config: PretrainedConfig, name: str) -> None:
-    """Encoders too have a place in transformers' list of causal models, so what was saved decides."""
+    """Refuse what was not saved as a decoder: transformers lists encoders among its causal models too."""
     saved = (config.architectures or [""])[0]
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"{name} is made of an encoder and a decoder (type {config.model_type}), {_WANTED}")
@@ -202,7 +206,7 @@ def _to_device(model: PreTrainedModel, device: str, label: str) -> PreTrainedMod
         ) from error
 
 
-def _measurable(name: str, label: str, digest: str, model: PreTrainedModel, tokenizer: Tokenizer) -> LoadedModel:
+def _loaded_model(name: str, label: str, digest: str, model: PreTrainedModel, tokenizer: Tokenizer) -> LoadedModel:
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelError(f"{label} is made of an encoder and a decoder (type {model.config.model_type}), {_WANTED}")
     attention_modules(decoder_of(model))  # refuses, by layer, what is not a causal decoder

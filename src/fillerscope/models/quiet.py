@@ -1,4 +1,4 @@
-"""transformers without its own bars and remarks, for as long as we report progress ourselves."""
+"""Silence transformers' own progress bars and log lines while we report progress ourselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Errors still come through: they are exceptions, not log lines."""
+    """Inside the block transformers logs errors only and draws no bars; exceptions still come through."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

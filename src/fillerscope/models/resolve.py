@@ -1,4 +1,4 @@
-"""A name becomes a folder of safetensors: from the catalogue, the disk, a GGUF file or the hub.
+"""Resolve a model's name to a folder of safetensors: from the catalogue, the disk, a GGUF file or the hub.
 
 Loads no weights, and needs torch only where a GGUF has to be converted.
 """
@@ -16,7 +16,7 @@ from fillerscope.models import hub
 from fillerscope.models.cache import locked
 from fillerscope.models.catalogue import CATALOGUE, Entry
 from fillerscope.models.checks import check_folder, check_gguf
-from fillerscope.models.digests import file_sha256, folder_digest, remembered_digest, remembered_sha256
+from fillerscope.models.digests import cached_sha256, folder_digest, remembered_digest, remembered_sha256
 from fillerscope.models.fetch import fetch
 from fillerscope.models.gguf import convert, converted_folder, read_record
 from fillerscope.progress import SILENT, Progress
@@ -56,15 +56,15 @@ def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False
 
 
 def find(name: str) -> ModelFolder:
-    """A model that is on this machine already, in no time: nothing is fetched, converted or read, and what would
-    have to be is the error. The digest is empty where it takes a reading; `resolve_here` does that."""
+    """Find a model that is on this machine, at once: nothing is fetched, converted or read, and a model that needs that
+    is an error. The digest is empty where files would have to be read for it; `resolve_here` does that."""
     if name in CATALOGUE:
         entry = CATALOGUE[name]
-        return _made_before(converted_folder(name, entry.sha256), name, entry.label)
+        return _converted_before(converted_folder(name, entry.sha256), name, entry.label)
     path = Path(name).expanduser()
     if path.is_file():
         sha256 = remembered_sha256(path)  # a file that was converted was read before
-        return _made_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
+        return _converted_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
     folder = path if path.is_dir() else _from_hub_cache(name)
     check_folder(folder, name)
     label = path.resolve().name if path.is_dir() else name.partition("/")[2]
@@ -77,7 +77,7 @@ def resolve_here(name: str, progress: Progress = SILENT) -> ModelFolder:
     return folder if folder.digest else replace(folder, digest=folder_digest(folder.path, progress))
 
 
-def _made_before(folder: Path, name: str, label: str) -> ModelFolder:
+def _converted_before(folder: Path, name: str, label: str) -> ModelFolder:
     if (digest := _digest_if_whole(folder)) is None:
         raise ModelError(f"{name} is not on this machine, or not converted yet: fillerscope models get {name}")
     return ModelFolder(folder, name, label, digest)
@@ -105,7 +105,7 @@ def _from_gguf(path: Path, name: str, progress: Progress) -> ModelFolder:
     if path.suffix.lower() != ".gguf":
         raise ModelError(f"{name} is a file; give the folder of a model, or a file that ends in .gguf")
     check_gguf(path)
-    sha256 = file_sha256(path, progress)
+    sha256 = cached_sha256(path, progress)
     folder = converted_folder(path.stem, sha256)
     digest = _made_once(folder, lambda: convert(path, path.stem, sha256, progress), progress)
     return ModelFolder(folder, name, path.stem, digest)
@@ -124,7 +124,7 @@ def _made_once(folder: Path, make: Callable[[], object], progress: Progress) -> 
 
 
 def _digest_if_whole(folder: Path) -> str | None:
-    """Taken when the folder was made; only its completeness is looked at again."""
+    """The digest recorded when the folder was made, or None where the folder is not complete."""
     record = read_record(folder)
     try:
         check_folder(folder, folder.name)

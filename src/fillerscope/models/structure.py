@@ -1,4 +1,4 @@
-"""Where things are in a decoder: its layers, their attention and MLP modules, whatever the family.
+"""Find the parts of a decoder: its layers, their attention and MLP modules, whatever the family.
 
 Looks at modules by what they hold, not by the name of the model, so a new family usually needs no change
 here. Runs nothing and knows nothing of what is measured.
@@ -67,21 +67,21 @@ def layers_of(decoder: nn.Module) -> list[nn.Module]:
 def _layer_list(decoder: nn.Module) -> list[nn.Module] | None:
     if not hasattr(decoder, "config"):
         return None
-    wanted = layer_count(decoder)
+    count = layer_count(decoder)
     lists = (child for child in decoder.children() if isinstance(child, nn.ModuleList))
-    return next((list(child) for child in lists if len(child) == wanted), None)
+    return next((list(child) for child in lists if len(child) == count), None)
 
 
 def attention_modules(decoder: nn.Module) -> dict[int, nn.Module]:
     """The causal attention module of each layer that has one, by the layer's number from 0. In hybrid models other
     layers have a state-space mixer, linear attention or a convolution instead."""
     linear = _linear_layers(decoder)
-    found = {
+    by_layer = {
         number: _attention_of(decoder, layer, number + 1)
         for number, layer in enumerate(layers_of(decoder))
         if number not in linear
     }
-    modules = {number: module for number, module in found.items() if module is not None}
+    modules = {number: module for number, module in by_layer.items() if module is not None}
     if not modules:
         why = (
             "its positions are alibi biases, which are not measured"
@@ -133,15 +133,15 @@ def _activation_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Modu
     # What mixes tokens, attention or another, knows its layer's number; an MLP does not.
     mixing = {part for module in layer.modules() if hasattr(module, "layer_idx") and module is not layer
               for part in module.modules()}  # fmt: skip
-    found = [module for module in layer.modules() if module not in mixing and _is_activation(module)]
+    candidates = [module for module in layer.modules() if module not in mixing and _is_activation(module)]
     expert = next((name for name, _ in layer.named_modules() if "expert" in name.rpartition(".")[2]), None)
-    if len(found) != 1 or expert:
-        why = f"its {expert} see some of the tokens each" if expert else f"{len(found)} were found, expected 1"
+    if len(candidates) != 1 or expert:
+        why = f"its {expert} see some of the tokens each" if expert else f"{len(candidates)} were found, expected 1"
         raise ModelError(
             f"layer {number} of {type(decoder).__name__} has no single nonlinearity that all tokens pass ({why}); "
             "leave out probes.activations and the conditions that redistribute activations"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _is_activation(module: nn.Module) -> bool:
@@ -153,21 +153,21 @@ def _is_activation(module: nn.Module) -> bool:
 
 
 def _attention_of(decoder: nn.Module, layer: nn.Module, number: int) -> nn.Module | None:
-    found = [module for module in layer.modules() if _is_attention(module)]
-    if not found:
+    candidates = [module for module in layer.modules() if _is_attention(module)]
+    if not candidates:
         _refuse_unplaced(decoder, layer, number)
         return None
-    if len(found) > 1:
+    if len(candidates) > 1:
         raise ModelError(
-            f"layer {number} of {type(decoder).__name__} has {len(found)} attention modules, expected 1; "
+            f"layer {number} of {type(decoder).__name__} has {len(candidates)} attention modules, expected 1; "
             "models with cross attention (encoder and decoder) or several attentions in a layer cannot be measured"
         )
-    if not getattr(found[0], "is_causal", True):
+    if not getattr(candidates[0], "is_causal", True):
         raise ModelError(
             f"{type(decoder).__name__} attends in both directions; fillerscope measures causal decoders, "
             "so choose a model that generates text"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _refuse_unplaced(decoder: nn.Module, layer: nn.Module, number: int) -> None:

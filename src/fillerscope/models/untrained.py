@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def untrained(
     loader: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, device: str, seed: int
 ) -> PreTrainedModel:
-    """Drawn on its device, where large models take seconds. The caller's random numbers stay as they were."""
+    """A model with random weights, drawn on its device, where that takes seconds. The global random state is kept."""
     place = torch.device(device)
     with torch.random.fork_rng([place] if place.type == "cuda" else [], device_type=place.type):
         torch.manual_seed(seed)
@@ -53,8 +53,8 @@ class Sizes:
             {name: float(value.square().mean().sqrt()) for name, value in named if value.dim() > 1},
         )
 
-    def given_to(self, model: PreTrainedModel, seed: int) -> PreTrainedModel:
-        """A drawn model made as large: gains and biases in a random order, matrices scaled."""
+    def apply_to(self, model: PreTrainedModel, seed: int) -> PreTrainedModel:
+        """Give a random model these sizes: gains and biases in a random order, matrices scaled."""
         order = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, parameter in model.named_parameters():

@@ -1,7 +1,7 @@
-"""Files of a data set on the Hugging Face hub: which of them hold a split, and fetching them.
+"""Choose and fetch the files of a data set's split on the Hugging Face hub.
 
 Runs no code from the hub and guesses at nothing: where several files could be meant it names them. It
-does not read what it fetches; that is `rows.py`.
+does not read what it fetches; that is `readers.py`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
     labels = _labels_of(split, sorted({_label(file) for file in candidates}))
     if len(labels) != 1:
         known = labels or sorted({_label(file) for file in candidates})
-        found = "several files fit" if labels else "no file fits"
+        result = "several files fit" if labels else "no file fits"
         names = one_line(", ".join(known))
-        raise ProblemError(f"hub:{repo}: {found} split {split!r}; set problems.split to one of: {names}")
+        raise ProblemError(f"hub:{repo}: {result} split {split!r}; set problems.split to one of: {names}")
     pieces = [file for file in candidates if _label(file) == labels[0]]
     # The same rows in two formats are still one split.
     suffix = next(suffix for suffix in READERS if any(_suffix(file) == suffix for file in pieces))
@@ -92,7 +92,7 @@ def _listed(repo: str) -> list[str]:
 
 
 def reach() -> None:
-    """One plain request: the hub's own calls try for half a minute before they admit there is no network."""
+    """Make one plain request, which fails soon without a network; the hub's own calls try for half a minute."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 

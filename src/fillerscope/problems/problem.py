@@ -1,6 +1,6 @@
 """One problem: a question, its answer, and what is known about it.
 
-The noun alone. Where problems come from is `problems.py`; how an answer is judged is `grading.py`.
+Where problems come from is in `sources.py`; how an answer is judged is in `answers/grading`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows of a .jsonl, .json or .parquet file, one at a time, each with the place where it stands.
+"""Read the rows of a .jsonl, .json or .parquet file, one at a time, each with its place in the file.
 
-Knows files and formats, not problems: what a column means is decided by `problems.py`.
+Knows files and formats, not problems: `sources.py` decides what a column means.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ LIST_KEYS = ("data", "rows", "problems", "questions")
 
 @dataclass(frozen=True)
 class Row:
+    """One row of a file."""
+
     place: str  # `file:line` in JSON Lines, `file: row n` elsewhere, both counted from 1
     fields: Json
 
 
 def read_rows(path: Path, name: str) -> Iterator[Row]:
-    """The rows in file order; `name` is what errors call the file. Rows nobody takes are not checked."""
+    """Yield the rows in file order; `name` is what errors call the file. Rows that nobody takes are not checked."""
     reader = READERS.get(path.suffix.lower())
     if path.is_dir():
         raise ProblemError(f"{name} is a folder; give one file in it that ends in {' or '.join(READERS)}")
@@ -42,6 +44,7 @@ def read_rows(path: Path, name: str) -> Iterator[Row]:
 
 
 def one_line(reason: object, width: int = 200) -> str:
+    """A text on one line, shortened to a width."""
     return textwrap.shorten(str(reason), width, placeholder=" ...")
 
 
@@ -116,9 +119,9 @@ def _list_in(value: object, name: str) -> list[object]:
     fields = value if isinstance(value, dict) else {}
     lists = [fields[key] for key in LIST_KEYS if isinstance(fields.get(key), list)]
     if len(lists) != 1:
-        found = f"an object with {len(lists)} of them" if isinstance(value, dict) else kind_of(value)
+        kind = f"an object with {len(lists)} of them" if isinstance(value, dict) else kind_of(value)
         expected = f"an array of objects, or an object with one array under {', '.join(LIST_KEYS)}"
-        raise ProblemError(f"{name}: expected {expected}; found {found}")
+        raise ProblemError(f"{name}: expected {expected}; found {kind}")
     rows: list[object] = lists[0]
     return rows
 

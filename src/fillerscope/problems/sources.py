@@ -1,7 +1,7 @@
-"""Problems from wherever a study says: built in, a file, or a data set on the hub.
+"""Load the problems of a study: built in, from a file, or from a data set on the hub.
 
-Decides which column is the question, the answer and the id, and refuses rows that leave a doubt, with
-their place. Knows nothing of prompts, of tokens, or of how an answer is judged.
+Decides which column is the question, the answer and the id, and refuses ambiguous rows with their place.
+Knows nothing of prompts, of tokens, or of how an answer is judged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load_problems(spec: ProblemsSpec) -> list[Problem]:
 
 
 def problems_digest(problems: Iterable[Problem]) -> str:
-    """Names what is asked and what counts as right; meta only groups, so it is left out."""
+    """The digest of ids, questions and answers; meta only groups problems, so it is left out."""
     return digest_of([[problem.id, problem.question, problem.answer] for problem in problems])
 
 
@@ -80,8 +80,8 @@ def _problem(row: Row, number: int, named: Mapping[Role, str]) -> Problem:
 
 def _column(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
     if role in named and named[role] not in row.fields:
-        wanted = f"no field {named[role]!r}, which problems.fields.{role} names"
-        raise ProblemError(f"{row.place}: {wanted}; the row has {_names(row)}")
+        missing = f"no field {named[role]!r}, which problems.fields.{role} names"
+        raise ProblemError(f"{row.place}: {missing}; the row has {_names(row)}")
     if role in named:
         return named[role]
     by_lower = {name.lower(): name for name in reversed(row.fields)}
@@ -90,9 +90,9 @@ def _column(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
 
 def _question(row: Row, column: str | None) -> str:
     if column is None:
-        wanted = " or ".join(RECOGNISED["question"])
+        names = " or ".join(RECOGNISED["question"])
         advice = "name the question's column in `problems.fields`"
-        raise ProblemError(f"{row.place}: no field {wanted}; the row has {_names(row)}; {advice}")
+        raise ProblemError(f"{row.place}: no field {names}; the row has {_names(row)}; {advice}")
     value = row.fields[column]
     if not isinstance(value, str):
         raise ProblemError(f"{row.place}: {column}: a question is text, found {kind_of(value)}")
@@ -102,7 +102,7 @@ def _question(row: Row, column: str | None) -> str:
 
 
 def _answer(row: Row, column: str | None, required: bool) -> str:
-    """What follows `####` where there is one: the mark between working and answer in some data sets."""
+    """The answer: the text after `####`, which some data sets put between working and answer, or all of it."""
     answer = _short(row, column, required).rpartition("####")[2].strip()
     if required and not answer:
         raise ProblemError(f"{row.place}: {column}: nothing follows ####; give the answer there")

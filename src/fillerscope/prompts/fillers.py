@@ -1,4 +1,4 @@
-"""Recipes for filler: always an exact number of tokens, always token ids.
+"""Filler recipes: each gives an exact number of token ids.
 
 A recipe is one function and one line in RECIPES. Knows nothing of where the filler goes.
 """
@@ -95,7 +95,7 @@ RECIPES: dict[str, Recipe] = {
 
 @cache
 def sentences() -> list[str]:
-    """The shipped list behind the random sentence."""
+    """The shipped sentences, of which the random sentence is drawn."""
     return files("fillerscope.prompts").joinpath("sentences.txt").read_text(encoding="utf-8").splitlines()
 
 
@@ -104,7 +104,7 @@ def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _advice(condition: Condition, tokenizer: Tokenizer, tokens: int) -> str:
-    """What to write instead: a count that fits, and a unit of one token if there is one close by."""
+    """What to write instead: a count that fits, and a unit of one token where one is near."""
     count = condition.count or 0
     if condition.kind == "text":
         fits = f"count: {tokens}"

@@ -1,4 +1,4 @@
-"""Prompts assembled at token level, with the place of every original token kept.
+"""Assemble prompts at token level, with the place of every original token known.
 
 Without filler the ids are exactly what the tokenizer's own chat template gives. Filler goes in as ids
 between two of them, so no original token ever changes. Knows nothing of models or attention.
@@ -56,14 +56,14 @@ class Prompt:
         return np.flatnonzero(self.original)
 
     @property
-    def reached(self) -> NDArray[np.bool_]:
-        """[position], true where a token of the question or of what follows it stands: the same tokens under every
-        condition, and all of them behind the usual place of filler."""
+    def question_and_tail(self) -> NDArray[np.bool_]:
+        """[position], true for tokens of the question and the tail: the same tokens under every condition, all after
+        the usual place of filler."""
         return np.isin(self.spans, (QUESTION, TAIL))
 
     @property
-    def room(self) -> int:
-        """How many positions a model must have for it."""
+    def position_count(self) -> int:
+        """How many positions it takes, those left empty included."""
         return len(self.ids) + self.gap
 
     @property
@@ -72,7 +72,7 @@ class Prompt:
 
     @property
     def filler(self) -> tuple[int, int]:
-        """Where it starts and where it stops."""
+        """Where the filler starts and stops."""
         start = self.filler_start
         return (0, 0) if start is None else (start, start + self.spans.count(FILLER))
 
@@ -130,12 +130,12 @@ class PromptMaker:
 
     @cached_property
     def _filler(self) -> Callable[[Condition, str], list[int]]:
-        """The filler of a condition, of a problem where each has its own: made once where it is the same for all."""
+        """The filler of a condition and a problem, cached where it is the same for all problems."""
         return lru_cache(maxsize=64)(lambda condition, name: filler_ids(condition, self.tokenizer, self.seed, name))
 
     @cached_property
     def _frame(self) -> tuple[str, str]:
-        """What stands before and after the question, whatever the question."""
+        """The text before and after the question, the same for all questions."""
         parts = self._render(_MARK).split(_MARK)
         if len(parts) != 2:
             raise PromptError(f"the chat template shows the question {len(parts) - 1} times; write `template: raw`")
@@ -167,7 +167,7 @@ class PromptMaker:
 
     @cached_property
     def _encode(self) -> Callable[[str], list[int]]:
-        """Remembers the last texts: what stands before the question is asked for again and again."""
+        """Encode a text; the last texts are cached, since the text before the question comes again and again."""
         return lru_cache(maxsize=4)(self._encoded)
 
     def _encoded(self, text: str) -> list[int]:
@@ -177,7 +177,7 @@ class PromptMaker:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _added(self, text: str, ids: list[int]) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and after a raw text (a BOS, mostly); a chat template writes its own."""
+        """Special tokens that the tokenizer puts before and after a raw text; a chat template writes its own."""
         if self.template == "chat":
             return [], []
         whole = list(self.tokenizer.encode(text, add_special_tokens=True))
@@ -187,9 +187,9 @@ class PromptMaker:
         raise PromptError("this tokenizer gives a text other tokens when it adds its special ones to it")
 
     def _boundary(self, ids: list[int], head: str) -> tuple[int, int]:
-        """How many of `ids` lie within `head`, the beginning of their text, and how many it takes to cover it.
+        """How many of `ids` lie within `head`, a prefix of their text, and how many it takes to cover it.
 
-        Found by encoding the beginning by itself and not from character offsets, which some tokenizers
+        Found by encoding the prefix by itself and not from character offsets, which some tokenizers
         report wrongly. Where one token straddles the boundary, the two differ: it counts to the question.
         """
         alone = self._encode(head)

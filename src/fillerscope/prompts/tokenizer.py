@@ -1,15 +1,16 @@
-"""What is asked of a tokenizer: the part of transformers' tokenizers that fillerscope uses."""
+"""The part of transformers' tokenizers that fillerscope uses, as a protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 
 class Tokenizer(Protocol):
     """A tokenizer of the model that is measured, as `AutoTokenizer` gives one."""
 
-    chat_template: Any  # text, or several by name
+    chat_template: str | dict[str, str] | None  # several by name
     bos_token: str | None
     bos_token_id: int | None
     eos_token_id: int | None
@@ -28,4 +29,4 @@ class Tokenizer(Protocol):
     def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: object) -> Any: ...
     def convert_ids_to_tokens(self, ids: Any) -> Any: ...
     def get_vocab(self) -> dict[str, int]: ...
-    def save_pretrained(self, folder: Any) -> object: ...
+    def save_pretrained(self, folder: str | Path) -> object: ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
+from fillerscope.files import disk_errors, replacing
 from fillerscope.report import parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
@@ -33,6 +34,7 @@ POLICY = (
     "form-action 'none'"
 )
 PAGES = (".html", ".htm")
+REMEDY = "choose another file with --out"
 Tell = Callable[[str, int, int | None], None]
 
 
@@ -40,20 +42,14 @@ def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
     """Write the report of a run: whole, or what was there before stays."""
     target = _target(path)
     page = render(run, tell)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with _disk(path), replacing(target, sync=False, concurrent=True) as temporary:
         temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, target)
-    except OSError as error:
-        with suppress(OSError):  # where it could not be made it cannot be removed
-            temporary.unlink(missing_ok=True)
-        raise _unwritable(path, error.strerror or str(error)) from None
     return path
 
 
 def _target(path: Path) -> Path:
     """The file to write, or an error before anything is drawn: never a run's own file, a device or a folder."""
-    try:
+    with _disk(path):
         target = path.resolve()
         if not path.name or target.is_dir():
             raise _unwritable(path, "it is a folder")
@@ -62,13 +58,15 @@ def _target(path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise _unwritable(path, "Permission denied")
-    except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from None
     return target
 
 
 def _unwritable(path: Path, reason: str) -> FigureError:
-    return FigureError(f"cannot write {path}: {reason}; choose another file with --out")
+    return FigureError(f"cannot write {path}: {reason}; {REMEDY}")
+
+
+def _disk(path: Path) -> AbstractContextManager[None]:
+    return disk_errors(FigureError, str(path), REMEDY)
 
 
 def render(run: Run, tell: Tell = lambda *_: None) -> str:

@@ -1,4 +1,4 @@
-"""Numbers on their way to the page: a header of JSON, then arrays of 32-bit floats one behind another.
+"""The format in which numbers travel to the page: a header of JSON, then arrays of 32-bit floats one after another.
 
     "FSB1"   header's length (uint32, little-endian)   header, padded with spaces to a multiple of four   floats
 
@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ MAGIC = b"FSB1"
 T = TypeVar("T")
 
 
-def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def pack(header: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
+    """Header and arrays as bytes."""
     shapes = {name: list(array.shape) for name, array in arrays.items()}
     text = json.dumps({**header, "arrays": shapes}, allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
@@ -28,8 +29,8 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes
     return b"".join([MAGIC, struct.pack("<I", len(text)), text, *floats])
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
-    """The other way round, for programs in Python that ask a running explorer."""
+def unpack(data: bytes) -> tuple[dict[str, object], dict[str, NDArray[np.float32]]]:
+    """Header and arrays from bytes, for programs in Python that ask a running explorer."""
     if data[:4] != MAGIC:
         raise ValueError("not packed numbers of fillerscope")
     (length,) = struct.unpack("<I", data[4:8])
@@ -44,11 +45,11 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]
 
 
 def clean(value: T) -> T:
-    """As JSON takes it: what is not a number is null."""
+    """The value as JSON takes it: numpy's numbers as Python's, and null for what is not finite."""
     return cast("T", _clean(value))
 
 
-def _clean(value: Any) -> Any:
+def _clean(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""Shards put together in their order: moments merged, problems one after the other."""
+"""Merging of shards in their order: moments are merged, rows of problems are stacked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,29 +18,43 @@ Reducer = TypeVar("Reducer", Moments, Counts)
 Fetch = Callable[[str, list[str] | None], Part]
 
 
-class Merger:
-    """Takes shards as they are measured, and fetches those that were there before when it is their turn.
+class _Rows(NamedTuple):
+    """An array with a row for each problem, as one shard has it."""
 
-    What is kept for every problem stays on disk until the merged file is written, and goes there shard by shard:
-    memory does not grow with the number of problems."""
+    name: str  # of the shard
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+
+class Merger:
+    """Merges shards as they are measured, and fetches those that an earlier process has written, in shard order.
+
+    Rows of problems stay on disk until the merged file is written, and are then copied shard by shard: memory does
+    not grow with the number of problems."""
 
     def __init__(self, names: Sequence[str], fetch: Fetch) -> None:
-        self.ahead, self.fetch = list(names), fetch
+        """`names` are all shards in order; `fetch` reads one that is on disk, or some of its arrays."""
+        self.pending, self.fetch = list(names), fetch
         self._records: list[ProblemRecord] = []
         self._moments: dict[ArrayName, Moments] = {}
         self._counts: dict[ArrayName, Counts] = {}
-        self._rows: dict[
-            str, list[tuple[str, tuple[int, ...], np.dtype[np.generic]]]
-        ] = {}  # by array: shards that have it
+        self._rows: dict[str, list[_Rows]] = {}  # by array
 
-    def take(self, name: str, part: Part) -> None:
-        while (first := self.ahead.pop(0)) != name:
+    def add(self, name: str, part: Part) -> None:
+        """Merge a shard that was just measured, after the pending ones before it."""
+        while (first := self.pending.pop(0)) != name:
             self._add(first, self.fetch(first, None))
         self._add(name, part)
 
+    def append(self, name: str, part: Part) -> None:
+        """Merge one more shard after all that were named."""
+        self.pending.append(name)
+        self.add(name, part)
+
     def merged(self) -> Part:
-        while self.ahead:
-            first = self.ahead.pop(0)
+        """All shards merged; those still pending are fetched first."""
+        while self.pending:
+            first = self.pending.pop(0)
             self._add(first, self.fetch(first, None))
         if not self._moments:
             first = next(record["error"] for record in self._records if record["status"] == "failed")
@@ -63,16 +77,16 @@ class Merger:
                 self._counts[array] = _merged(self._counts.get(array), Counts(*arrays))
             else:
                 key = array.quantity.key(array.condition)
-                self._rows.setdefault(key, []).append((name, arrays[0].shape, arrays[0].dtype))
+                self._rows.setdefault(key, []).append(_Rows(name, arrays[0].shape, arrays[0].dtype))
 
     def _stacked(self, key: str) -> Stacked:
         shards = self._rows[key]
 
         def pieces() -> Iterator[Array]:
-            return (self.fetch(name, [key]).arrays[key] for name, *_ in shards)
+            return (self.fetch(shard.name, [key]).arrays[key] for shard in shards)
 
-        _, shape, dtype = shards[0]
-        return Stacked((sum(one[0] for _, one, _ in shards), *shape[1:]), dtype, pieces)
+        problems = sum(shard.shape[0] for shard in shards)
+        return Stacked((problems, *shards[0].shape[1:]), shards[0].dtype, pieces)
 
 
 def _merged(before: Reducer | None, more: Reducer) -> Reducer:

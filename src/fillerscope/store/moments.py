@@ -1,7 +1,7 @@
-"""Statistics that can be cut anywhere and put together again.
+"""Statistics that can be computed in parts and merged.
 
-A reducer is a value with `of`, `merge` and `state`: any split of the samples, merged in order, equals the
-whole; the empty one is the identity; it survives a round trip through its state. numpy only.
+A reducer is a value with `of`, `merge` and `state`: the merged parts of any split of the samples equal the whole, the
+empty one is the identity, and it can be restored from its state. numpy only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 class Moments:
     """Count, mean and sums of squared and cubed deviations of each cell, over the samples that have the cell.
 
-    The last axis is positions and may differ in length between parts: what is shorter counts as missing.
+    The last axis is positions and may differ in length between parts: positions beyond it are missing.
     `count` may be smaller than `mean` along axes where validity does not vary (size 1 there).
     """
 
@@ -31,18 +31,18 @@ class Moments:
 
     @classmethod
     def of(cls, values: Floats, valid: NDArray[np.bool_]) -> Moments:
-        """From samples on the first axis; `valid` broadcasts against `values`, with as many axes."""
+        """The moments of samples on the first axis; `valid` broadcasts against `values`, with as many axes."""
         valid = np.broadcast_to(valid, (values.shape[0], *valid.shape[1:]))  # each sample counts
         count = valid.sum(axis=0, dtype=np.int64)
         kept = np.where(valid, values, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(count > 0, kept.sum(axis=0) / count, 0.0)
-        apart = np.where(valid, kept - mean, 0.0)
-        squares = apart**2
-        return cls(count, mean, squares.sum(axis=0), (squares * apart).sum(axis=0))
+        deviations = np.where(valid, kept - mean, 0.0)
+        squares = deviations**2
+        return cls(count, mean, squares.sum(axis=0), (squares * deviations).sum(axis=0))
 
     def merge(self, other: Moments) -> Moments:
-        """Both samples together (the updates of Chan and Pébay, so that nothing is subtracted from large sums)."""
+        """The moments of both samples, by the updates of Chan and Pébay, which do not subtract large sums."""
         length = max(self.mean.shape[-1], other.mean.shape[-1])
         a, b = self._padded(length), other._padded(length)
         count = a.count + b.count
@@ -70,12 +70,12 @@ class Moments:
         return np.sqrt(np.where(freedom > 0, self.m2 / np.maximum(freedom, 1), np.nan))
 
     def skewness(self) -> Floats:
-        """The sample skewness G1 (0 where samples lie evenly), at most sqrt(n) either way; 0 below three samples."""
+        """The sample skewness G1, clipped to sqrt(n) either way; 0 below three samples."""
         n, spread = self.counts, np.sqrt(self.m2)
-        there = (n > 2) & (spread > 0)
+        is_defined = (n > 2) & (spread > 0)
         with np.errstate(invalid="ignore", divide="ignore"):
             skewness = n * np.sqrt(n - 1.0) / (n - 2) * (self.m3 / self.m2 / spread)
-        return np.where(there, np.clip(skewness, -np.sqrt(n), np.sqrt(n)), 0.0)
+        return np.where(is_defined, np.clip(skewness, -np.sqrt(n), np.sqrt(n)), 0.0)
 
     def _padded(self, length: int) -> Moments:
         missing = length - self.mean.shape[-1]
@@ -88,13 +88,13 @@ class Moments:
 
 @dataclass(frozen=True)
 class Counts:
-    """How often each of some cells was met. The last axis may differ between parts: what is shorter was not met."""
+    """How often each cell occurred. The last axis may differ between parts: cells beyond it did not occur."""
 
     counts: NDArray[np.int64]
 
     @classmethod
     def of(cls, samples: NDArray[np.int64]) -> Counts:
-        """From samples on the first axis."""
+        """The counts of samples on the first axis."""
         return cls(samples.sum(axis=0, dtype=np.int64))
 
     def merge(self, other: Counts) -> Counts:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,12 +33,15 @@ from fillerscope.store.schema import (
     upgraded,
 )
 
+if TYPE_CHECKING:
+    import pyarrow
+
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """Arrays one behind another on the first axis, fetched one at a time: together they need not fit in memory."""
+    """Arrays concatenated on the first axis, fetched one at a time: together they need not fit in memory."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
@@ -52,30 +55,30 @@ class Stacked:
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.itemsize
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> Array:
         return np.concatenate(list(self.pieces())).astype(dtype or self.dtype, copy=bool(copy))
 
 
 @dataclass(frozen=True)
 class Part:
-    """One stored file: named arrays and the records that go with them."""
+    """The contents of one stored file: named arrays and the records of their problems."""
 
-    arrays: Mapping[str, Any]  # numpy arrays, or what is written like one
+    arrays: Mapping[str, Any]  # numpy arrays, or `Stacked` where they are to be written
     records: list[ProblemRecord]
 
 
 class RunStore:
-    """One run folder. `create` or `open` gives one."""
+    """A run folder. `create` or `open` makes one."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
-        self._trusted: set[str] = set()  # files whose checksum was right when they were first read
+        self._checked: set[str] = set()  # files whose checksum was compared when they were first read
 
     @classmethod
     def create(cls, path: Path, identity: Json, study: Json) -> RunStore:
-        """The folder of this identity, new or as an earlier run left it."""
+        """Open the folder of this identity, which is made where it is missing."""
         if not (path / MANIFEST).exists():
-            _begin(path, {"format": FORMAT, "identity": identity, "files": {}})
+            _make_folder(path, {"format": FORMAT, "identity": identity, "files": {}})
         store = cls.open(path)
         if store.manifest["identity"] != identity:
             other = sorted(key for key in identity if store.manifest["identity"].get(key) != identity[key])
@@ -93,21 +96,21 @@ class RunStore:
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
         except PermissionError:
-            raise StoreError(f"{path / MANIFEST} may not be read by you; ask whoever owns it") from None
+            raise StoreError(f"no permission to read {path / MANIFEST}; ask its owner") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
         if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
-            raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is something else's; check the path")
+            raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is of another program; check the path")
         if manifest["format"] not in READABLE:
             raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
-        if not _is_whole(manifest):
+        if not _is_valid(manifest):
             raise StoreError(f"{path / MANIFEST} is damaged; remove {path} and run again")
         return cls(path, cast(Manifest, manifest))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the only pen. A killed process lets go of it by dying."""
-        with _pen(self.path):
+        """Lock the folder for writing. The lock of a process that was killed is free."""
+        with _locked(self.path):
             self.manifest = self.open(self.path).manifest
             yield
 
@@ -116,7 +119,7 @@ class RunStore:
         try:
             data: Json = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
         except PermissionError:
-            raise StoreError(f"{self.path / STUDY} may not be read by you; ask whoever owns it") from None
+            raise StoreError(f"no permission to read {self.path / STUDY}; ask its owner") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
         return data
@@ -127,25 +130,26 @@ class RunStore:
         except StoreError:
             return False
 
-    def note(self, key: str, value: Any) -> None:
-        """Keep a fact about the run that does not change its numbers: versions, hardware, self-check."""
+    def note(self, key: str, value: object) -> None:
+        """Store a fact about the run that does not change its numbers: versions, hardware, self-check."""
         if self.manifest.get(key) == value:
             return
         self.manifest = cast(Manifest, self.manifest | {key: value})
         self._save_manifest()
 
     def has(self, name: str) -> bool:
-        """Whether a file is there in full: listed, and of the listed size."""
+        """Whether a file is listed in the manifest and has the listed size."""
         entry = self.manifest["files"].get(name)
         path = self.path / name
         return entry is not None and path.exists() and path.stat().st_size == entry["bytes"]
 
     def is_sound(self, name: str) -> bool:
-        """Whether a file is there, byte by byte as it was written. Reads all of it."""
+        """Whether a file has the listed checksum. Reads all of it."""
         return name in self.manifest["files"] and not self._fault(name)
 
     def put(self, name: str, part: Part) -> None:
-        self._keep(name, _safetensors(part))
+        """Write a file of arrays and records."""
+        self._write(name, _safetensors(part))
 
     def put_table(self, name: str, columns: Columns) -> None:
         """Write a table whose columns have the types of the schema."""
@@ -155,21 +159,21 @@ class RunStore:
         arrays = {key: pyarrow.array(values, _arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
         data = io.BytesIO()
         parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
-        self._keep(name, [data.getbuffer()])
+        self._write(name, [data.getbuffer()])
 
-    def _keep(self, name: str, pieces: Pieces) -> None:
+    def _write(self, name: str, pieces: Pieces) -> None:
         with _disk(self.path):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
-            self._trusted.add(name)  # its checksum is that of what was just written
+            self._checked.add(name)  # its checksum is that of the bytes just written
             self._save_manifest()
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
-        """A stored file, or only some of its arrays: the others are not read."""
+        """The contents of a file, or only some of its arrays: the others are not read."""
         from safetensors import SafetensorError, safe_open
 
-        self._trust(name)
+        self._check(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
@@ -180,10 +184,10 @@ class RunStore:
         return Part(arrays, records)
 
     def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
-        """A piece of some arrays of a file; the rest is not read. An axis of one place stands for all places."""
+        """Slices of some arrays of a file; the rest is not read. An axis of size 1 is broadcast."""
         from safetensors import SafetensorError, safe_open
 
-        self._trust(name)
+        self._check(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
                 pieces = [file.get_slice(key) for key in keys]
@@ -192,34 +196,36 @@ class RunStore:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
 
     def get_table(self, name: str) -> Columns:
+        """The columns of a table."""
         from pyarrow import ArrowException, parquet
 
-        self._trust(name)
+        self._check(name)
         try:
             return upgraded(parquet.read_table(self.path / name).to_pydict())
         except (ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
 
-    def _trust(self, name: str) -> None:
-        """Read it once from end to end before anything in it is believed."""
+    def _check(self, name: str) -> None:
+        """Compare a file with its checksum before it is first used."""
         if not self.has(name):
-            raise StoreError(f"{self.path / name} is missing or cut short; run the study again to mend it")
-        if name not in self._trusted and (fault := self._fault(name)):
-            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to mend it")
-        self._trusted.add(name)
+            raise StoreError(f"{self.path / name} is missing or truncated; run the study again to restore it")
+        if name not in self._checked and (fault := self._fault(name)):
+            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to restore it")
+        self._checked.add(name)
 
     def verify(self) -> list[str]:
-        """What is wrong, a line each; nothing is wrong where the list is empty."""
+        """A line for each file that is missing or damaged."""
         return [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
 
     def _fault(self, name: str) -> str:
+        """What is wrong with a file; empty where nothing is."""
         path, entry = self.path / name, self.manifest["files"][name]
         if not path.exists():
             return f"{name}: missing"
         if path.stat().st_size != entry["bytes"]:
             return f"{name}: {path.stat().st_size} bytes, expected {entry['bytes']}"
-        found = file_sha256(path)
-        return "" if found == entry["sha256"] else f"{name}: sha256 {found[:12]}, expected {entry['sha256'][:12]}"
+        sha256 = file_sha256(path)
+        return "" if sha256 == entry["sha256"] else f"{name}: sha256 {sha256[:12]}, expected {entry['sha256'][:12]}"
 
     def _save_manifest(self) -> None:
         with _disk(self.path):
@@ -227,14 +233,14 @@ class RunStore:
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
-    """An index for an array in which an axis of one place stands for all places."""
+    """An index for an array in which axes of size 1 are broadcast."""
     return tuple(
         slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
     )
 
 
-def _is_whole(manifest: Json) -> bool:
-    """Whether a manifest has the shape that `put` and `note` give it: somebody may have edited it."""
+def _is_valid(manifest: Json) -> bool:
+    """Whether a manifest has the structure that `put` and `note` give it, as files can be edited."""
     files, models = manifest["files"], manifest.get("models", {})
     if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
         return False
@@ -246,7 +252,8 @@ def _is_whole(manifest: Json) -> bool:
     return inside and entries and all(isinstance(facts, dict) for facts in models.values())
 
 
-def _arrow_type(kind: str) -> Any:
+def _arrow_type(kind: str) -> pyarrow.DataType:
+    """The pyarrow type of a name in the schema: `int64`, `list<int32>`."""
     import pyarrow
 
     inner = kind.removeprefix("list<").removesuffix(">")
@@ -255,7 +262,7 @@ def _arrow_type(kind: str) -> Any:
 
 
 def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
-    """The file in pieces, the arrays as they lie in memory: the library's own `save` copies each of them twice."""
+    """A safetensors file in pieces, without copies of the arrays, of which the library's own `save` makes two."""
     order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
     header: Json = {"__metadata__": {"records": json.dumps(part.records, sort_keys=True)}}
     stop = 0
@@ -272,21 +279,21 @@ def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
             yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
 
 
-def _begin(path: Path, manifest: Manifest) -> None:
-    """Make a folder a run: a manifest is what tells it from any other. Two that begin at once do not mix."""
+def _make_folder(path: Path, manifest: Manifest) -> None:
+    """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
     with _disk(path):
-        found = {item.name for item in path.iterdir()} if path.is_dir() else set()
-        strangers = found - {"lock", temporary_name(path / MANIFEST).name}  # a kill may leave these two
-        if path.is_file() or (strangers and MANIFEST not in found):
+        names = {item.name for item in path.iterdir()} if path.is_dir() else set()
+        others = names - {"lock", temporary_name(path / MANIFEST).name}  # a kill may leave these two
+        if path.is_file() or (others and MANIFEST not in names):
             raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
         path.mkdir(parents=True, exist_ok=True)
-    with _pen(path), _disk(path):
+    with _locked(path), _disk(path):
         if not (path / MANIFEST).exists():
             write_whole(path / MANIFEST, [json_bytes(manifest)])
 
 
 @contextmanager
-def _pen(path: Path) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(path / "lock", timeout=0)
@@ -302,4 +309,5 @@ def _pen(path: Path) -> Iterator[None]:
 
 
 def _disk(path: Path) -> AbstractContextManager[None]:
-    return disk_errors(StoreError, path, "choose another folder with --out")
+    full = f"no space left at {path}; free some and run again, it resumes from here"
+    return disk_errors(StoreError, f"to {path}", "choose another folder with --out", full)

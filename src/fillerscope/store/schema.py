@@ -35,7 +35,7 @@ METRICS = (
     "received_before",  # the same over those before the filler (without filler: before the question)
     "received_after",  # and over those after it
     "received_filler",
-    "received_first",  # whatever stands at position 0: the sink
+    "received_first",  # the token at position 0: the sink
     "peak",  # the highest value among original tokens, the first left out
     "spread",  # standard deviation over the same tokens
     "kurtosis",  # excess kurtosis over the same tokens

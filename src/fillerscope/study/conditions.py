@@ -1,4 +1,4 @@
-"""A condition: what is changed in a run, in the prompt or inside the model. Ready-made ones have a name."""
+"""Conditions: a change in the prompt or inside the model. Ready-made conditions have a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fillerscope.study.sweeps import SWEPT, expand, size
 BASELINE = "none"  # the condition that all others are compared with: the prompt as it is
 MOST_CONDITIONS = 10_000  # each is a row of every table
 KINDS = ("repeat", "text", "sentence", "characters")
-BASELINE = "none"  # the name of the condition that all others are compared with
 
 
 class Condition(Strict):

@@ -1,6 +1,6 @@
-"""How answers are asked for, as data: the settings of one drawing, of all of a study's, and of a server.
+"""Settings of generation, as data: of one answer, of all answers of a study, and of a server.
 
-Knows nothing of prompts, models or of who answers.
+Knows nothing of prompts or models.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-MOST_TOKENS = 1_000_000  # of one answer: more is a slip of the pen, and no model has room for it
+MOST_TOKENS = 1_000_000  # of one answer: more is a typing error, and no model has room for it
 
 
 class Strict(BaseModel):
-    """Unknown keys are refused, and nothing changes after it was checked."""
+    """A model that refuses unknown keys and cannot change after it was checked."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -55,19 +55,19 @@ class EndpointSpec(Strict):
 
 
 def listed(value: object) -> object:
-    """One value stands for a list of it."""
+    """Put a single value into a list."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 class Decoding(Strict):
-    """One way of drawing an answer; temperature 0 is greedy."""
+    """Settings of one answer; temperature 0 is greedy."""
 
     max_tokens: int = Field(512, ge=1, le=MOST_TOKENS)
     temperature: float = Field(0.0, ge=0, le=10, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
 
 
-Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # of -0 and 0 there is one
+Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # -0 becomes 0
 
 
 class NoiseSpec(Strict):
@@ -118,7 +118,7 @@ class GenerationSpec(Strict):
         return Decoding(max_tokens=self.max_tokens, temperature=temperature, top_p=self.top_p)
 
     def drawn(self, temperature: float) -> int:
-        """How many samples are written."""
+        """How many samples are generated."""
         return max(self.samples) if temperature else 1
 
     def cells(self) -> list[tuple[float, int]]:
@@ -127,6 +127,7 @@ class GenerationSpec(Strict):
 
 
 def refuse_repeats(names: list[str], noun: str) -> None:
+    """Raise ValueError where a name is given more than once."""
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f"{noun} {name!r} is given {times} times; names must differ")

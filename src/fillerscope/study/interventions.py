@@ -1,6 +1,6 @@
-"""What is done inside a model, as data: ARM and its controls, filler knocked out, positions moved.
+"""Interventions inside a model, as data: ARM and its controls, filler knocked out, positions moved.
 
-Knows nothing of tensors. What each of them does exactly is in docs/method.md.
+Knows nothing of tensors. Exact definitions are in docs/method.md.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Knockout(Strict):
     layers: Layers = ()
 
     def applies(self, layer: int) -> bool:
-        """In a layer that is counted from 0."""
+        """Whether it applies in a layer, counted from 0."""
         return not self.layers or layer + 1 in self.layers
 
 
 class Shift(Strict):
-    """No filler, and the question stands at the positions that it would have behind so many tokens of filler."""
+    """No filler, and the question has the positions that it would have after so many tokens of filler."""
 
     kind: Literal["shift"]
     by: int = Field(55, ge=1, le=100_000)

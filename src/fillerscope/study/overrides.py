@@ -1,4 +1,4 @@
-"""The figures of the published study, by name: its own models and heads, or the same on the model at hand."""
+"""Ready studies by name, and changes to a study from the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +16,7 @@ from fillerscope.study.study import ModelSpec, Study
 
 @dataclass(frozen=True)
 class Changes:
-    """What the person at the keyboard wants different. None leaves things as the study says."""
+    """Changes to a study from the command line. None leaves a setting as the study has it."""
 
     models: tuple[str, ...] = ()
     limit: int | None = None
@@ -27,6 +26,7 @@ class Changes:
     device: str | None = None
 
     def apply(self, study: Study) -> Study:
+        """Return a study with these changes, checked."""
         problems = study.problems.model_copy(update=_given(limit=self.limit, source=self.problems))
         update = _given(problems=problems, device=self.device)
         if self.models:
@@ -43,9 +43,9 @@ class Changes:
 
 
 def names() -> list[str]:
-    """The ready studies, the demo aside."""
-    found = [item.name.removesuffix(".yaml") for item in _folder().iterdir() if item.name.endswith(".yaml")]
-    return sorted(name for name in found if name != "demo")
+    """Names of the ready studies, without the demo."""
+    ready = [item.name.removesuffix(".yaml") for item in _folder().iterdir() if item.name.endswith(".yaml")]
+    return sorted(name for name in ready if name != "demo")
 
 
 def ready_study(name: str) -> Study:
@@ -57,13 +57,13 @@ def ready_study(name: str) -> Study:
 
 
 def _checked(study: Study) -> Study:
-    """A copy is not checked when it is made, and what the keyboard gives may be anything."""
+    """Check a changed study: pydantic does not check copies."""
     try:
         return Study.model_validate(study.model_dump())
     except ValidationError as error:
         first = error.errors()[0]
-        where, found = ".".join(map(str, first["loc"])), first["input"]
-        came = f", not {found!r}" if isinstance(found, str | int) else ""
+        where, value = ".".join(map(str, first["loc"])), first["input"]
+        came = f", not {value!r}" if isinstance(value, str | int) else ""
         raise StudyError(f"{where}: {first['msg'].removeprefix('Value error, ')}{came}") from None
 
 
@@ -71,12 +71,12 @@ def _folder() -> Traversable:
     return files("fillerscope.study").joinpath("ready")
 
 
-def _given(**values: Any) -> Json:
+def _given(**values: object) -> Json:
     return {key: value for key, value in values.items() if value is not None}
 
 
 def data_path(text: str | None) -> str | None:
-    """A path from the command line is relative to where the person stands."""
+    """A path of problems from the command line, made absolute: it is relative to the current folder."""
     if text is None or text == "builtin" or text.startswith("hub:"):
         return text
     return str(Path(text).expanduser().resolve())

@@ -43,7 +43,7 @@ POSITION = {
 
 
 def benchmark(source: str) -> str | None:
-    """The benchmark that problems come from, told by the name of the data set or file, or of its folder."""
+    """The benchmark of a source of problems, by the name of the data set, file or folder; None where unknown."""
     for part in reversed(re.split(r"[/\\]", source.removeprefix("hub:"))[-2:]):
         name = plain(part)
         if "math500" in name:
@@ -63,7 +63,7 @@ def accuracy(model: str, source: str, condition: Condition) -> float | None:
 
 
 def accuracy_at(model: str, source: str, condition: Condition) -> float | None:
-    """The same from the comparison of places for the filler."""
+    """The published share of right answers from the table of filler positions, or None."""
     table = POSITION.get(benchmark(source) or "", {})
     name = published_name(model, table)
     if name is None or not (condition.is_baseline or _is_slashes(condition, condition.position)):
@@ -74,5 +74,5 @@ def accuracy_at(model: str, source: str, condition: Condition) -> float | None:
 def _is_slashes(condition: Condition, position: str) -> bool:
     if condition.intervention is not None:
         return False
-    found = (condition.kind, condition.text.strip(), condition.count, condition.position)
-    return found == ("repeat", "/", 55, position)
+    filler = (condition.kind, condition.text.strip(), condition.count, condition.position)
+    return filler == ("repeat", "/", 55, position)

@@ -23,4 +23,5 @@ def published_name(name: str, names: Iterable[str]) -> str | None:
 
 
 def plain(name: str) -> str:
+    """A name in lower case, letters and digits only."""
     return re.sub("[^a-z0-9]", "", name.lower())

@@ -1,4 +1,4 @@
-"""What to measure, as data: read from YAML, checked, and canonical enough to name a run.
+"""A study as data: what to measure, read from YAML and checked.
 
 Knows nothing of torch, files of weights or folders of results. A study holds names and arguments only,
 so any stored run can be run again from its own folder.
@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
@@ -76,7 +77,7 @@ class PromptSpec(Strict):
 
 
 def _named(value: object) -> object:
-    """A name alone stands for a model with nothing else said about it."""
+    """A name alone stands for a model with default settings."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -134,7 +135,7 @@ class Probes(Strict):
 
 
 class References(Strict):
-    """What numbers are held against beyond the closed forms: untrained twins, measured in the same run."""
+    """References that are measured in the same run: untrained twins of the model."""
 
     twin: int = Field(0, ge=0, le=100)  # how many: the same configuration with weights drawn anew
 
@@ -221,7 +222,7 @@ class Study(Strict):
 
     @model_validator(mode="after")
     def _can_be_done(self) -> Self:
-        """A server takes a prompt and nothing else."""
+        """Refuse settings that a server cannot serve: it takes a prompt and nothing else."""
         served = next((model.name for model in self.models if model.endpoint), None)
         changed = next((condition.name for condition in self.conditions if condition.intervention), None)
         if served and self.generation and (changed or self.probes.answering):
@@ -261,7 +262,7 @@ class Study(Strict):
 
     @property
     def reference(self) -> Condition | None:
-        """The filler whose length the reference of the same odds is taken for: the first that is only inserted."""
+        """The condition whose filler length the closed-form reference uses: the first that only inserts filler."""
         return next((one for one in self.conditions if one.has_filler and not one.intervention), None)
 
     def twins(self, model: str) -> list[str]:
@@ -270,13 +271,13 @@ class Study(Strict):
 
     @property
     def untrained(self) -> Study:
-        """What is measured on untrained twins: prompts only, since their answers would be noise."""
+        """The study of untrained twins: prompts only, since their answers would be noise."""
         probes = self.probes.model_copy(update={"answering": False})
         return self.model_copy(update={"generation": None, "probes": probes})
 
     def measured(self) -> Json:
         """The part that can change a number, ready for a digest. Names, labels and figures are not in it."""
-        left_out: Any = {
+        left_out: Json = {
             "name": True,
             "figures": True,
             "conditions": {"__all__": {"label", "sweep"}},
@@ -308,7 +309,7 @@ _MAPPING = "a mapping of keys to values"
 _EXPECTED = {"tuple_type": "a list", "model_type": _MAPPING, "model_attributes_type": _MAPPING}
 
 
-def _wording(error: Any) -> str:
+def _wording(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return f"unknown key {error['loc'][-1]!r}; check the spelling, or remove it"
     if error["type"] == "union_tag_not_found":

@@ -1,6 +1,6 @@
-"""A condition with lists in it, as the conditions that it stands for: one for every combination.
+"""Sweeps: a condition with lists of values becomes one condition for every combination.
 
-Works on what was read from a file, before it is checked. Knows nothing of what the keys mean.
+Works on data read from a file, before it is checked. Knows nothing of what the keys mean.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def expand(value: object) -> list[object]:
     if not isinstance(value, dict) or not lists or not all(lists.values()):
         return [value]  # whoever checks conditions refuses an empty list, and knows its place
     cells = [dict(zip(lists, combination, strict=True)) for combination in product(*lists.values())]
-    cells = [cell for cell in cells if cell.get("count") != 0]  # no filler is the baseline, which is there anyway
+    cells = [cell for cell in cells if cell.get("count") != 0]  # no filler is the baseline, which every study has
     return [value | _own(value, cell) | _name(value, cell) for cell in cells]
 
 
@@ -45,15 +45,15 @@ def places(values: Sequence[object]) -> list[int]:
 
 
 def swept(value: object) -> Json:
-    """What a sweep goes through, by key. Layers are a list themselves: they are swept where they hold lists."""
+    """The lists of a sweep, by key. Layers are a list themselves: they are swept where they hold lists."""
     if not isinstance(value, dict):
         return {}
-    found = {key: value[key] for key in SWEPT if _is_list(value.get(key))}
+    outer = {key: value[key] for key in SWEPT if _is_list(value.get(key))}
     inner = value.get("intervention")
     if not isinstance(inner, dict):
-        return found
+        return outer
     lists = {key: inner[key] for key in INSIDE if _is_list(inner.get(key))}
-    return found | {key: items for key, items in lists.items() if key != "layers" or any(map(_is_list, items))}
+    return outer | {key: items for key, items in lists.items() if key != "layers" or any(map(_is_list, items))}
 
 
 def _name(value: Json, cell: Json) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Kinds of tokens, told by their text: digits, operators, conjunctions, and whatever a study adds.
+"""Classes of tokens by their text: digits, operators, conjunctions, and those that a study adds.
 
 A class is a name and a pattern that a token's text, without spaces around it, matches as a whole; the first class
 that fits has the token, and what fits none is `other`.
@@ -30,12 +30,12 @@ MOST = 16  # classes: each is a column of every layer
 
 
 def class_names(classes: Mapping[str, str]) -> tuple[str, ...]:
-    """As tables name them: all tokens first, what fits no class last."""
+    """Names of classes as tables use them: all tokens first, tokens of no class last."""
     return (ALL, *classes, OTHER)
 
 
 def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int64]:
-    """[token]: the place of its class, and one more than there are for `other`."""
+    """The index of each token's class [token]; the number of classes stands for `other`."""
     import numpy as np  # here, because a study needs the names alone
 
     patterns = [re.compile(pattern) for pattern in classes.values()]
@@ -49,6 +49,7 @@ def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int
 
 
 def refuse_bad(classes: Mapping[str, str]) -> None:
+    """Raise ValueError for names or patterns that cannot be used."""
     if len(classes) > MOST:
         raise ValueError(f"{len(classes)} classes of tokens, and {MOST} is the most")
     for name, pattern in classes.items():

@@ -28,12 +28,15 @@ LARGEST = 100_000  # parts of a study with its aliases written out; a few make a
 
 @dataclass(frozen=True)
 class LinedYaml:
+    """A YAML document with the lines of its keys."""
+
     path: Path
     root: yaml.Node
     data: Any
 
     @classmethod
     def read(cls, path: Path) -> LinedYaml:
+        """Read a file; whatever is wrong with it is a StudyError with the line."""
         text = _text(path)
         try:
             root = yaml.compose(text, Loader=_Loader)
@@ -53,10 +56,10 @@ class LinedYaml:
         """`file:line: dotted.path: message` for a place given as pydantic gives it."""
         node, line, known = self.root, self.root.start_mark.line, []
         for step in where:
-            found = _child(node, step)
-            if found is None:
+            child = _child(node, step)
+            if child is None:
                 break
-            node, line = found
+            node, line = child
             known.append(str(step))
         label = f"{'.'.join(known)}: " if known else ""
         return f"{self.path}:{line + 1}: {label}{message}"

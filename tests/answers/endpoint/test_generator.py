@@ -384,8 +384,8 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
         (page(404), "(404: an HTML page); correct endpoint.model, or endpoint.url, which mostly ends in /v1"),
         (page(405), "takes no completions (405: an HTML page); correct endpoint.url, which mostly ends in /v1"),
         (status(429, "slow down"), "is asked too often (429: slow down); lower endpoint.concurrency or wait"),
-        (status(500, "out\nof memory"), "answers 500 (out of memory); see to the server, then run again to go on"),
-        (status(402, "no money"), "answers 402 (no money); see to the server, then run again to go on"),
+        (status(500, "out\nof memory"), "answers 500 (out of memory); see to the server, then run again to resume"),
+        (status(402, "no money"), "answers 402 (no money); see to the server, then run again to resume"),
         (page(), "answers with an HTML page and not with a completion; correct endpoint.url"),
         (page(text="It works!"), "answers with It works! and not with a completion; correct endpoint.url"),
         (answer({"hello": 1}), "answers with other JSON and not with a completion"),
@@ -424,7 +424,7 @@ def test_a_server_that_is_not_there_is_one_line(host, endpoint, tokenizer):
     url = f"http://{host}:{free_port()}/v1"
     line = refused(endpoint(url), asked(tokenizer))
     assert line.startswith(f"{url} cannot be reached (")
-    assert line.endswith("), tried 2 times; start the server or correct endpoint.url, then run again to go on")
+    assert line.endswith("), tried 2 times; start the server or correct endpoint.url, then run again to resume")
 
 
 @pytest.mark.parametrize("url", ["http://[::1/v1", "http://localhost:99999999/v1"])

@@ -102,7 +102,7 @@ def test_a_server_killed_in_mid_run_leaves_a_run_that_goes_on(
 
     with proxy(server.url, alter=kill_after_twenty) as door:
         asked = served_by(door.url, folder)
-        with pytest.raises(GenerationError, match="run again to go on"):
+        with pytest.raises(GenerationError, match="run again to resume"):
             run_study(asked, tmp_path / "run")
         kept = [RunStore.open(tmp_path / "run").has(answers_name(str(folder), index)) for index in range(SHARDS)]
         assert kept == [True, False, False], "one shard of fifteen answers was finished"

@@ -98,7 +98,7 @@ def test_a_heading_is_no_answer(heading: str) -> None:
 def test_what_a_program_says_is_no_answer(end: str) -> None:
     program = f"```python\nanswer = total - 5\nresult = 3\n{end}"
     assert extract(f"The answer is 12.\n{program}") == "12"
-    assert extract(f"The answer is 12.\n{program}", cut=True) == "12"
+    assert extract(f"The answer is 12.\n{program}", truncated=True) == "12"
     assert extract(f"Let me compute it.\n{program}") is None
     assert extract("The answer is\n```\n42\n```") == "42"  # no program
 
@@ -136,7 +136,7 @@ CUT = [
 
 
 def test_a_text_that_was_cut_off_counts_as_far_as_it_is_whole() -> None:
-    assert others(CUT, cut=True) == {}
+    assert others(CUT, truncated=True) == {}
 
 
 def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -180,9 +180,9 @@ pieces = st.sampled_from(
 
 
 @settings(max_examples=400)
-@given(text=st.text() | st.lists(pieces, max_size=40).map("".join), cut=st.booleans())
-def test_any_text_gives_an_answer_or_none(text: str, cut: bool) -> None:
-    found = extract(text, cut)
+@given(text=st.text() | st.lists(pieces, max_size=40).map("".join), truncated=st.booleans())
+def test_any_text_gives_an_answer_or_none(text: str, truncated: bool) -> None:
+    found = extract(text, truncated)
     assert found is None or found.strip()
 
 

@@ -227,7 +227,7 @@ SEALED = """
 import json, os, socket, subprocess, sys, sympy
 from fillerscope.answers.grading import sandbox
 marker, attempts = sys.argv[1], json.load(sys.stdin)
-sandbox._tame_parser()
+sandbox._restrict_parser()
 sys.addaudithook(sandbox._audit)
 for attempt in attempts:
     print(sandbox._judge(lambda: eval(attempt) and sandbox.EQUAL, 5.0, 2**33), flush=True)

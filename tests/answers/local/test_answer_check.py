@@ -142,7 +142,7 @@ def test_layers_that_use_the_keys_of_others_are_answered_together() -> None:
 
 def test_a_model_that_states_no_context_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fillerscope.answers.local.engine.context_length", lambda _: None)
-    assert LocalGenerator(planted()).room(requests()[0], Decoding(max_tokens=7)) == 7
+    assert LocalGenerator(planted()).max_new_tokens(requests()[0], Decoding(max_tokens=7)) == 7
 
 
 # Written again
@@ -168,7 +168,7 @@ def test_an_answer_that_parts_where_two_tokens_are_as_likely_is_counted() -> Non
     asked = requests()[:1]
     logits: list[Tensor] = []
     alone = AloneGenerator(model, 1)
-    alone.notice = lambda _, one: logits.append(one)
+    alone.on_logits = lambda _, one: logits.append(one)
     replies = alone.answer(asked, decoding, lambda _: None)
     second = int(logits[1].topk(2).indices[1])
     expected = float(logits[1].max() - logits[1][second])

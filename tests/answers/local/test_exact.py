@@ -39,7 +39,7 @@ def answered(
     """Replies, and the logits [token, vocabulary] of each."""
     logits: dict[int, list[Tensor]] = {}
     engine = LocalGenerator(model, ROWS, exact, order)
-    engine.notice = lambda number, one: logits.setdefault(number, []).append(one.clone())
+    engine.on_logits = lambda number, one: logits.setdefault(number, []).append(one.clone())
     replies = engine.answer(asked, decoding, lambda _: None)
     return replies, [torch.stack(logits[number]) for number in range(len(asked))]
 

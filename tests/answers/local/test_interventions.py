@@ -29,8 +29,8 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
 from fillerscope.errors import ModelError
-from fillerscope.measure.answer_shard import answer_shard, asks_of
-from fillerscope.measure.engines import local
+from fillerscope.measure.answer_shard import answer_shard, answer_tasks
+from fillerscope.measure.engines import model_work
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.measure.run_study import run_study
 from fillerscope.measure.shard import texts_of
@@ -523,14 +523,14 @@ def by_condition(run: Any, model: Path) -> dict[str, list[str]]:
 
 
 def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = local.load_folder
+    load = model_work.load_folder
 
     def in_float64(*given: Any) -> LoadedModel:
         found = load(*given)
         found.model.double()
         return found
 
-    monkeypatch.setattr(local, "load_folder", in_float64)
+    monkeypatch.setattr(model_work, "load_folder", in_float64)
     found = {}
     for rows in (1, 16):
         study = small(saved, generation=GENERATION | {"rows": rows}, problems={"limit": 2})
@@ -543,7 +543,7 @@ def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, m
 
 def requests_of(study: Study, condition: str) -> list[Request]:
     maker = PromptMaker.of(tiny_tokenizer(), study.prompt, study.prompt.template, study.seed)
-    asks = asks_of(study, prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024))
+    asks = answer_tasks(study, prepare_shard(study, Shard(0, 0, tuple(load_problems(study.problems))), maker, 1024))
     return [ask.request for ask in asks if ask.condition == condition and ask.request is not None]
 
 

@@ -69,9 +69,9 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     seen: list[tuple[int, bool]] = []
     usual = answers.answer_shard
 
-    def noting(study: Study, items: Sequence[Prepared], *given: Any, again: bool = False) -> Any:
-        seen.append((items[0].number // study.batch.shard, again))
-        return usual(study, items, *given, again=again)
+    def noting(study: Study, items: Sequence[Prepared], *given: Any, repeat: bool = False) -> Any:
+        seen.append((items[0].number // study.batch.shard, repeat))
+        return usual(study, items, *given, repeat=repeat)
 
     monkeypatch.setattr(answers, "answer_shard", noting)
     return seen
@@ -171,7 +171,7 @@ def test_answers_written_one_at_a_time_have_no_neighbours(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = AnswerCheck("alone", 0.0, 1.0, 1, "float32")
-    monkeypatch.setattr(answer_check, "answercheck", lambda *_: check)
+    monkeypatch.setattr(answers, "answercheck", lambda *_: check)
     with pytest.raises(GenerationError, match=r"one at a time.*dtype: float32"):
         run_study(small(saved, noise=True), tmp_path / "run")
     assert not (tmp_path / "run" / "answers").exists()
@@ -183,13 +183,13 @@ def test_exact_is_refused_where_rows_are_computed_in_several_ways(monkeypatch: p
     engine = LocalGenerator(wrap(tiny_model("llama"), tiny_tokenizer()), 4, exact=True)
     requests = [Request(tuple(range(5 + n, 60))) for n in range(3)]
     exactcheck(engine, requests)
-    noticed = engine._notice
+    noticed = engine._report_logits
 
     def otherwise(numbers: Any, logits: Any) -> None:
         if len(logits) == 4:
             logits[3] += 1e-6
         noticed(numbers, logits)
 
-    monkeypatch.setattr(engine, "_notice", otherwise)
+    monkeypatch.setattr(engine, "_report_logits", otherwise)
     with pytest.raises(GenerationError, match=r"exact cannot be kept on this device.*generation.rows to 1"):
         exactcheck(engine, requests)

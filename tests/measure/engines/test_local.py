@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from fillerscope.capture.transfer import Arriving
+from fillerscope.capture.memory import PendingCopy
 from fillerscope.errors import ModelError, StoreError
-from fillerscope.measure.engines import local
+from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.engines.local import Writer, measure_model
 from fillerscope.measure.prepare import shards_of
-from fillerscope.measure.shard import Reduced
+from fillerscope.measure.shard import ReducedShard
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import Part, RunStore
@@ -25,8 +25,10 @@ from support.studies import save_model, study_of
 # Shards on their way to the disk
 
 
-def reduced(shard: int) -> Reduced:
-    return Reduced(Arriving({"none/heads": torch.full((1, 2), float(shard))}), [{"number": shard, "status": "ok"}])
+def reduced(shard: int) -> ReducedShard:
+    return ReducedShard(
+        PendingCopy({"none/heads": torch.full((1, 2), float(shard))}), [{"number": shard, "status": "ok"}]
+    )
 
 
 @pytest.fixture
@@ -167,15 +169,15 @@ def measure(saved: Path, store: RunStore) -> list[str]:
 def test_shards_before_the_one_that_breaks_are_on_the_disk(
     saved: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    launch, launched = local.launch, []
+    start_shard, launched = local.start_shard, []
 
     def breaking(study: Any, prepared: Any, *rest: Any) -> Any:
         launched.append(prepared[0].number)
         if prepared[0].number == 4:
             raise error
-        return launch(study, prepared, *rest)
+        return start_shard(study, prepared, *rest)
 
-    monkeypatch.setattr(local, "launch", breaking)
+    monkeypatch.setattr(local, "start_shard", breaking)
     with pytest.raises(type(error)) as caught:
         measure(saved, store)
     assert caught.value is error
@@ -183,7 +185,7 @@ def test_shards_before_the_one_that_breaks_are_on_the_disk(
     before = kept(store)
     assert len(before) == 2
     launched.clear()
-    monkeypatch.setattr(local, "launch", launch)
+    monkeypatch.setattr(local, "start_shard", start_shard)
     assert kept(store)[:2] == measure(saved, store)[:2] == before
 
 
@@ -212,5 +214,5 @@ def test_an_intervention_in_a_layer_that_is_not_there_is_refused(kind: str) -> N
         "m", conditions=["none", {"name": "x", "intervention": {"kind": kind, "layers": [1, 4]}, **filler}]
     )
     with pytest.raises(ModelError, match="condition 'x' changes layer 4, and Tiny has 3 layers; choose from 1 to 3"):
-        local.refuse_missing_layers(study, 3, "Tiny")
-    local.refuse_missing_layers(study, 4, "Tiny")
+        model_work.refuse_missing_layers(study, 3, "Tiny")
+    model_work.refuse_missing_layers(study, 4, "Tiny")

@@ -17,7 +17,7 @@ import fillerscope
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture import passes
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Gauge
+from fillerscope.capture.passes import PassRunner
 from fillerscope.errors import CaptureError, FigureError, ModelError, StoreError
 from fillerscope.measure import identity
 from fillerscope.measure.prepare import Shard
@@ -144,7 +144,7 @@ def test_it_is_the_road_of_a_shard_to_the_last_bit(runs: Callable[[str], Path], 
     with capturing(loaded.model):
         shard = Shard(0, 5, (problems[5],))
         expected = run_shard(
-            study, shard, Gauge(loaded.model, 256), maker, context_length(loaded.model), lambda _: None
+            study, shard, PassRunner(loaded.model, 256), maker, context_length(loaded.model), lambda _: None
         )
     part = Remeasurer().measure(run, name, 5).part
     assert part.records == expected.records

@@ -107,7 +107,7 @@ def test_what_names_a_run_is_told(tmp_path: Path) -> None:
     assert fact(found["Environment"], "Kind of device") == "cuda"
     assert "with fillerscope 0.1.0." in prose(found["How to make it again"])
     assert "q answered from a server" in prose(found["Answers"])
-    assert "is missing or cut short" in fact(found["Skipped"], "Not there, q")  # nothing was answered yet
+    assert "is missing or truncated" in fact(found["Skipped"], "Not there, q")  # nothing was answered yet
 
 
 def test_problems_are_counted_with_the_reasons_of_those_that_failed(full: Run) -> None:

@@ -7,7 +7,7 @@ connections, and waits as long as Retry-After says, up to two minutes. Knows not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -27,14 +27,14 @@ _SEEDS = 2**31  # some servers keep 32 bits and take the largest number for "ran
 
 @dataclass(frozen=True)
 class Server:
-    """A client that is open, the model that it asks for, and words for what goes wrong."""
+    """An open client, the model to ask for, and the errors to raise."""
 
     client: AsyncOpenAI
     refusals: Refusals
     model: str
 
     async def complete(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
-        """A completion that holds an answer; whatever else comes back is raised as what it means."""
+        """Request a completion; raise an error for any other reply."""
         completion = await self._create(prompt, seed, decoding)
         if not _is_answered(completion):
             raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
@@ -64,8 +64,8 @@ class Server:
         raise refusal  # out here it does not carry the client's error along, which holds the request and its key
 
 
-def _is_answered(completion: Any) -> bool:
-    """Whether there is a text in it and how that ended. The client does not check what it was sent."""
+def _is_answered(completion: object) -> bool:
+    """Whether a completion has a text and a finish reason. The client does not validate what it receives."""
     choices = getattr(completion, "choices", None)
     if not isinstance(choices, list) or not choices:
         return False
@@ -81,7 +81,7 @@ def require_client() -> None:
 
 
 def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
-    """To be closed by the caller."""
+    """A client, to be closed by the caller."""
     from openai import AsyncOpenAI, Timeout
 
     try:
@@ -96,6 +96,6 @@ def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
 
 
 def used(completion: Completion, name: str) -> int:
-    """A count of the completion's usage. 0: the server does not say, or says what is no count."""
+    """A count of the completion's usage; 0 where the server gives none that is valid."""
     value = getattr(completion.usage, name, None)
     return value if type(value) is int and 0 < value < _SEEDS else 0

@@ -1,13 +1,13 @@
-"""What a server's refusal means: one prompt cannot be answered, or the run has to stop. One line says why.
+"""Errors of a server in one line: for one prompt that cannot be answered, or to stop the run.
 
-A key never gets into a line, even where the server sends it back. Knows nothing of prompts or answers.
+A line never contains a key, even where the server sends it back. Knows nothing of prompts or answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fillerscope.errors import GenerationError
 
@@ -19,12 +19,12 @@ _LONGEST = 200  # characters of what a server says
 
 
 class PromptRefused(Exception):
-    """The server is well, but it does not answer this prompt. Its text is one line."""
+    """The server works, but does not answer this prompt. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Refusals:
-    """Words for everything that one server may refuse."""
+    """Makes errors of what one server refuses."""
 
     url: str
     model: str
@@ -34,7 +34,7 @@ class Refusals:
     secrets: tuple[str, ...] = field(repr=False)
 
     def of(self, error: OpenAIError) -> GenerationError | PromptRefused:
-        """The client has tried again as often as it was told to before it raises an error."""
+        """The error to raise for one of the client, which has retried as often as configured."""
         from openai import APIConnectionError, APIStatusError, APITimeoutError
 
         if isinstance(error, APIStatusError):
@@ -42,20 +42,21 @@ class Refusals:
         if isinstance(error, APITimeoutError):
             return GenerationError(
                 f"{self.url} gave no answer within {self.timeout:g} s, {self._times}; "
-                "raise endpoint.timeout or lower endpoint.concurrency, then run again to go on"
+                "raise endpoint.timeout or lower endpoint.concurrency, then run again to resume"
             )
         if isinstance(error, APIConnectionError):
             return self._unreachable(error)
         return GenerationError(f"{self.url} cannot be used: {self.line(error)}")
 
     def not_a_completion(self, what: object) -> GenerationError:
+        """The error for a reply that is not a completion."""
         return GenerationError(
             f"{self.url} answers with {self.line(what) or 'nothing'} and not with a completion; "
             "correct endpoint.url, which mostly ends in /v1"
         )
 
     def line(self, said: object) -> str:
-        """What a server said as part of one line. Secrets go first: a cut could leave half of one."""
+        """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
         text = str(said)
         for secret in self.secrets:
             text = text.replace(secret, "[key]")
@@ -75,16 +76,16 @@ class Refusals:
             404: f"knows no model {self.model!r} or no completions (404: {reason}); "
             "correct endpoint.model, or endpoint.url, which mostly ends in /v1",
             405: f"takes no completions (405: {reason}); correct endpoint.url, which mostly ends in /v1",
-            429: f"is asked too often (429: {reason}); lower endpoint.concurrency or wait, then run again to go on",
+            429: f"is asked too often (429: {reason}); lower endpoint.concurrency or wait, then run again to resume",
         }
-        other = f"answers {status} ({reason}); see to the server, then run again to go on"
+        other = f"answers {status} ({reason}); see to the server, then run again to resume"
         return GenerationError(f"{self.url} {advice.get(status, other)}")
 
     def _unreachable(self, error: APIConnectionError) -> GenerationError:
         cause = self.line(error.__cause__ or error) or type(error.__cause__).__name__
         return GenerationError(
             f"{self.url} cannot be reached ({cause}), {self._times}; "
-            "start the server or correct endpoint.url, then run again to go on"
+            "start the server or correct endpoint.url, then run again to resume"
         )
 
     @property
@@ -92,8 +93,8 @@ class Refusals:
         return "tried once" if self.tries == 1 else f"tried {self.tries} times"
 
 
-def _reason(body: Any) -> Any:
-    """The words inside an error, wherever this kind of server puts them."""
+def _reason(body: object) -> object:
+    """The message inside the body of an error, wherever this kind of server puts it."""
     while isinstance(body, Mapping):
         body = next((body[name] for name in ("message", "detail", "error", "msg") if body.get(name)), str(dict(body)))
     return _reason(body[0]) if isinstance(body, list) and body else body

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import SecretStr
 
@@ -133,7 +133,7 @@ class EndpointGenerator:
         return turn_ends(self.tokenizer)
 
     def _key(self) -> SecretStr:
-        """Never a plain string: tracebacks may show what a variable holds."""
+        """The key, wrapped so that tracebacks do not show it."""
         key = SecretStr(os.environ.get(self.spec.key, "").strip())
         if not (key.get_secret_value().isascii() and key.get_secret_value().isprintable()):
             raise GenerationError(f"the key in the environment variable {self.spec.key} has characters that no key has")
@@ -145,8 +145,8 @@ class EndpointGenerator:
         return Refusals(self.spec.url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
 
 
-async def _all_of(answers: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
-    """In order. The first that raises ends the others."""
+async def _all_of(answers: Sequence[Coroutine[object, object, Reply]]) -> list[Reply]:
+    """The replies in order. The first error cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(answer) for answer in answers]
@@ -156,7 +156,7 @@ async def _all_of(answers: Sequence[Coroutine[Any, Any, Reply]]) -> list[Reply]:
 
 
 def _misread(completion: Completion, request: Request) -> str:
-    """Empty where the server read as many tokens as it was sent, or does not say."""
+    """An error where the server counts other prompt tokens than were sent; empty where it agrees or does not say."""
     read = used(completion, "prompt_tokens")
     if not read or read == len(request.ids):
         return ""

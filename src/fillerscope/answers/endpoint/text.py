@@ -1,6 +1,6 @@
-"""Prompts and answers as the text that goes over the wire, held against the tokenizer on this side.
+"""Conversion of prompts and answers between token ids and the text that a server takes and gives.
 
-Knows nothing of servers: only what they do to text, which is to put a BOS before it and to leave special tokens in.
+Knows nothing of servers but what they do to text: they put a BOS before it and leave special tokens in.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from fillerscope.prompts.tokenizer import Tokenizer
 
 
 def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
-    """The text that is read as exactly these ids by a tokenizer that adds its special tokens, as servers do.
+    """The text that a server tokenizes to exactly these ids; None where there is no such text.
 
-    Where the ids begin with a BOS which the tokenizer adds by itself, the text has none. None: there is no such text.
+    Servers add special tokens: where the ids begin with a BOS that the tokenizer adds by itself, the text has none.
     """
     text = str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
     for candidate in (text, text.removeprefix(tokenizer.bos_token or "")):
@@ -24,12 +24,12 @@ def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
 
 
 def turn_ends(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """What ends an answer, as text."""
+    """The stop tokens as text."""
     return tuple(tokenizer.convert_ids_to_tokens(sorted(stop_ids(None, tokenizer))))
 
 
 def answer_text(tokenizer: Tokenizer, text: str, ends: tuple[str, ...]) -> str:
-    """An answer up to the end of its turn, without special tokens: some servers leave them in."""
+    """An answer up to its first stop token, without special tokens, which some servers leave in."""
     for end in ends:
         text = text.partition(end)[0]
     for special in _special_tokens(tokenizer):
@@ -38,11 +38,11 @@ def answer_text(tokenizer: Tokenizer, text: str, ends: tuple[str, ...]) -> str:
 
 
 def token_count(tokenizer: Tokenizer, text: str, counted: int, ended: bool) -> int:
-    """The tokens of an answer without the one that ends its turn.
+    """The number of tokens of an answer, without the stop token.
 
     Most servers count that one, and none says whether it does: where an answer that ended by itself was counted as
-    exactly the tokens of its text, it was left out already. A server that leaves it out is believed one too few
-    where the model wrote its words in unusual pieces. Where nothing was counted (0), the text is.
+    exactly the tokens of its text, it was left out already. For a server that leaves it out, the result is one too
+    small where the model spelled its words in unusual tokens. Where nothing was counted (0), the text is.
     """
     of_text = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     if not counted:
@@ -51,6 +51,6 @@ def token_count(tokenizer: Tokenizer, text: str, counted: int, ended: bool) -> i
 
 
 def _special_tokens(tokenizer: Tokenizer) -> list[str]:
-    """Longest first, so that none is cut out of the middle of another."""
+    """Special tokens, the longest first, so that none is removed from inside another."""
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     return sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True)

@@ -107,7 +107,7 @@ def _separated(text: str, within: bool = False) -> list[str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """Parts between separators that stand in no brackets, where there are any."""
+    """The parts between separators outside of brackets; empty where there is no separator."""
     parts, start, depth = [], 0, 0
     for token in _TOKEN.finditer(text):
         if token["open"]:
@@ -117,8 +117,8 @@ def _split(text: str, separator: str) -> list[str]:
         elif token[separator] and depth == 0:
             parts.append(text[start : token.start()].strip())
             start = token.end()
-    found = [part for part in (*parts, text[start:].strip()) if part]
-    return found if len(found) > 1 else []
+    items = [part for part in (*parts, text[start:].strip()) if part]
+    return items if len(items) > 1 else []
 
 
 def _several(parts: list[str], depth: int) -> Shape:
@@ -138,7 +138,7 @@ def _flat(items: list[Shape]) -> list[Shape]:
 
 def _both_signs(text: str, depth: int) -> tuple[Shape, ...]:
     signs = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
-    texts = [_SIGNED.sub(lambda found, sign=sign: sign[found[0]], text) for sign in signs]  # type: ignore[misc]
+    texts = [_SIGNED.sub(lambda match, sign=sign: sign[match[0]], text) for sign in signs]  # type: ignore[misc]
     return tuple(shape_of(each.strip().removeprefix("+"), depth + 1) for each in texts)
 
 

@@ -1,6 +1,6 @@
 r"""Whether an answer says what a reference says: by parts, units, choice letters and exact numbers.
 
-What remains are two expressions, which `mathematics.py` compares. Every rule is in `docs/method.md` (Answers).
+What remains are two expressions, which `expressions.py` compares. Every rule is in `docs/method.md` (Answers).
 Knows nothing of processes and of verdicts.
 """
 
@@ -36,7 +36,7 @@ _SQUARE = re.compile(r"[()\[\]]{2}")
 
 
 class Comparison:
-    """`expressions` is asked for what only mathematics can tell."""
+    """Compares answers with references; `expressions` compares what is left of both as mathematics."""
 
     def __init__(self, expressions: Expressions) -> None:
         self.expressions = expressions
@@ -157,12 +157,12 @@ def _letters(reference: str, answer: str) -> bool | None:
 
 
 def _choice(text: str) -> tuple[str, str]:
-    """The letter of a choice and what stands behind it, each may be empty."""
-    found = _CHOICE.fullmatch(text)
-    if not found:
+    """The letter of a choice and the text after it; either may be empty."""
+    match = _CHOICE.fullmatch(text)
+    if not match:
         return "", text
-    letter = next(group for group in found.groups() if group and len(group) == 1 and group in "ABCDEFGHIJ")
-    return letter, next((text for text in found.groupdict().values() if text), "").strip()
+    letter = next(group for group in match.groups() if group and len(group) == 1 and group in "ABCDEFGHIJ")
+    return letter, next((text for text in match.groupdict().values() if text), "").strip()
 
 
 def _without_letter(text: str) -> str:
@@ -171,12 +171,12 @@ def _without_letter(text: str) -> str:
 
 def _without_lead(answer: str) -> str:
     """`\\text{The answer is } 5` is 5."""
-    found = _LEAD.fullmatch(answer)
-    return found[1].strip() if found else answer
+    match = _LEAD.fullmatch(answer)
+    return match[1].strip() if match else answer
 
 
 def _exact(text: str, reference: str) -> str:
-    """Of `2\\pi \\approx 6.28` what stands first, and the decimal where the reference is one."""
+    """The first side of `2\\pi \\approx 6.28`, or its decimal where the reference is one."""
     parts = [part.strip() for part in text.split(r"\approx") if part.strip()]
     if len(parts) < 2:
         return parts[0] if parts else text
@@ -197,8 +197,8 @@ def _same_in_base(reference: str, answer: str) -> bool:
 
 
 def _base_of(text: str) -> tuple[str, str]:
-    found = _BASED.fullmatch(text)
-    return (found[1], found[2]) if found else (text.replace(",", "").strip(), "")
+    match = _BASED.fullmatch(text)
+    return (match[1], match[2]) if match else (text.replace(",", "").strip(), "")
 
 
 def _compact(text: str) -> str:

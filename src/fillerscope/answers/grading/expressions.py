@@ -1,6 +1,6 @@
 """Expressions read by math-verify and compared by it, exactly; a decimal with the value that it stands for.
 
-Imported by the worker alone, after it has tamed sympy's parser: reading an answer anywhere else is not safe.
+Imported by the worker alone, after it has restricted sympy's parser: reading an answer anywhere else is not safe.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def same_expression(reference: str, answer: str) -> bool:
 
 def read(text: str) -> Expr:
     """A sympy object with exact numbers, `i` as the imaginary unit and real variables; None if unreadable."""
-    found = parse(rf"\boxed{{{text}}}", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
-    if not found or isinstance(found[0], str):
+    parsed = parse(rf"\boxed{{{text}}}", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
+    if not parsed or isinstance(parsed[0], str):
         return None
-    return _exact(found[0]) if isinstance(found[0], sympy.Basic) else found[0]
+    return _exact(parsed[0]) if isinstance(parsed[0], sympy.Basic) else parsed[0]
 
 
 def _exact(expression: Expr) -> Expr:

@@ -11,7 +11,7 @@ The first of these that a text holds:
 4. a number after `=` that ends the whole text ("12 + 30 = 42"): nothing comes after it that could be the answer.
 
 A number that merely occurs is not an answer, and what stands in a fenced program says nothing. Of a text that was
-cut off, a closed box counts as ever, an answer phrase in a whole sentence, and nothing else: what a derivation
+truncated, a closed box counts as ever, an answer phrase in a whole sentence, and nothing else: what a derivation
 concludes on its way ("So x = 2 is a root.") is not what it would have ended with, and the number of an equation
 at the end may lack digits.
 
@@ -78,24 +78,24 @@ _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
 _EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
 
 
-def extract(text: str, cut: bool = False) -> str | None:
-    """The answer in a text as it is written there, or None. `cut`: the text ends before its writer ended it."""
-    if boxed := _boxed(text, cut):
+def extract(text: str, truncated: bool = False) -> str | None:
+    """The answer in a text as it is written there, or None. `truncated`: the text ended at the token limit."""
+    if boxed := _boxed(text, truncated):
         return boxed
     prose = _PROGRAM.sub("\n", text)
     sentences = list(_sentences(prose))
-    if cut:
+    if truncated:
         return _announced(prose.removesuffix(sentences[-1]))
     return _announced(prose) or _concluded(sentences) or _equation(prose)
 
 
 def extract_box(reference: str) -> str:
     """A reference without the box that some data sets put around it."""
-    return _boxed(reference, cut=False) or reference
+    return _boxed(reference, truncated=False) or reference
 
 
-def _boxed(text: str, cut: bool) -> str | None:
-    """One pass: every open brace waits on a stack for its own; an unclosed box therefore never counts."""
+def _boxed(text: str, truncated: bool) -> str | None:
+    """The content of the last box. Braces are matched in one pass, so that an unclosed box does not count."""
     waiting: list[int] = []
     boxes: list[tuple[int, int]] = []  # where the content begins and ends, in the order of beginnings
     for token in _BOXES.finditer(text):
@@ -108,23 +108,23 @@ def _boxed(text: str, cut: bool) -> str | None:
             waiting.append(-1)
         elif token["open"]:
             waiting.append(token.end())
-        elif kind.startswith(("\\boxed", "\\fbox")) and (bare := _bare(text, token.end(), cut)):
+        elif kind.startswith(("\\boxed", "\\fbox")) and (bare := _bare(text, token.end(), truncated)):
             boxes.append((token.end(), token.end() + len(bare)))
     return _joined(text, boxes) if boxes else None
 
 
 def _joined(text: str, boxes: list[tuple[int, int]]) -> str:
-    """The last box, and those that it is in a list with."""
+    """The last box, together with the boxes of the same list."""
     first = len(boxes) - 1
     while first > 0 and _BETWEEN_BOXES.fullmatch(text, boxes[first - 1][1], boxes[first][0]):
         first -= 1
     return ", ".join(text[start:end].strip() for start, end in boxes[first:])
 
 
-def _bare(text: str, start: int, cut: bool) -> str | None:
+def _bare(text: str, start: int, truncated: bool) -> str | None:
     """The answer in `\\boxed 5`, which has no braces to say where it ends."""
-    found = _BARE.match(text, start)
-    return None if found is None or (cut and found.end() == len(text)) else found[0].rstrip(".,;:")
+    match = _BARE.match(text, start)
+    return None if match is None or (truncated and match.end() == len(text)) else match[0].rstrip(".,;:")
 
 
 def _announced(text: str) -> str | None:
@@ -153,12 +153,12 @@ def _concluded(sentences: list[str]) -> str | None:
 
 
 def _equation(text: str) -> str | None:
-    found = _EQUATION_AT_END.search(text.rstrip()[-100:])
-    return found[1] if found else None
+    match = _EQUATION_AT_END.search(text.rstrip()[-100:])
+    return match[1] if match else None
 
 
 def _sentences(text: str) -> Iterator[str]:
-    """The last one ends where the text ends, whole or not."""
+    """The sentences of a text; the last one may be incomplete."""
     start = 0
     for end in _SENTENCE_END.finditer(text):
         yield text[start : end.start()]
@@ -186,9 +186,9 @@ def _after(text: str, start: int, words: bool = False) -> str | None:
 def _last(sentence: str) -> str | None:
     """The last formula or number, whichever ends later; one with a digit before one without."""
     tail = sentence[-REACH:]
-    found = [(each.end(), _content(each)) for each in _SPAN.finditer(tail) if _is_formula(_content(each))]
-    found += [(each.end(), each[0]) for each in _NUMERIC.finditer(tail)]
-    return max((any(map(str.isdigit, text)), end, text) for end, text in found)[2] if found else None
+    answers = [(each.end(), _content(each)) for each in _SPAN.finditer(tail) if _is_formula(_content(each))]
+    answers += [(each.end(), each[0]) for each in _NUMERIC.finditer(tail)]
+    return max((any(map(str.isdigit, text)), end, text) for end, text in answers)[2] if answers else None
 
 
 def _first_clause(reach: str) -> str:

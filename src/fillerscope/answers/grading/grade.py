@@ -1,10 +1,10 @@
 """Verdicts on answers.
 
     right      the answer equals the reference
-    wrong      it does not; or it is none by the rules of `text.py`; or it cannot be read as mathematics, or not
+    wrong      it does not; or it is none by the rules of `extract.py`; or it cannot be read as mathematics, or not
                be evaluated in the time and memory that a comparison may take
     no answer  the text ended by itself and holds no answer
-    cut off    the text was ended by the limit of tokens and holds no answer
+    cut off    the text was truncated at the token limit and holds no answer
     failed     nothing was judged: there was no text, there is no reference or none that can be evaluated, or
                the process that compares was stopped from outside
 
@@ -35,7 +35,7 @@ WALL_FACTOR, WALL_LEAST = 10, 30.0
 
 @dataclass(frozen=True)
 class Grade:
-    """`extracted` is the answer as the text has it; `note` says why where the verdict does not."""
+    """A verdict, with the answer as it is in the text and a note that explains the verdict."""
 
     verdict: Verdict
     extracted: str | None = None
@@ -59,7 +59,9 @@ UNDECIDED = ("time", "memory", "broken")
 
 
 class Grader:
-    """`limit` is seconds of CPU time for one comparison, `memory` bytes of addresses, a quarter of it resident."""
+    """Grades answers in a worker process.
+
+    `limit` is the CPU time of one comparison in seconds, `memory` its address space in bytes, a quarter resident."""
 
     def __init__(self, limit: float = 5.0, memory: int = MEMORY) -> None:
         self.worker = WorkerProcess(limit, max(WALL_LEAST, WALL_FACTOR * limit), memory)
@@ -71,13 +73,14 @@ class Grader:
         self.worker.stop()
 
     def grade(self, text: str, reference: str, finish: Finish) -> Grade:
+        """The grade of a text that ended by `finish`."""
         if finish not in FINISHES:
             raise ProblemError(f"expected a finish of {', '.join(FINISHES)}, found {finish!r}; say how the text ended")
         if finish == "failed":
             return Grade("failed", note="no text was generated")
         if not reference.strip():
             return Grade("failed", note="the problem has no reference answer")
-        extracted = extract(text, cut=finish == "length")
+        extracted = extract(text, truncated=finish == "length")
         if extracted is None:
             return Grade("cut off" if finish == "length" else "no answer")
         verdict, note = self._compared(extracted, extract_box(reference))

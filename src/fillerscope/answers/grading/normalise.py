@@ -1,7 +1,7 @@
 r"""Answers as text: in one spelling, and fit to be read as mathematics or not.
 
 What does not fit is a rule about answers, not a failure of grading: an answer is at most LONGEST characters,
-all of them such as people write, and no program. Knows no mathematics; `mathematics.py` does.
+all of them such as people write, and no program. Knows no mathematics; `expressions.py` does.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def tidy(answer: str) -> str:
     text = " ".join(_plain_characters(answer).split()).strip("*_` ")
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
-    text = _BASE_WORD.sub(lambda found: f"_{{{BASES.index(found[1]) + 2}}}", text)
+    text = _BASE_WORD.sub(lambda match: f"_{{{BASES.index(match[1]) + 2}}}", text)
     text = _without_ends(" ".join(text.split()))
     if (wrapped := _WRAPPED.fullmatch(text)) and not _SHORT_WORD.fullmatch(wrapped[1].strip()):
         text = _without_ends(wrapped[1].strip())
@@ -128,15 +128,15 @@ def _plain_characters(answer: str) -> str:
 
 
 def _within(mark: str) -> Callable[[re.Match[str]], str]:
-    return lambda found: f"{mark}{{{unicodedata.normalize('NFKC', found[0]).replace(chr(0x2212), '-')}}}"
+    return lambda match: f"{mark}{{{unicodedata.normalize('NFKC', match[0]).replace(chr(0x2212), '-')}}}"
 
 
-def _fraction(found: re.Match[str]) -> str:
-    top, bottom = unicodedata.normalize("NFKC", found[0]).split("\u2044")
+def _fraction(match: re.Match[str]) -> str:
+    top, bottom = unicodedata.normalize("NFKC", match[0]).split("\u2044")
     return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 def _without_ends(text: str) -> str:
-    """Without punctuation behind it; three dots go on with the digits before them."""
+    """The text without punctuation at its end; three dots stay, as they continue a decimal."""
     stripped = text.rstrip(" ,;:。") if text.endswith("...") else text.rstrip(" .,;:。")
     return stripped.lstrip(" ,;:=") or text

@@ -33,7 +33,7 @@ _GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+")
 
 @dataclass(frozen=True)
 class Numeral:
-    """A number, and how many digits it has behind the decimal point: None where it is not written as a decimal."""
+    """A number, and how many digits it has after the decimal point: None where it is not written as a decimal."""
 
     value: Fraction
     places: int | None = None
@@ -57,8 +57,8 @@ def read_numeral(text: str) -> Numeral | None:
     """The number that a whole text is, or None."""
     bare = text.strip().removeprefix("+").strip()
     if bare.startswith("-"):
-        found = _unsigned(bare[1:].strip())
-        return Numeral(-found.value, found.places) if found else None
+        number = _unsigned(bare[1:].strip())
+        return Numeral(-number.value, number.places) if number else None
     return _unsigned(bare)
 
 
@@ -89,45 +89,45 @@ def _is_noise(decimal: Numeral, value: Fraction) -> bool:
 
 
 def _unsigned(text: str) -> Numeral | None:
-    if found := _REPEATING.fullmatch(text) or _CONTINUED.fullmatch(text):
-        return _repeating(found)
-    if found := _RATIO.fullmatch(text) or _SLASHED.fullmatch(text):
-        return _ratio(found)
-    if found := _SCIENTIFIC.fullmatch(text) or _PROGRAMMED.fullmatch(text):
-        return _scientific(found)
-    if found := _WORDED.fullmatch(text):
-        plain = _plain(found)
-        return plain and Numeral(plain.value * WORDS[found["word"]])
-    return _plain(found) if (found := _NUMBER.fullmatch(text)) else None
+    if match := _REPEATING.fullmatch(text) or _CONTINUED.fullmatch(text):
+        return _repeating(match)
+    if match := _RATIO.fullmatch(text) or _SLASHED.fullmatch(text):
+        return _ratio(match)
+    if match := _SCIENTIFIC.fullmatch(text) or _PROGRAMMED.fullmatch(text):
+        return _scientific(match)
+    if match := _WORDED.fullmatch(text):
+        plain = _plain(match)
+        return plain and Numeral(plain.value * WORDS[match["word"]])
+    return _plain(match) if (match := _NUMBER.fullmatch(text)) else None
 
 
-def _plain(found: re.Match[str]) -> Numeral | None:
-    whole, places = found["whole"], found["places"]
+def _plain(match: re.Match[str]) -> Numeral | None:
+    whole, places = match["whole"], match["places"]
     if not whole and not places:
         return None
     value = Fraction(_integer(whole or "0")) + (Fraction(int(places), 10 ** len(places)) if places else 0)
     return Numeral(value, len(places) if places else None)
 
 
-def _ratio(found: re.Match[str]) -> Numeral | None:
+def _ratio(match: re.Match[str]) -> Numeral | None:
     """A mixed number has a proper fraction: `2\\frac{3}{2}` is none."""
-    top, bottom, mixed = _integer(found["top"]), _integer(found["bottom"]), found["mixed"]
+    top, bottom, mixed = _integer(match["top"]), _integer(match["bottom"]), match["mixed"]
     if bottom == 0 or (mixed and not 0 < top < bottom):
         return None
     return Numeral(int(mixed or 0) + Fraction(top, bottom))
 
 
-def _scientific(found: re.Match[str]) -> Numeral | None:
-    exponent = int(found["exponent"])
+def _scientific(match: re.Match[str]) -> Numeral | None:
+    exponent = int(match["exponent"])
     if abs(exponent) > LARGEST_EXPONENT:
         return None
-    mantissa = _plain(found) or Numeral(Fraction(1))
+    mantissa = _plain(match) or Numeral(Fraction(1))
     return Numeral(mantissa.value * Fraction(10) ** exponent, max(0, (mantissa.places or 0) - exponent) or None)
 
 
-def _repeating(found: re.Match[str]) -> Numeral:
-    places, period = found["places"], found["period"]
-    start = Fraction(int((found["whole"] or "0") + places), 10 ** len(places))
+def _repeating(match: re.Match[str]) -> Numeral:
+    places, period = match["places"], match["period"]
+    start = Fraction(int((match["whole"] or "0") + places), 10 ** len(places))
     return Numeral(start + Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(places)))
 
 

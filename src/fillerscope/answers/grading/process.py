@@ -1,7 +1,7 @@
-"""The other end of `sandbox.py`: starts it, asks it, kills and replaces it.
+"""The client of `sandbox.py`: starts the worker process, sends it questions, kills and replaces it.
 
-The worker gets an environment of its own with no variable of ours in it but the path of imports. It has a
-process group of its own, which is killed as a whole. Knows outcomes, not verdicts.
+The worker gets a clean environment with only the import path in it, and a process group of its own, which is killed as
+a whole. Knows outcomes, not verdicts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ START_SECONDS = 120.0  # to load sympy, on a busy machine
 
 
 class WorkerProcess:
-    """Started at the first question. `cpu_seconds` limits one question; `wall_seconds` is for a worker that hangs."""
+    """A worker that starts at the first question. `cpu_seconds` limit one question, `wall_seconds` one that hangs."""
 
     def __init__(self, cpu_seconds: float, wall_seconds: float, memory: int) -> None:
         self._cpu_seconds, self._wall_seconds, self._memory = cpu_seconds, wall_seconds, memory
@@ -40,9 +40,9 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     def ask(self, reference: str, answer: str) -> str:
-        """An outcome of `sandbox.py`, or "hung" or "died". The next question finds a new worker after these two.
+        """The outcome that `sandbox.py` gives, or "hung" or "died", after which a new worker is started.
 
-        Answers are judged in forks, so a worker that dies was killed by somebody else: it is asked again, once.
+        Answers are judged in forks, so a worker that dies was killed from outside: the question is repeated once.
         """
         outcome = self._ask(reference, answer)
         return self._ask(reference, answer) if outcome == "died" else outcome
@@ -76,13 +76,13 @@ class WorkerProcess:
 
 
 def _environment() -> dict[str, str]:
-    """No keys or tokens. A fixed hash seed: sympy's order of terms must be the same every time."""
+    """The worker's environment: no keys or tokens, and a fixed hash seed, on which sympy's order of terms depends."""
     ours = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
     return ours | {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
 
 
 def _exchange(process: subprocess.Popen[bytes], question: dict[str, str] | None, seconds: float) -> Json:
-    """One line there, one line back; {"lost": why} where none comes."""
+    """Send one line and read one line; {"lost": why} where none comes."""
     to_worker, from_worker = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     hung = threading.Event()
     timer = threading.Timer(seconds, _end_hung, (process, hung))
@@ -118,7 +118,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Before the process is waited for, so that its number is still its own."""
+    """Kill the process group. Called before the process is waited for, so that its id is not reused yet."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

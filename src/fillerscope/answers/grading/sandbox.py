@@ -10,8 +10,8 @@ Answers are data. Reading them leads to `eval` in two places of sympy: `parse_ex
 takes nothing that could call anything, and `lambdify`, which is refused. Whatever would still start a program,
 write a file or open a connection ends the fork on the spot.
 
-One JSON object a line comes in, one goes out. What is compared and how is `mathematics.py`, which is imported only
-after the parser is tamed. Knows nothing of texts and of verdicts.
+One JSON object a line comes in, one goes out. `expressions.py` compares, and is imported only after the
+parser is restricted. Knows nothing of texts and of verdicts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main(cpu_seconds: float, memory: int) -> None:
 
 def _load() -> Callable[[str, str], int]:
     """The comparison, with everything imported that ordinary answers need."""
-    _tame_parser()
+    _restrict_parser()
     from fillerscope.answers.grading import expressions
 
     def compare(reference: str, answer: str) -> int:
@@ -92,14 +92,14 @@ def _load() -> Callable[[str, str], int]:
     return compare
 
 
-def _tame_parser() -> None:
-    """Before math-verify is imported, so that it takes the tamed one."""
+def _restrict_parser() -> None:
+    """Replace sympy's parser by a restricted one, before math-verify imports it."""
     import sympy.parsing
     from sympy.parsing import sympy_parser
 
     original = sympy_parser.parse_expr
 
-    def parse_harmless(text: str, *arguments: Any, **options: Any) -> Any:
+    def parse_harmless(text: str, *arguments: object, **options: object) -> object:
         if not _HARMLESS.fullmatch(text):
             raise ValueError("neither a number nor a name")
         return original(text, *arguments, **options)
@@ -139,7 +139,7 @@ def _outcome(state: int, peak: int, memory: int) -> str:
 
 
 def _seal(cpu_seconds: float) -> None:
-    """From here on a fork only computes."""
+    """Close input and output and limit CPU time: from here on a fork only computes."""
     global _sealed
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
@@ -174,7 +174,7 @@ def _limit_process(memory: int) -> None:
 
 
 def _lower(name: str, value: int) -> None:
-    """Where the system has this limit and lets us set it."""
+    """Lower a resource limit, where the system has it and allows that."""
     with contextlib.suppress(ImportError, AttributeError, ValueError, OSError):
         import resource
 

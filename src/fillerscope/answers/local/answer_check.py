@@ -1,9 +1,8 @@
-"""The first tokens of a few answers under the real engine, compared with plain forward passes of the stock model.
+"""A check of the first tokens of a few answers against plain forward passes of the stock model.
 
-A cache that mixes rows, or a layer that the slots cannot hold, changes answers without a word. Every logit that the
-engine chose from is compared with that of the stock model given the same tokens alone and without a cache. What
-rounding does to logits is measured on the model itself; where half precision drowns the comparison, it is made in
-float32.
+A cache that mixes rows, or a layer that slots cannot hold, would change answers silently. The logits of the engine are
+compared with those of the stock model for the same tokens, alone and without a cache. What rounding does to logits is
+measured on the model itself; where half precision is too coarse for the comparison, it is made in float32.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOKENS = 3  # of every answer
-PREFIX = 8  # tokens that all prompts begin with, at most
-LENGTHS = (2, 9, 23)  # tokens of the prompts behind it
-MORE = 9  # tokens behind a text that must not change it
-# Of the spread of the logits, besides eight times what rounding is seen to do to them.
+PREFIX = 8  # the longest prefix that all prompts share
+LENGTHS = (2, 9, 23)  # tokens of the prompts after it
+MORE = 9  # tokens after a text, which must not change its logits
+# Tolerances relative to the spread of the logits, to which eight times the measured rounding is added.
 LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 MOST = {torch.float32: 1e-2, torch.float64: 1e-2, torch.float16: 2e-1, torch.bfloat16: 4e-1}
 OFTEN = 8.0
@@ -55,7 +54,7 @@ class AnswerCheck:
 
 
 def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None, exact: bool = False) -> AnswerCheck:
-    """The first engine that writes what plain forward passes write; refused where none does."""
+    """The first engine whose logits are those of plain forward passes; an error where there is none."""
     chosen = _chosen(loaded.model, requests)
     tried: list[str] = []
     for name, engine in ENGINES.items():
@@ -81,8 +80,9 @@ def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | No
 
 
 def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
-    """Refused where the first logits of a prompt depend on what is answered beside it: on the number of its row, or on
-    what the others hold. A device may compute the rows of one product in several ways."""
+    """Raise where the first logits of a prompt depend on its row or on the other rows of the batch.
+
+    A device may compute the rows of one matrix product in several ways."""
     chosen = _chosen(engine.model, requests)
     alone = [_with_logits(engine, [request])[1][0] for request in chosen]
     _, together = _with_logits(engine, chosen * -(-engine.rows // len(chosen)))
@@ -94,13 +94,13 @@ def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
 
 
 def tolerance_of(model: PreTrainedModel) -> float:
-    """How far logits may be from those of plain passes, of their spread, where rounding is as large as it gets."""
+    """The largest difference from plain passes that rounding can explain, relative to the spread of the logits."""
     return MOST.get(model.dtype, MOST[torch.float32])
 
 
 def _chosen(model: nn.Module, requests: Sequence[Request]) -> list[Request]:
-    """Prompts of very unequal length made of the study's tokens, nothing done inside the model; of any tokens where
-    there is no prompt at hand."""
+    """Prompts of very different length made of the study's tokens, without interventions; of any tokens where there
+    are no requests."""
     limit = length_limit(model)
     texts = sorted({one.ids: one.shared for one in requests}.items(), key=lambda one: len(one[0]), reverse=True)
     size = sum(LENGTHS) + PREFIX
@@ -124,31 +124,31 @@ def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[floa
     least, most = (limits.get(cast(torch.dtype, engine.model.dtype), limits[torch.float32]) for limits in (LEAST, MOST))
     if gap <= least:
         return gap, least
-    request, written = pairs[-1]
-    rounding = _difference(expected[-1], _plain(engine, request, written, more=request.ids[:MORE]))
+    request, generated = pairs[-1]
+    rounding = _difference(expected[-1], _plain(engine, request, generated, more=request.ids[:MORE]))
     return gap, min(most, least + OFTEN * rounding)
 
 
 def _with_logits(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[list[Reply], dict[int, Tensor]]:
     """The first tokens of answers, and by the number of the request the logits [token, vocabulary] before each."""
     logits: dict[int, list[Tensor]] = {}
-    engine.notice = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
+    engine.on_logits = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
     try:
         replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
     finally:
-        engine.notice = None
+        engine.on_logits = None
     return replies, {number: torch.stack(steps) for number, steps in logits.items()}
 
 
 @torch.inference_mode()
-def _plain(engine: LocalGenerator, request: Request, written: tuple[int, ...], more: tuple[int, ...] = ()) -> Tensor:
-    """[token, vocabulary]: what the stock model says before each written token. `more` tokens stand behind them, where
-    a causal model cannot see them."""
+def _plain(engine: LocalGenerator, request: Request, generated: tuple[int, ...], more: tuple[int, ...] = ()) -> Tensor:
+    """The stock model's logits [token, vocabulary] before each generated token. `more` tokens come after them, where a
+    causal model does not see them."""
     reset_positions(engine.model)
-    before = [*request.ids, *written[:-1]]
+    before = [*request.ids, *generated[:-1]]
     ids = torch.tensor([[*before, *more]], device=engine.device)
-    logits: Tensor = engine.model(input_ids=ids, use_cache=False, logits_to_keep=len(written) + len(more)).logits
-    return logits[0, -len(written) - len(more) :][: len(written)].float()
+    logits: Tensor = engine.model(input_ids=ids, use_cache=False, logits_to_keep=len(generated) + len(more)).logits
+    return logits[0, -len(generated) - len(more) :][: len(generated)].float()
 
 
 def _difference(expected: Tensor, given: Tensor) -> float:

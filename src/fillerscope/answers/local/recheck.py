@@ -1,4 +1,4 @@
-"""Greedy answers written again, one at a time: what many rows at once change is rounding, and it is counted."""
+"""Greedy answers generated again, one at a time, to count how many change with the rounding of large batches."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from fillerscope.study.interventions import Redistribution
 def recheck(
     alone: LocalGenerator, requests: Sequence[Request], replies: Sequence[Reply], decoding: Decoding, allowed: float
 ) -> Json:
-    """How many answers are the same from `alone`, which has one row; for the others, how near the choice was.
+    """How many answers are the same from `alone`, which has one row, and the margins of the others.
 
-    A margin is the difference of the logits of the two tokens at the first place where the answers part: next to
-    nothing where rounding decided. One beyond `allowed`, relative to the spread of the logits, is an error.
+    A margin is the difference between the logits of the two tokens where the answers first differ: close to 0 where
+    rounding decided. One beyond `allowed`, relative to the spread of the logits, is an error.
     """
     margins = []
     for request, reply in zip(requests, replies, strict=True):
-        again, logits = _with_logits(alone, replace(request, shared=0), decoding)
-        if again.ids != reply.ids:
-            margin, spread = _margin(logits, reply.ids, again.ids)
+        single, logits = _with_logits(alone, replace(request, shared=0), decoding)
+        if single.ids != reply.ids:
+            margin, spread = _margin(logits, reply.ids, single.ids)
             if margin > allowed * spread and not _may_jump(alone.model, request):
                 raise GenerationError(
-                    f"an answer written among others differs from the same answer written alone by more than rounding: "
-                    f"where they part, the logits of the two tokens are {margin:.2g} apart ({allowed * spread:.2g} is "
-                    "allowed); set generation.rows to 1, and please report this model"
+                    "an answer generated in a batch differs from the same one generated alone by more than rounding: "
+                    f"where they first differ, the logits of the two tokens are {margin:.2g} apart "
+                    f"({allowed * spread:.2g} is allowed); set generation.rows to 1, and please report this model"
                 )
             margins.append(margin)
     return {"checked": len(requests), "same": len(requests) - len(margins), "margins": margins}
 
 
 def _may_jump(model: nn.Module, request: Request) -> bool:
-    """Whether rounding alone may move logits far: where it chooses an expert, or the activations that are changed."""
+    """Whether rounding may change logits a lot: where it decides on an expert, or on activations to redistribute."""
     return isinstance(request.change, Redistribution) or has_experts(model)
 
 
 def _with_logits(alone: LocalGenerator, request: Request, decoding: Decoding) -> tuple[Reply, list[Tensor]]:
-    """An answer, and the logits of each of its steps."""
+    """An answer, and the logits of each decode step."""
     logits: list[Tensor] = []
-    alone.notice = lambda _, one: logits.append(one.float().cpu())
+    alone.on_logits = lambda _, one: logits.append(one.float().cpu())
     try:
         return alone.answer([request], decoding, lambda _: None)[0], logits
     finally:
-        alone.notice = None
+        alone.on_logits = None
 
 
 def _margin(logits: list[Tensor], one: tuple[int, ...], other: tuple[int, ...]) -> tuple[float, float]:
-    """The margin, and the standard deviation of the logits there; no bound where one answer has no such token."""
+    """The margin, and the standard deviation of the logits there; infinite where one answer just ends earlier."""
     place = common_start([one, other])
     if place == min(len(one), len(other)):
         return float("inf"), 1.0

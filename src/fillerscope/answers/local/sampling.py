@@ -1,4 +1,4 @@
-"""The next token of each row, drawn with the row's own random number: neighbours change nothing."""
+"""Sampling of the next token of each row with the row's own random number, so that other rows do not matter."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from fillerscope.study.generation import Decoding
 
 
 def choose(logits: Tensor, decoding: Decoding, draws: Tensor) -> Tensor:
-    """[row] of token ids from logits [row, vocabulary] and uniform numbers [row]."""
+    """Token ids [row] from logits [row, vocabulary] and uniform random numbers [row]."""
     if decoding.temperature == 0:
         return logits.argmax(dim=-1)
-    shares = (logits.float() / decoding.temperature).softmax(dim=-1)
+    probabilities = (logits.float() / decoding.temperature).softmax(dim=-1)
     if decoding.top_p == 1:
-        return _place(shares, draws)
-    shares, tokens = shares.sort(dim=-1, descending=True)
-    # The smallest set of tokens whose share reaches top_p; the first is always in it.
-    before = shares.double().cumsum(dim=-1) - shares
-    kept = torch.where(before < decoding.top_p, shares, 0)
-    return tokens.gather(-1, _place(kept, draws)[:, None]).squeeze(-1)
+        return _inverse_cdf(probabilities, draws)
+    probabilities, tokens = probabilities.sort(dim=-1, descending=True)
+    # The smallest set of tokens whose probability reaches top_p; the first is always in it.
+    before = probabilities.double().cumsum(dim=-1) - probabilities
+    kept = torch.where(before < decoding.top_p, probabilities, 0)
+    return tokens.gather(-1, _inverse_cdf(kept, draws)[:, None]).squeeze(-1)
 
 
-def _place(shares: Tensor, draws: Tensor) -> Tensor:
-    """Where the sum of the shares passes the drawn part of their total; never where a share is nothing."""
-    reached = shares.double().cumsum(dim=-1)
-    place = torch.searchsorted(reached, draws[:, None] * reached[:, -1:], right=True).squeeze(-1)
+def _inverse_cdf(probabilities: Tensor, draws: Tensor) -> Tensor:
+    """The index at which the cumulative sum passes `draws` of its total; never one of probability 0."""
+    reached = probabilities.double().cumsum(dim=-1)
+    index = torch.searchsorted(reached, draws[:, None] * reached[:, -1:], right=True).squeeze(-1)
     last = (reached < reached[:, -1:]).sum(dim=-1)
-    return torch.minimum(place, last)
+    return torch.minimum(index, last)

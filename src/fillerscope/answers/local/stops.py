@@ -1,4 +1,4 @@
-"""The tokens that end a model's turn."""
+"""Stop tokens: those that end a model's turn."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _MARK = "\u2407ANSWER\u2407"
 
 
 def stop_ids(model: nn.Module | None, tokenizer: Tokenizer) -> frozenset[int]:
-    """What the model's own settings, its tokenizer and its chat template end an answer with."""
+    """The stop tokens of the generation config, the tokenizer and the chat template."""
     settings = getattr(model, "generation_config", None)
     named = getattr(settings, "eos_token_id", None)
     listed = named if isinstance(named, list | tuple) else [named]
-    found = {*listed, tokenizer.eos_token_id, _end_of_turn(tokenizer)}
-    return frozenset(int(token) for token in found if token is not None)
+    tokens = {*listed, tokenizer.eos_token_id, _end_of_turn(tokenizer)}
+    return frozenset(int(token) for token in tokens if token is not None)
 
 
 def _end_of_turn(tokenizer: Tokenizer) -> int | None:
-    """The special token that the chat template writes behind an answer."""
+    """The special token that the chat template puts after an answer."""
     if not getattr(tokenizer, "chat_template", None):
         return None
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
@@ -27,5 +27,5 @@ def _end_of_turn(tokenizer: Tokenizer) -> int | None:
         text = tokenizer.apply_chat_template(turns, tokenize=False)
     except Exception:  # templates raise what they like
         return None
-    behind = tokenizer.encode(text.rpartition(_MARK)[2].lstrip(), add_special_tokens=False)
-    return behind[0] if behind and behind[0] in tokenizer.all_special_ids else None
+    after = tokenizer.encode(text.rpartition(_MARK)[2].lstrip(), add_special_tokens=False)
+    return after[0] if after and after[0] in tokenizer.all_special_ids else None

@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
-from fillerscope.analysis.live import Growing
 from fillerscope.analysis.run import Run
 from fillerscope.report.payload import overview
+from fillerscope.store.live import LiveStore
 from fillerscope.store.schema import MANIFEST
 
 KEPT = 64  # answers that took some work
@@ -25,8 +25,8 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._store = Growing.open(path, hasty=True)
-        self._run, self._version = self._store.run(), 0
+        self._store = LiveStore.open(path, checksums=False)
+        self._run, self._version = self._snapshot(), 0
         assert self._run.study  # a run without one is refused before anything is served
         self._checked, self._damaged, self._lock = "", False, Lock()
         self._checking: Thread | None = None
@@ -44,9 +44,12 @@ class Watched:
         """The run, and how often it has grown: both of the same moment."""
         with self._lock:
             if self._store.refresh():
-                self._run, self._version = self._store.run(), self._version + 1
+                self._run, self._version = self._snapshot(), self._version + 1
                 self._answers.clear()
             return self._run, self._version
+
+    def _snapshot(self) -> Run:
+        return Run(self._store.snapshot(), partial=True)
 
     def check_once(self) -> None:
         """Every file against its checksum, beside whatever else is done."""
@@ -81,7 +84,7 @@ class Watched:
             {"model": run.model, "stage": run.stage, "done": run.problems, "total": run.problems_total}
             for run in self._store.progress()
         ]
-        progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_landed or 0}
+        progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_written or 0}
         checked = {"checked": self._checked, "damaged": self._damaged}
         if not (self.path / MANIFEST).exists():
             checked = {"checked": "The folder of this run has gone.", "damaged": True}

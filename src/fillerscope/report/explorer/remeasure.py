@@ -101,7 +101,7 @@ class Remeasurer:
         return _compared(run, model, number, part, self.differs(run), loaded.dtype)
 
     def _loaded(self, folder: ModelFolder, device: str, dtype: str, progress: Progress) -> LoadedModel:
-        from fillerscope.capture.self_check import selfcheck
+        from fillerscope.capture.self_check import check_capture
         from fillerscope.models.loading import load_folder
 
         key = (folder.digest, device, dtype)
@@ -109,7 +109,7 @@ class Remeasurer:
             self._model = None  # two of them may not fit into memory
             progress.stage(f"loading {folder.label}", 0, None)
             loaded = load_folder(folder, dtype, device)
-            selfcheck(loaded)
+            check_capture(loaded)
             self._model = key, loaded
         return self._model[1]
 
@@ -201,8 +201,8 @@ def _version(package: str) -> str:
 def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, progress: Progress) -> Part:
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
-    from fillerscope.capture.passes import Gauge
-    from fillerscope.measure.shard import launch
+    from fillerscope.capture.passes import PassRunner
+    from fillerscope.measure.shard import start_shard
 
     study = _attention_alone(run.study)
     done = 0
@@ -213,9 +213,9 @@ def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, 
         progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
 
     layout = (run[model].facts.get("rowcheck") or {}).get("layout", "shared")
-    gauge = Gauge(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
+    gauge = PassRunner(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
     with capturing(loaded.model):
-        part = launch(study, [_prepared(record)], gauge, tick).reduced(study).part()
+        part = start_shard(study, [_prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":
         raise CaptureError(f"problem {record['id']} could not be measured: {part.records[0]['error']}")
     return part

@@ -1,6 +1,6 @@
 """The explorer's server: read-only, on loopback, one page over one run or several.
 
-Every answer is made from the run folder when it is asked for. What a person did wrong comes back as one line.
+Every answer is made from the run folder when it is asked for. A mistake comes back as one line.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -24,6 +24,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.run import Run
@@ -33,6 +34,18 @@ from fillerscope.report.explorer.live_run import Watched
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.payload_types import (
+    Finding,
+    Flips,
+    Headline,
+    Methods,
+    ModelFindings,
+    Ready,
+    Refusal,
+    RunOverview,
+    Runs,
+    Section,
+)
 from fillerscope.report.wire import clean
 
 POLICY = (
@@ -58,6 +71,7 @@ PAGE = """<!doctype html>
 """
 STATIC = {"page.js": "text/javascript", "style.css": "text/css"}
 Asked = dict[str, str]
+Make = Callable[[Run, Asked], object]  # an answer: bytes, or what JSON takes
 
 
 def application(paths: Sequence[Path]) -> Starlette:
@@ -100,12 +114,14 @@ class Explorer:
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
         return Starlette(routes=routes, middleware=[Middleware(_Headed), hosts])
 
-    def all(self) -> dict[str, Any]:
+    def all(self) -> Runs:
+        """Every run by name, with what the page must know first; their files begin to be checked."""
         for watched in self.runs:
             watched.check_once()
         names = [watched.name for watched in self.runs]
         labels = [name if names.count(name) == 1 else str(one.path) for name, one in zip(names, self.runs, strict=True)]
-        return {"runs": labels, "overviews": [watched.overview() for watched in self.runs]}
+        overviews = [cast("RunOverview", watched.overview()) for watched in self.runs]
+        return {"runs": labels, "overviews": overviews}
 
     def watched(self, request: Request) -> Watched:
         number = int(request.path_params["number"])
@@ -113,36 +129,24 @@ class Explorer:
             raise FigureError(f"there are {len(self.runs)} runs, counted from 0")
         return self.runs[number]
 
-    def _asked(self, make: Callable[[Run, Asked], Any]) -> Callable[[Request], Any]:
-        def answer(request: Request) -> Any:
+    def _asked(self, make: Make) -> Callable[[Request], object]:
+        def answer(request: Request) -> object:
             asked = dict(request.query_params)
             key = (request.url.path, *sorted(asked.items()))
-            return self.watched(request).remember(key, lambda run: make(run, asked))
+            remembered: object = self.watched(request).remember(key, lambda run: make(run, asked))
+            return remembered
 
         return answer
 
-    def _told(self, answer: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
-        """In a thread of its own; packed numbers as they are, all else as JSON, and what is wrong in one line."""
+    def _told(self, answer: Callable[[Request], object]) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of an answer, which is made in a thread of its own."""
         from starlette.concurrency import run_in_threadpool
 
         async def endpoint(request: Request) -> Response:
             try:
-                found = await run_in_threadpool(answer, request)
-            except (FillerscopeError, ValueError, KeyError) as error:
-                said = (
-                    f"the page asked for nothing that there is: {error}" if isinstance(error, KeyError) else str(error)
-                )
-                return JSONResponse({"error": " ".join(said.splitlines())}, 400)
+                return _response(await run_in_threadpool(answer, request))
             except Exception as error:
-                if os.environ.get("FILLERSCOPE_DEBUG"):
-                    raise
-                said = f"unexpected {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-                return JSONResponse({"error": f"{said} (set FILLERSCOPE_DEBUG=1 to see where)"}, 500)
-            if isinstance(found, Response):
-                return found
-            if isinstance(found, bytes):
-                return Response(found, media_type="application/octet-stream")
-            return Response(json.dumps(found, allow_nan=False), media_type="application/json")
+                return _refusal(error)
 
         return endpoint
 
@@ -158,7 +162,7 @@ class Explorer:
             raise FigureError(f"the table {name!r} of this run is empty")
         return FileResponse(path, filename=f"{name}.csv", background=BackgroundTask(folder.cleanup))
 
-    def ready(self, request: Request) -> dict[str, str]:
+    def ready(self, request: Request) -> Ready:
         """Whether one problem can be measured again here."""
         run = self.watched(request).run
         return {"reason": self.remeasurer.at_hand(run, run.model(request.query_params.get("model")))}
@@ -167,35 +171,62 @@ class Explorer:
         """One problem's own profile of a head, measured now."""
         run, asked = self.watched(request).run, dict(request.query_params)
         model = run.model(asked.get("model"))
-        found = self.remeasurer.measure(run, model, int(asked["problem"]))
+        result = self.remeasurer.measure(run, model, int(asked["problem"]))
         place = payload.Place.of(run, asked)
-        close = f"to {found.agreement:.1g}" if found.agreement else "to the last digit"
-        note = f"Measured again here; it agrees with the stored run {close}. {found.note}".strip()
-        return payload.one_problem(run, found.part, place, note)
+        close = f"to {result.agreement:.1g}" if result.agreement else "to the last digit"
+        note = f"Measured again here; it agrees with the stored run {close}. {result.note}".strip()
+        return payload.one_problem(run, result.part, place, note)
 
 
-def _findings(run: Run, _: Asked) -> list[dict[str, Any]]:
+def _response(answer: object) -> Response:
+    """Packed numbers as they are, all else as JSON."""
+    if isinstance(answer, Response):
+        return answer
+    if isinstance(answer, bytes):
+        return Response(answer, media_type="application/octet-stream")
+    return Response(json.dumps(answer, allow_nan=False), media_type="application/json")
+
+
+def _refusal(error: Exception) -> Response:
+    """What is wrong in one line: with what was asked (400), or with this program (500)."""
+    if isinstance(error, KeyError):
+        return _one_line(f"the page asked for nothing that there is: {error}", 400)
+    if isinstance(error, FillerscopeError | ValueError):
+        return _one_line(str(error), 400)
+    if os.environ.get("FILLERSCOPE_DEBUG"):
+        raise error
+    first = (str(error).splitlines() or [""])[0]
+    return _one_line(f"unexpected {type(error).__name__}: {first} (set FILLERSCOPE_DEBUG=1 to see where)", 500)
+
+
+def _one_line(text: str, status: int) -> Response:
+    refusal: Refusal = {"error": " ".join(text.splitlines())}
+    return JSONResponse(refusal, status)
+
+
+def _findings(run: Run, _: Asked) -> list[ModelFindings]:
     compared = available_comparison(run)
-    told = []
-    for model in run.models:
-        found = findings_of(run[model], compared)
-        top = headline(run, model, compared, found)
-        findings = [finding.record() for finding in found]
-        told.append({"model": model, "label": run.label(model), "headline": asdict(top), "findings": findings})
-    return clean(told)
+    return clean([_findings_of(run, model, compared) for model in run.models])
 
 
-def _flips(run: Run, asked: Asked) -> dict[str, Any]:
+def _findings_of(run: Run, model: str, compared: Sequence[Accuracy]) -> ModelFindings:
+    findings = findings_of(run[model], compared)
+    top = cast("Headline", asdict(headline(run, model, compared, findings)))
+    records = [cast("Finding", finding.record()) for finding in findings]
+    return {"model": model, "label": run.label(model), "headline": top, "findings": records}
+
+
+def _flips(run: Run, asked: Asked) -> Flips:
     temperature = float(asked["temperature"]) if asked.get("temperature") else None
     return payload.flipped(run, asked["model"], asked["condition"], asked["against"], temperature)
 
 
-def _methods(run: Run, _: Asked) -> dict[str, Any]:
+def _methods(run: Run, _: Asked) -> Methods:
     sections = methods(run)
-    return {"sections": [asdict(section) for section in sections], "text": as_text(sections)}
+    return {"sections": [cast("Section", asdict(section)) for section in sections], "text": as_text(sections)}
 
 
-ANSWERS: dict[str, Callable[[Run, Asked], Any]] = {
+ANSWERS: dict[str, Make] = {
     "map": lambda run, asked: payload.head_maps(run, asked["model"], asked["condition"], asked["queries"]),
     "head": lambda run, asked: payload.head(run, payload.Place.of(run, asked)),
     "layer": lambda run, asked: payload.whole_layer(run, payload.Place.of(run, asked)),

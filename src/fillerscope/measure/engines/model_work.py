@@ -1,0 +1,141 @@
+"""One model at work on a study: what all stages share, loaded and checked once.
+
+Knows which model, which prompts and which facts are noted; not what is measured or answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Unpack
+
+from fillerscope.capture.memory import pass_tokens
+from fillerscope.capture.passes import Layout
+from fillerscope.capture.row_check import check_rows
+from fillerscope.errors import ModelError
+from fillerscope.measure.prepare import Shard, ShardPrompts
+from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
+from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.structure import layer_count
+from fillerscope.progress import Progress
+from fillerscope.prompts.prompt import PromptMaker
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import ModelFacts
+from fillerscope.study.study import ModelSpec, Study
+
+MissingShards = list[tuple[Shard, str]]  # shards to compute, each with the name of its file
+LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
+SLOWER_LAYOUTS = {
+    "packed": "its texts do not share prefixes, which would change its numbers",
+    "apart": "each text has a row of its own, because the model carries a state along a row; this is slower",
+}
+
+
+@dataclass
+class ModelWork:
+    """A model of a study, with the folder that results go to. The model is loaded on first use."""
+
+    study: Study
+    spec: ModelSpec
+    folder: ModelFolder
+    store: RunStore
+    progress: Progress
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        self.progress.stage(f"loading {self.folder.label}", 0, None)
+        loaded = load_folder(self.folder, self.spec.dtype, self.study.device)
+        refuse_missing_layers(self.study, layer_count(loaded.model), loaded.label)
+        return loaded
+
+    def reload(self, dtype: str) -> LoadedModel:
+        """The model in another dtype. The one in use is dropped first, as memory may not hold both."""
+        assert self.prompts  # made with the model that is dropped
+        self.__dict__.pop("loaded", None)
+        self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
+        return load_folder(self.folder, dtype, self.study.device)
+
+    @cached_property
+    def prompts(self) -> ShardPrompts:
+        """The prompts of the study for this model. With an endpoint only the tokenizer is loaded for them."""
+        tokenizer = load_tokenizer(self.folder) if self.spec.endpoint else self.loaded.tokenizer
+        maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
+        self.note(label=self.folder.label, template=maker.template)
+        return ShardPrompts(self.study, maker, stated_context(self.folder))
+
+    def missing(self, shards: Sequence[Shard], name: Callable[[str, int], str]) -> MissingShards:
+        """The shards whose files are missing or damaged."""
+        names = [(shard, name(self.spec.name, shard.index)) for shard in shards]
+        return [(shard, file) for shard, file in names if not self.store.is_sound(file)]
+
+    def pass_tokens(self) -> int:
+        """Tokens of one forward pass. A resumed run takes the number noted before, so that its bytes stay the same."""
+        tokens = self.study.batch.tokens or self.facts().get("batch_tokens") or pass_tokens(self.loaded.model)
+        self.note(batch_tokens=tokens)
+        return int(tokens)
+
+    def layout(self, shards: Sequence[Shard]) -> Layout:
+        """How texts share rows of a batch: checked once a run against each text alone."""
+        record = self.facts().get("rowcheck") or self._trained_facts().get("rowcheck")
+        if record is None:
+            longest = longest_prompt(self.prompts, shards)
+            row = max(self.pass_tokens(), longest * len(self.study.conditions))  # a problem's prompts share a row
+            check = check_rows(self.loaded, longest, row)
+            if check.layout in SLOWER_LAYOUTS:
+                self.progress.say(f"{self.loaded.label}: {SLOWER_LAYOUTS[check.layout]}")
+            record = check.record()
+        self.note(rowcheck=record)
+        layout: Layout = record["layout"]
+        return layout
+
+    def counter(self, text: str, missing: MissingShards, shards: int, per_problem: int) -> Callable[[float], None]:
+        """A function that reports progress on the missing shards; it is called with how much more is done."""
+        if len(missing) < shards:
+            self.progress.say(f"{text}: resuming, {shards - len(missing)} of {shards} shards are done")
+        total, done = sum(len(shard.problems) for shard, _ in missing) * per_problem, 0.0
+
+        def tick(count: float) -> None:
+            nonlocal done
+            done += count
+            self.progress.stage(text, round(done, 3), total)  # parts of answers are counted as well
+
+        tick(0)
+        return tick
+
+    def facts(self) -> ModelFacts:
+        """What the manifest notes about this model."""
+        return self._facts_of(self.spec.name)
+
+    def note(self, **facts: Unpack[ModelFacts]) -> None:
+        if self.facts() == self.facts() | facts:
+            return
+        models = self.store.manifest.get("models", {})
+        self.store.note("models", models | {self.spec.name: self.facts() | facts})
+
+    def _trained_facts(self) -> ModelFacts:
+        """The facts of the trained model whose configuration this untrained twin has."""
+        trained = {twin: spec.name for spec in self.study.models for twin in self.study.twins(spec.name)}
+        return self._facts_of(trained.get(self.spec.name, ""))
+
+    def _facts_of(self, model: str) -> ModelFacts:
+        return self.store.manifest.get("models", {}).get(model, {})
+
+
+def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
+    """Raise where an intervention names a layer that the model does not have: it would silently do nothing."""
+    for condition in study.conditions:
+        beyond = [layer for layer in getattr(condition.intervention, "layers", ()) if layer > layers]
+        if beyond:
+            raise ModelError(
+                f"condition {condition.name!r} changes layer {beyond[0]}, and {label} has {layers} layers; choose from "
+                f"1 to {layers}"
+            )
+
+
+def longest_prompt(prompts: ShardPrompts, shards: Sequence[Shard]) -> int:
+    """The number of tokens of a study's longest prompt, among the problems with the longest questions."""
+    questions = [(shard.start + i, problem) for shard in shards for i, problem in enumerate(shard.problems)]
+    longest = sorted(questions, key=lambda one: -len(one[1].question))[:LONG_QUESTIONS]
+    items = [prompts.of_problem(number, problem) for number, problem in longest]
+    return max((prompt.position_count for item in items for prompt in item.prompts.values()), default=0)

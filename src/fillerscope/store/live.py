@@ -1,0 +1,287 @@
+"""A run folder read while it is still being written: the shards written so far are merged in memory, in shard order.
+
+    store = LiveStore.open(path)
+    now = store.snapshot()         # a store that never changes its numbers
+    if store.refresh():            # more files have been written
+        now = store.snapshot()     # another one
+
+Writes nothing and needs no lock: a file appears in a run folder whole, and is listed in the manifest only then. Does
+not know whether another process is still measuring.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, takewhile
+from pathlib import Path
+from threading import RLock
+from typing import NoReturn, Self
+
+import numpy as np
+
+from fillerscope.errors import StoreError
+from fillerscope.store.merge import Merger
+from fillerscope.store.run_folder import Part, RunStore, fitted
+from fillerscope.store.schema import (
+    MANIFEST,
+    PROBLEMS,
+    Array,
+    Manifest,
+    answer_attention_name,
+    answers_name,
+    merged_name,
+    repeated_answers_name,
+    shard_name,
+)
+from fillerscope.study.study import Study
+
+MEASURING, ANSWERING, MEASURING_ANSWERS = "measuring", "answering", "measuring answers"
+ANSWERING_AGAIN = "answering again"
+
+
+@dataclass(frozen=True)
+class StageProgress:
+    """How far one model is in one stage. Counts shards from the first to the first missing one, as the numbers do."""
+
+    model: str
+    stage: str
+    shards: int
+    shards_total: int | None  # None where the number of problems is not known yet
+    problems: int  # in that case a last shard that is not full counts as full
+    problems_total: int | None
+    finished: bool
+
+
+class LiveStore(RunStore):
+    """A store that offers the merged files of a model before they are written. `open` makes one."""
+
+    def __init__(self, path: Path, manifest: Manifest, checksums: bool = True) -> None:
+        """`checksums=False` checks only the sizes of files before they are read; call `verify` in the background."""
+        super().__init__(path, manifest)
+        self.checksums = checksums
+        self.problems: int | None = None  # how many there will be, where that is known
+        self._seen: tuple[object, list[str]] | None = None
+        self._parts: dict[str, Part] = {}  # by the name of the file that is not written yet
+        self._merges: dict[str, _PartialMerge] = {}
+        self._lock = RLock()
+
+    @classmethod
+    def open(cls, path: Path, checksums: bool = True) -> LiveStore:
+        store = cls(path, RunStore.open(path).manifest, checksums)
+        store.refresh()
+        return store
+
+    def snapshot(self) -> Self:
+        """The store as it is now: later refreshes of this one do not change its numbers."""
+        with self._lock:
+            snapshot = copy.copy(self)
+        snapshot._merges, snapshot._lock = {}, RLock()
+        return snapshot
+
+    def refresh(self) -> bool:
+        """Merge the shards written since the last call, and return whether anything changed."""
+        with self._lock:
+            stamp = _stamp(self.path / MANIFEST)
+            if stamp is None or (stamp, self._existing()) == self._seen:
+                return False
+            try:
+                manifest = RunStore.open(self.path).manifest
+            except StoreError:
+                return False  # being replaced at this moment: the next refresh reads it
+            before = self._seen and self._seen[1], self.manifest
+            self._forget_checked(manifest)
+            self.manifest = manifest
+            self._seen = stamp, self._existing()
+            self._parts = dict(self._unwritten_merges())
+            self.problems = self.problems or self._count_problems()
+            return before != (self._seen[1], manifest)
+
+    def has(self, name: str) -> bool:
+        return name in self._parts or self._written(name)
+
+    def get(self, name: str, keys: list[str] | None = None) -> Part:
+        part = self._parts.get(name)
+        if part is None:
+            return super().get(name, keys)
+        wanted = list(part.arrays) if keys is None else keys
+        return Part({key: self._array(name, part, key) for key in wanted}, part.records)
+
+    def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
+        part = self._parts.get(name)
+        if part is None:
+            return super().cut(name, keys, index)
+        arrays = [self._array(name, part, key) for key in keys]
+        return [array[fitted(index, array.shape)] for array in arrays]
+
+    def progress(self) -> list[StageProgress]:
+        """How far every model is in every stage that the study asks for, in the order of the work."""
+        study = self._known_study()
+        if study is None:
+            return []
+        in_study = {
+            MEASURING: study.probes.attention is not None,
+            ANSWERING: study.generation is not None,
+            MEASURING_ANSWERS: study.probes.answering,
+            ANSWERING_AGAIN: study.generation is not None and study.generation.noise is not None,
+        }
+        stages = [stage for stage, wanted in in_study.items() if wanted]
+        tasks = [
+            task
+            for spec in study.models
+            for task in (
+                *((spec.name, stage) for stage in stages),
+                *((twin, MEASURING) for twin in study.twins(spec.name)),
+            )
+        ]
+        return [self._progress(study, model, stage) for model, stage in tasks]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        stages = self.progress()
+        return bool(stages) and all(stage.finished for stage in stages)
+
+    @property
+    def last_written(self) -> float | None:
+        """When a file was last written, in seconds since 1970: the time of the manifest."""
+        try:
+            return (self.path / MANIFEST).stat().st_mtime
+        except OSError:
+            return None
+
+    def note(self, key: str, value: object) -> NoReturn:  # noqa: ARG002
+        raise StoreError(f"{self.path} was opened for reading; open it with RunStore to write")
+
+    def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
+        self.note(name, None)
+
+    def _progress(self, study: Study, model: str, stage: str) -> StageProgress:
+        size, noise = study.batch.shard, study.generation and study.generation.noise
+        named: dict[str, Callable[[int], str]] = {
+            MEASURING: partial(shard_name, model),
+            ANSWERING: partial(answers_name, model),
+            MEASURING_ANSWERS: partial(answer_attention_name, model),
+            ANSWERING_AGAIN: partial(repeated_answers_name, model, dtype=noise.dtype if noise else None),
+        }
+        whole = {MEASURING: merged_name(model), MEASURING_ANSWERS: answer_attention_name(model)}.get(stage)
+        written = len(self._first_shards(named[stage]))
+        total = None if self.problems is None else -(-self.problems // size)
+        finished = self._written(whole) if whole else written == total
+        shards = total if finished and total is not None else written
+        problems = shards * size if self.problems is None else min(shards * size, self.problems)
+        return StageProgress(model, stage, shards, total, problems, self.problems, finished)
+
+    def _unwritten_merges(self) -> Iterator[tuple[str, Part]]:
+        """The merged files that are not written yet, made of the shards that are."""
+        study = self._known_study()
+        for model in [spec.name for spec in study.models] if study else []:
+            for whole, named in (
+                (merged_name(model), shard_name),
+                (answer_attention_name(model), answer_attention_name),
+            ):
+                if self._written(whole):
+                    self._merges.pop(whole, None)  # read from disk from now on
+                elif part := self._merge(whole, self._first_shards(partial(named, model))):
+                    yield whole, part
+
+    def _merge(self, whole: str, names: list[str]) -> Part | None:
+        """The merged shards of one file. Shards that an earlier call has merged are not read again."""
+        shards = [(name, self.manifest["files"][name]["sha256"]) for name in names]
+        merge = self._merges.get(whole)
+        if merge is None or merge.shards != shards[: len(merge.shards)]:
+            merge = _PartialMerge(Merger([], partial(RunStore.get, self)))  # a shard has gone or changed: start afresh
+            self._merges[whole] = merge
+        for shard in shards[len(merge.shards) :]:
+            try:
+                merge.append(shard, super().get(shard[0]))
+            except StoreError:
+                break  # removed since it was listed, or damaged: the shards before it count
+        return merge.part()
+
+    def _array(self, name: str, part: Part, key: str) -> Array:
+        if key not in part.arrays:
+            raise StoreError(f"the shards of {self.path / name} hold no {key}; run the study again")
+        array = part.arrays[key]
+        return np.asarray(array)[: array.shape[0]]  # rows of shards that were merged later come after these
+
+    def _first_shards(self, named: Callable[[int], str]) -> list[str]:
+        """The shards from the first to the first missing one."""
+        return list(takewhile(self._written, map(named, count())))
+
+    def _written(self, name: str) -> bool:
+        try:
+            return super().has(name)
+        except OSError:
+            return False  # removed at this moment
+
+    def _check(self, name: str) -> None:
+        if not self.checksums and self._written(name):
+            return
+        try:
+            super()._check(name)
+        except OSError as error:
+            raise StoreError(f"{self.path / name} was removed ({error}); open the run again") from None
+
+    def _existing(self) -> list[str]:
+        """The listed files that exist: one may be removed without the manifest being written."""
+        return [name for name in self.manifest["files"] if self._written(name)]
+
+    def _forget_checked(self, manifest: Manifest) -> None:
+        """Check the checksums of files that were written again before they are read."""
+        old, new = self.manifest["files"], manifest["files"]
+        self._checked.difference_update({name for name in old if old[name] != new.get(name)})
+
+    def _count_problems(self) -> int | None:
+        """How many problems the run has: as noted, else as in the table of problems or in a merged file."""
+        noted = self.manifest.get("problems")
+        if isinstance(noted, int):
+            return noted
+        try:
+            if self._written(PROBLEMS):
+                return len(self.get_table(PROBLEMS)["id"])
+            study = self._known_study()
+            wholes = [merged_name(spec.name) for spec in study.models] if study else []
+            merged = next((name for name in wholes if self._written(name)), None)
+            return len(super().get(merged, []).records) if merged else None
+        except (StoreError, KeyError):
+            return None
+
+    def _known_study(self) -> Study | None:
+        """The study; None between the writing of the first manifest and that of the study."""
+        try:
+            return Study.model_validate(self.study)
+        except (StoreError, ValueError):
+            return None
+
+
+@dataclass
+class _PartialMerge:
+    """The merger of one file's shards so far."""
+
+    merger: Merger
+    shards: list[tuple[str, str]] = field(default_factory=list)  # name and checksum of each that was merged
+    measured: bool = False  # whether any problem was: a shard in which all failed has no arrays
+
+    def append(self, shard: tuple[str, str], part: Part) -> None:
+        self.merger.append(shard[0], part)
+        self.shards.append(shard)
+        self.measured = self.measured or bool(part.arrays)
+
+    def part(self) -> Part | None:
+        """All shards so far merged; None where no problem could be measured yet."""
+        if not self.measured:
+            return None
+        merged = self.merger.merged()
+        return Part(merged.arrays, list(merged.records))  # the merger adds to its own list
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells one version of a file from another: time of change, size and inode."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,0 +1,69 @@
+// Answers of the explorer's server. They are kept, and forgotten when the run has grown.
+
+import type { Refusal } from "./types";
+
+export interface Packed<Header> {
+  header: Header;
+  arrays: Map<string, { shape: number[]; values: Float32Array }>;
+}
+
+type Parameters = Record<string, string | number | undefined>;
+const KEPT = 300; // answers
+
+export class Api {
+  private readonly kept = new Map<string, Promise<unknown>>();
+
+  constructor(readonly run: number) {}
+
+  json<T>(path: string, parameters: Parameters = {}): Promise<T> {
+    return this.ask(path, parameters, (answer) => answer.json()) as Promise<T>;
+  }
+
+  packed<Header>(path: string, parameters: Parameters = {}): Promise<Packed<Header>> {
+    return this.ask(path, parameters, async (answer) => unpack(await answer.arrayBuffer())) as Promise<Packed<Header>>;
+  }
+
+  forget(): void {
+    this.kept.clear();
+  }
+
+  address(path: string, parameters: Parameters = {}): string {
+    const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
+    const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
+    return `/api/${this.run}/${path}${query ? `?${query}` : ""}`;
+  }
+
+  private ask(path: string, parameters: Parameters, read: (answer: Response) => Promise<unknown>): Promise<unknown> {
+    const address = this.address(path, parameters);
+    const before = this.kept.get(address);
+    if (before) return before;
+    const asked = fetch(address).then(async (answer) => (answer.ok ? read(answer) : refuse(answer)));
+    asked.catch(() => this.kept.delete(address));
+    this.kept.set(address, asked);
+    if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value!);
+    return asked;
+  }
+}
+
+/** Throws what the server says is wrong. */
+export async function refuse(answer: Response): Promise<never> {
+  const { error } = (await answer.json().catch(() => ({}))) as Partial<Refusal>;
+  throw new Error(error ?? `the server answered ${answer.status}`);
+}
+
+/** A header of JSON and arrays of floats, as `report/wire.py` writes them. */
+export function unpack(data: ArrayBuffer): Packed<unknown> {
+  const view = new DataView(data);
+  if (view.getUint32(0, false) !== 0x46534231) throw new Error("these are not packed numbers");
+  const length = view.getUint32(4, true);
+  const text = new TextDecoder().decode(new Uint8Array(data, 8, length));
+  const { arrays: shapes, ...header } = JSON.parse(text) as { arrays: Record<string, number[]> };
+  const arrays: Packed<unknown>["arrays"] = new Map();
+  let at = 8 + length;
+  for (const [name, shape] of Object.entries(shapes)) {
+    const size = shape.reduce((product, one) => product * one, 1);
+    arrays.set(name, { shape, values: new Float32Array(data, at, size) });
+    at += 4 * size;
+  }
+  return { header, arrays };
+}

@@ -1,0 +1,54 @@
+// What is on the screen as a table.
+
+import { finite, type LinePanel, type Panel, type View } from "./panels";
+
+type Cell = string | number | null | undefined;
+
+export function csv(header: string[], rows: Iterable<Cell[]>): string {
+  const lines = [header, ...rows].map((row) => row.map(field).join(","));
+  return lines.join("\r\n") + "\r\n";
+}
+
+function field(cell: Cell): string {
+  if (typeof cell === "number") return Number.isFinite(cell) ? String(cell) : "";
+  if (cell === null || cell === undefined) return "";
+  return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
+}
+
+/** Only lines that are on, and of them only what is in view. */
+export function panelCsv(panel: Panel, view: View): string {
+  if (panel.kind === "bars") {
+    const rows = panel.groups.flatMap((group) =>
+      group.bars.map((bar) => [group.label, bar.condition, bar.value, bar.low, bar.high, bar.n]),
+    );
+    return csv(["group", "condition", "value", "low", "high", "n"], rows);
+  }
+  if (panel.kind === "map") {
+    const rows = panel.rows.flatMap((row, i) =>
+      panel.columns.map((column, j) => [row, column, panel.value[i][j], panel.low[i][j], panel.high[i][j]]),
+    );
+    return csv([panel.down, panel.across, "value", "low", "high"], rows);
+  }
+  return csv(["series", "condition", ...axisColumns(panel), "mean", "low", "high", "n"], lineRows(panel, view));
+}
+
+function axisColumns(panel: LinePanel): string[] {
+  if (panel.edges) return ["from", "to"];
+  return panel.tokens ? ["position", "token"] : [panel.x.toLowerCase()];
+}
+
+function* lineRows(panel: LinePanel, { off, range }: View): Generator<Cell[]> {
+  for (const line of panel.series) {
+    if (off.has(line.label)) continue;
+    for (let i = 0; i < line.x.length; i++) {
+      const x = line.x[i];
+      if (!finite(line.y[i]) || (range && (x < range[0] || x > range[1]))) continue;
+      const place = panel.edges
+        ? [panel.edges[x], panel.edges[x + 1]]
+        : panel.tokens
+          ? [x, panel.tokens[x] ?? ""]
+          : [x];
+      yield [line.label, line.condition, ...place, line.y[i], line.low?.[i], line.high?.[i], line.n?.[i]];
+    }
+  }
+}

@@ -1,0 +1,48 @@
+// What was found of each model: a verdict, a few numbers, and the findings with their tables.
+
+import type { Headline, ModelFindings } from "../data/types";
+import { h, replace } from "../ui/dom";
+import { visible } from "../ui/text";
+import { empty, type Pane, type Tab } from "./pane";
+
+export class FindingsTab implements Tab {
+  readonly element = h("div", { class: "findings" });
+
+  constructor(private readonly pane: Pane) {}
+
+  destroy(): void {}
+
+  async update(): Promise<void> {
+    const models = await this.pane.api.json<ModelFindings[]>("findings");
+    replace(this.element, ...models.map((one) => this.model(one)));
+  }
+
+  private model({ label, headline, findings }: ModelFindings): HTMLElement {
+    const items = findings.map(({ name, text, table }) => {
+      const file = `${table}.csv`;
+      const link = h("a", { href: this.pane.api.address(`table/${file}`), download: file }, file);
+      return h("li", { id: name }, h("bdi", {}, visible(text)), " ", link);
+    });
+    return h(
+      "section",
+      { class: "card" },
+      h("h3", {}, h("bdi", {}, visible(label))),
+      h("p", { class: "verdict" }, visible(headline.verdict)),
+      facts(headline),
+      items.length ? h("ol", {}, ...items) : empty("Nothing to compare: the study has no condition beside none."),
+    );
+  }
+}
+
+function facts({ facts }: Headline): HTMLElement | null {
+  const tiles = facts.map(([name, value, note]) =>
+    h(
+      "div",
+      { class: "fact" },
+      h("span", {}, visible(name)),
+      h("b", {}, visible(value)),
+      h("small", {}, visible(note)),
+    ),
+  );
+  return tiles.length ? h("div", { class: "facts" }, ...tiles) : null;
+}
