@@ -75,7 +75,7 @@ def run(
     accept_licence: Licence = False,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Carry out a study, or go on with one that was interrupted.
+    """Run a study, or resume one that was interrupted.
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
@@ -96,7 +96,7 @@ def reproduce(
     queries: Queries = None, out: Out = None, device: Device = None, accept_licence: Licence = False,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Draw a published figure: with its own models and heads, or with yours.
+    """Draw a published figure, with the published models and heads or with yours.
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
@@ -115,12 +115,12 @@ def profile(
         "smollm2-135m"
     ),
     layer: Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")] = 1,
-    head: Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; else their mean.")] = None,
-    queries: Annotated[str, typer.Option("--queries", "-q", help="all, or last.")] = "all",
+    head: Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; by default all.")] = None,
+    queries: Annotated[str, typer.Option("--queries", "-q", help="Query rows: all, or last.")] = "all",
     top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to list.")] = 15,
     out: Out = None, device: Device = None, accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Which tokens of any text receive attention, in any model. No study needed.
+    """Show which tokens of a text receive attention. Needs no study.
 
     Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
     """
@@ -134,12 +134,12 @@ def profile(
 def figures(
     run: RunPath,
     names: Annotated[
-        list[str] | None, typer.Argument(help="composite, layers, heads, fillers, ...; else the study's, or all.")
+        list[str] | None, typer.Argument(help="Figures to draw; by default the study's, or all.")
     ] = None,
     model: RunModels = None, condition: Conditions = None, layer: Layers = None, head: Heads = None,
     queries: Queries = None,
-    band: Annotated[str, typer.Option("--band", help="interval (95%) or sd.")] = "interval",
-    skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Drop the first token.")] = None,
+    band: Annotated[str, typer.Option("--band", help="Band: 95% interval, or sd.")] = "interval",
+    skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Leave out token 0.")] = None,
     out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the figures of a run as PDF, SVG and PNG, with their numbers as CSV.
@@ -159,13 +159,15 @@ def figures(
 @app.command()
 def heads(
     run: RunPath,
-    condition: Annotated[str | None, typer.Option("--condition", "-c", help="The filler condition.")] = None,
-    by: Annotated[str, typer.Option("--by", help="drop, beyond, mass or peak.")] = "drop",
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="By default the first filler.")] = None,
+    by: Annotated[str, typer.Option("--by", help="Rank by drop, beyond, mass or peak.")] = "drop",
     top: Annotated[int, typer.Option("--top", min=1, help="How many heads to list.")] = 20,
-    queries: Annotated[str, typer.Option("--queries", "-q", help="all, original, last or answer.")] = "original",
+    queries: Annotated[
+        str, typer.Option("--queries", "-q", help="Query rows: all, original (no filler), last or answer.")
+    ] = "original",
     model: Model = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """Rank the heads of a run by how far filler reaches them.
+    """Rank heads by how much attention filler takes from them.
 
     Example: `fillerscope heads runs/demo-0123456789 --by mass --top 10`
     """
@@ -177,10 +179,10 @@ def heads(
 @app.command()
 def mechanism(
     run: RunPath,
-    condition: Annotated[str | None, typer.Option("--condition", "-c", help="Any condition but none.")] = None,
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="By default the first filler.")] = None,
     model: Model = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """What a run says of the published mechanism: scaling, bias, activations near zero, controls; and by layer.
+    """Decide the published claims about the mechanism (scaling, bias, activations), and show them by layer.
 
     Example: `fillerscope mechanism runs/demo-0123456789 --condition mless`
     """
@@ -193,11 +195,11 @@ def mechanism(
 def compare(
     run: RunPath,
     by: Annotated[
-        str | None, typer.Option("--by", help="Split the problems by a field of their data, such as level.")
+        str | None, typer.Option("--by", help="Group problems by one of their fields, such as level.")
     ] = None,
     model: RunModels = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """Accuracy under each condition, with intervals, paired tests and what so many problems could show.
+    """Compare accuracy between conditions: intervals, paired tests, smallest detectable difference.
 
     Example: `fillerscope compare runs/demo-0123456789 --by difficulty`
     """
@@ -209,13 +211,13 @@ def compare(
 @app.command()
 def flips(
     run: RunPath,
-    condition: Annotated[str | None, typer.Option("--condition", "-c", help="A condition; the first filler.")] = None,
+    condition: Annotated[str | None, typer.Option("--condition", "-c", help="By default the first filler.")] = None,
     against: Annotated[str, typer.Option("--against", help="The condition to compare with.")] = "none",
-    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="One of the study's.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many to show.")] = 10,
+    temperature: Annotated[float | None, typer.Option("--temperature", "-t", help="Else the study's first.")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many problems to show.")] = 10,
     model: Model = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """The problems that changed between two conditions, with both answers side by side.
+    """List problems whose verdict differs between two conditions, with both answers side by side.
 
     Example: `fillerscope flips runs/demo-0123456789 --condition mless --top 3`
     """
@@ -229,7 +231,7 @@ def export(
     run: RunPath, out: Out = None,
     format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet", json: Json = False,
 ) -> None:  # fmt: skip
-    """Write all tables of a run: profiles, head summaries, ranked heads, layers, the mechanism, accuracy, answers.
+    """Write all numbers of a run as tables, parquet or CSV.
 
     Example: `fillerscope export runs/demo-0123456789 --format csv --out tables`
     """
@@ -240,7 +242,7 @@ def export(
 
 @app.command()
 def report(run: RunPath, out: File = None, json: Json = False) -> None:
-    """Write a run as one HTML file: verdict, findings, figures to play with, flips, methods, tables. Needs no network.
+    """Write a run as one HTML file that needs no network: verdict, findings, interactive figures, methods, tables.
 
     Example: `fillerscope report runs/demo-0123456789 --out report.html`
     """
@@ -251,8 +253,10 @@ def report(run: RunPath, out: File = None, json: Json = False) -> None:
 
 @app.command()
 def view(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several; a run in progress fills as it grows.")],
-    port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or any free.")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="One or several run folders, finished or in progress.")],
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or a free one.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
 ) -> None:
     """Explore runs in the browser: heads, profiles, answers, activations. Served on this machine alone.
@@ -266,7 +270,7 @@ def view(
 
 @app.command()
 def verify(run: RunPath, json: Json = False) -> None:
-    """Check every file of a run against its checksum, and that all problems are accounted for.
+    """Check every file of a run against its checksum, and that no problem is missing.
 
     Example: `fillerscope verify runs/demo-0123456789`
     """
@@ -278,7 +282,7 @@ def verify(run: RunPath, json: Json = False) -> None:
 
 @app.command()
 def doctor(json: Json = False) -> None:
-    """Look at this machine: versions, devices, memory, disk, cache, and the capture against eager attention.
+    """Check this machine: versions, devices, memory, disk, cache, and that measured attention equals eager attention.
 
     Example: `fillerscope doctor`
     """
@@ -289,7 +293,7 @@ def doctor(json: Json = False) -> None:
 
 
 def main() -> NoReturn:
-    """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C says how to go on."""
+    """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C says how to resume."""
     try:
         code = app(prog_name="fillerscope", standalone_mode=False) or 0
         if code == INTERRUPTED:  # typer swallows Ctrl-C and gives this

@@ -13,22 +13,22 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to wri
 File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; may be given again."),
+    typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; repeat for several."),
 ]
 Model = Annotated[str | None, typer.Option("--model", "-m", help="One of the run's models; the first by default.")]
 RunModels = Annotated[
-    list[str] | None, typer.Option("--model", "-m", help="One of the run's models; may be given again.")
+    list[str] | None, typer.Option("--model", "-m", help="One of the run's models; repeat for several.")
 ]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Take only the first N problems.")]
 Problems = Annotated[
     str | None,
     typer.Option("--problems", help="A .jsonl, .json or .parquet file, hub:owner/name, or builtin."),
 ]
-Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; may be given again.")]
-Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; may be given again.")]
+Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; repeat for several.")]
+Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; repeat for several.")]
 Queries = Annotated[
-    str | None, typer.Option("--queries", "-q", help="Whose attention counts: all, original, last or answer.")
+    str | None, typer.Option("--queries", "-q", help="Query rows: all, original (no filler), last or answer.")
 ]
-Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; may be given again.")]
+Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; repeat for several.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
