@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fillerscope.version import __version__
+from fillerscope import __version__
 
 PLAIN = "plain"  # what every other contender is a multiple of
 FEWEST = 3  # rounds, however long they take

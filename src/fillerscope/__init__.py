@@ -6,4 +6,6 @@ so that opening a finished run needs no torch and starting the command line stay
 
 import lazy_loader
 
+__version__ = "0.1.0"  # the one place that states it
+
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -6,7 +6,8 @@ from .arm.hooks import arm
 from .errors import FillerscopeError
 from .models.loading import load_model
 from .study.study import Study
-from .version import __version__
+
+__version__: str
 
 __all__ = [
     "FillerscopeError",

@@ -147,7 +147,7 @@ def test_without_arguments_there_is_help(command: Command) -> None:
 
 
 def test_the_version(command: Command) -> None:
-    from fillerscope.version import __version__
+    from fillerscope import __version__
 
     assert command("--version") == Result(0, f"fillerscope {__version__}\n", "")
 

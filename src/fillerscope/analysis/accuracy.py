@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from fillerscope.analysis.stats import (
     wilson_interval,
 )
 from fillerscope.errors import FigureError
+from fillerscope.files import Json
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Accuracy:
     def estimate(self) -> Estimate:
         return Estimate(self.accuracy, self.low, self.high, self.n)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """Flat, for tables and programs."""
         row = {key: value for key, value in asdict(self).items() if key not in ("passes", "against")}
         row |= asdict(self.against or Difference())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fillerscope.analysis.answers import answers
 from fillerscope.analysis.model_run import ModelRun
+from fillerscope.files import Json
 from fillerscope.study.conditions import BASELINE
 
 
@@ -18,8 +18,8 @@ class Flip:
     sample: int
     question: str
     reference: str
-    before: dict[str, Any]
-    after: dict[str, Any]
+    before: Json
+    after: Json
 
     @property
     def direction(self) -> str:

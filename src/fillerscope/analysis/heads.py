@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -20,6 +19,7 @@ from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.stats import split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
+from fillerscope.files import Json
 from fillerscope.store.schema import SINK_MASS
 from fillerscope.study.conditions import BASELINE
 
@@ -114,9 +114,9 @@ class HeadTable:
         samples = self.columns[by].samples
         return split_half(samples.reshape(samples.shape[0], -1))
 
-    def row(self, layer: int, head: int, names: Iterable[str] | None = None) -> dict[str, Any]:
+    def row(self, layer: int, head: int, names: Iterable[str] | None = None) -> Json:
         """The numbers of one head, flat; both are counted from 1."""
-        row: dict[str, Any] = {"layer": layer, "head": head}
+        row: Json = {"layer": layer, "head": head}
         for name in self.columns if names is None else names:
             row |= self.at(name, layer, head).numbers(name)
         return row

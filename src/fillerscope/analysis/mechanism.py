@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stats import holm, permutation_tests
 from fillerscope.errors import FigureError
+from fillerscope.files import Json
 from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.token_classes import ALL
@@ -177,7 +177,7 @@ def layer_samples(run: ModelRun, measure: str, condition: str) -> Floats:
     return _logs(after[name], before[name]) if measure.startswith("log_") else after[name] - before[name]
 
 
-def mechanism_rows(run: ModelRun, condition: str) -> list[dict[str, Any]]:
+def mechanism_rows(run: ModelRun, condition: str) -> list[Json]:
     """A row for each layer with all that was measured of the mechanism."""
     columns: Columns = {}
     if run.study.probes.affine:

@@ -13,6 +13,7 @@ from fillerscope.analysis.answer_tables import unfinished
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.stored_run import ANSWER, StoredRun, place_of
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.files import Json
 from fillerscope.prompts.prompt import FILLER
 from fillerscope.store.moments import Moments
 from fillerscope.store.schema import (
@@ -221,7 +222,7 @@ class ModelRun(StoredRun):
     def _class(self, cls: str) -> int:
         return place_of(cls, self.classes, "classes of tokens")
 
-    def calibration(self) -> dict[str, Any]:
+    def calibration(self) -> Json:
         """What activations are held against: `eps` and `median` of each layer, and the `edges` of histograms."""
         assert self.classes
         record = self.facts.get("calibration")

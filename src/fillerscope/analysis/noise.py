@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from fillerscope.analysis.answers import Answers, Sheet, answers, answers_again
 from fillerscope.analysis.estimate import Estimate
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stats import accuracy_interval, holm, paired_interval, permutation_test, wilson_interval
+from fillerscope.files import Json
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Noise:
         """Flips under the condition less flips by rounding."""
         return Estimate(self.difference, self.difference_low, self.difference_high, self.pairs)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         return asdict(self)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from fillerscope import __version__
 from fillerscope.cli.models import models_app
 from fillerscope.cli.options import (
     Conditions,
@@ -30,7 +31,6 @@ from fillerscope.cli.options import (
     RunPath,
 )
 from fillerscope.errors import FillerscopeError, StudyError
-from fillerscope.version import __version__
 
 app = typer.Typer(
     help="What do inserted filler tokens do to a decoder language model?",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError
 from fillerscope.figures.registry import asked, draw_and_save, names_for
+from fillerscope.files import Json
 from fillerscope.progress import TerminalProgress
 from fillerscope.store.schema import MANIFEST
 
 
-def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Path | None, json: bool) -> None:
+def draw_figures(path: Path, names: list[str], changes: Json, out: Path | None, json: bool) -> None:
     """What is asked for must be drawn; where nothing particular is, what the run does not allow is left out."""
     if changes.get("band") not in ("interval", "sd"):
         raise FigureError(f"--band takes interval or sd, not {changes['band']!r}")
@@ -27,7 +27,7 @@ def draw_figures(path: Path, names: list[str], changes: dict[str, Any], out: Pat
 
 
 def draw_named(
-    run: Run, names: list[str], changes: dict[str, Any], out: Path | None, quiet: bool, strict: bool = False
+    run: Run, names: list[str], changes: Json, out: Path | None, quiet: bool, strict: bool = False
 ) -> tuple[dict[str, list[Path]], dict[str, str]]:
     """The files of each figure, and why others were not drawn; `strict` makes that an error."""
     drawn: dict[str, list[Path]] = {}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fillerscope.analysis.profile import Profile
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError, PromptError
-from fillerscope.files import disk_errors
+from fillerscope.files import Json, disk_errors
 from fillerscope.progress import TerminalProgress
 
 
@@ -17,7 +16,7 @@ def show_models(json: bool) -> None:
     from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
     from fillerscope.models.gguf import converted_folder
 
-    records: list[dict[str, Any]] = [
+    records: list[Json] = [
         {
             "name": entry.name, "default": entry.name == DEFAULT, "family": entry.family, "shape": entry.shape,
             "download_bytes": entry.download_bytes, "licence": entry.licence, "licence_url": entry.licence_url,

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import findings_of
@@ -73,7 +72,7 @@ def measure_and_draw(
     if queries and queries not in known:
         raise FigureError(f"--queries takes {', '.join(known)}, not {queries!r}")
     run = measure(study, out, json, accept_licence)
-    changes: dict[str, Any] = {"queries": queries, "strict": strict or None}
+    changes: Json = {"queries": queries, "strict": strict or None}
     spec = study.figures[0]
     changes |= {
         "layers": spec.layers,

@@ -17,11 +17,12 @@ from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
 from fillerscope.display import printable
+from fillerscope.files import Json
 from fillerscope.report.wire import clean
 from fillerscope.study.conditions import BASELINE
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Print strict JSON, with null for NaN and infinity."""
     print(json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False))
 
@@ -94,7 +95,7 @@ def _head_notes(ranking: HeadTable, by: str, names: Sequence[str]) -> list[str]:
     return [note for note, is_shown in notes.items() if is_shown]
 
 
-def head_records(ranking: HeadTable, by: str, top: int | None) -> dict[str, Any]:
+def head_records(ranking: HeadTable, by: str, top: int | None) -> Json:
     """The same for programs."""
     names = [name for name in ranking.columns if ranking.knows(name)]
     return {
@@ -115,7 +116,7 @@ LAYERED = {
 }  # fmt: skip
 
 
-def layers(title: str, rows: Sequence[dict[str, Any]]) -> None:
+def layers(title: str, rows: Sequence[Json]) -> None:
     """Print the mechanism, a row for each layer, without columns that were not measured."""
     keys = [key for key in LAYERED if any(math.isfinite(row.get(key, math.nan)) for row in rows)]
     body = [[str(row["layer"]), *(_layered(row, key) for key in keys)] for row in rows]
@@ -123,7 +124,7 @@ def layers(title: str, rows: Sequence[dict[str, Any]]) -> None:
     lines(["Brackets: 95% interval over problems; p: signs flipped at random, adjusted over the layers."])
 
 
-def _layered(row: dict[str, Any], key: str) -> str:
+def _layered(row: Json, key: str) -> str:
     if key.endswith("adjusted"):
         return _known(row[key], ".3g")
     estimate = Estimate(*(row.get(f"{key}{end}", math.nan) for end in ("", "_low", "_high")))
@@ -245,7 +246,7 @@ def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:
         lines([f"{len(changed) - top} more; --top {len(changed)} shows all."])
 
 
-def flip_records(changed: Sequence[Flip]) -> list[dict[str, Any]]:
+def flip_records(changed: Sequence[Flip]) -> list[Json]:
     """The same for programs."""
     return [
         {"id": flip.id, "sample": flip.sample, "direction": flip.direction, "question": flip.question,

@@ -8,11 +8,11 @@ from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from fillerscope import __version__
 from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.problems.sources import Problem, problems_digest
 from fillerscope.study.study import ModelSpec, Study
-from fillerscope.version import __version__
 
 # Code that can change a number: packages as a whole, so that a new file in them cannot be forgotten. Of `models` and
 # `store` only the files named here: how weights are fetched and files are written changes no number.

@@ -14,6 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fillerscope import __version__
 from fillerscope.analysis.findings.all import available_comparison, findings_of, missing_parts
 from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
@@ -27,7 +28,6 @@ from fillerscope.report.methods.page import methods
 from fillerscope.report.parts import Part
 from fillerscope.report.pictures import pictures
 from fillerscope.report.wire import clean
-from fillerscope.version import __version__
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "

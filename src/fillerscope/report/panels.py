@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fillerscope.analysis.mechanism import Columns
 from fillerscope.analysis.model_run import ModelRun
@@ -19,10 +18,10 @@ from fillerscope.figures.references import TWINS
 from fillerscope.figures.registry import FIGURES
 from fillerscope.figures.style import Drawn
 from fillerscope.figures.table import Cell, groups, rows_of, stacked
+from fillerscope.files import Json
 from fillerscope.report.wire import clean
 from fillerscope.study.conditions import BASELINE
 
-Json = dict[str, Any]
 Panel = Json  # see web/src/panels.ts
 TWIN_STYLE, TWIN_DASH = 6, 7  # grey and dotted on the page
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of
@@ -15,6 +14,7 @@ from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.run import Run
 from fillerscope.display import number
 from fillerscope.figures.condition_text import name_of
+from fillerscope.files import Json
 from fillerscope.report import payload
 from fillerscope.report.attachments import LARGE, Attachment, prints_of
 from fillerscope.report.headline import Headline
@@ -129,14 +129,14 @@ def _accuracy(row: Accuracy) -> list[str]:
     return [row.label, drawing(row), row.condition, str(row.n), accuracy, difference, adjusted]
 
 
-def noise(rows: Sequence[Mapping[str, Any]]) -> Part:
+def noise(rows: Sequence[Mapping[str, object]]) -> Part:
     columns = ("model", "drawn", "condition", "changed", "verdicts", "verdict")
     keys = ("label", "drawing", "condition", "flips", "answers", "verdict")
     table = Table("noise-table", columns, [[row[key] for key in keys] for row in rows], "noise")
     return Part("noise", "Noise floor", "table.html.j2", table)
 
 
-def flips(told: Sequence[Mapping[str, Any]]) -> Part:
+def flips(told: Sequence[Json]) -> Part:
     several = len({one["model"] for one in told}) > 1
     content = [
         Flips(f"{one['model']}: {one['after']}" if several else one["after"], one["total"], len(one["flips"]))
@@ -145,7 +145,7 @@ def flips(told: Sequence[Mapping[str, Any]]) -> Part:
     return Part("flips", "Problems that changed", "flips.html.j2", content)
 
 
-def flips_told(run: Run) -> list[dict[str, Any]]:
+def flips_told(run: Run) -> list[Json]:
     """Of each model that has answered, each condition against none, at the study's first temperature."""
     told = []
     for model in run.models:

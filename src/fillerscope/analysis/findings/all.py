@@ -6,7 +6,7 @@ Works on a run that is not finished: what is missing yet is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fillerscope.analysis.accuracy import Accuracy, compare
 from fillerscope.analysis.findings.answers import answer_findings
@@ -68,7 +68,7 @@ def available_answers(run: ModelRun) -> Columns:
 
 def missing_parts(run: ModelRun) -> list[str]:
     """Why parts of a model are left out, a line each: they are not measured yet, or damaged."""
-    reads: list[Callable[[], Any]] = []
+    reads: list[Callable[[], object]] = []
     reads += [run.records] if run.has_attention else []
     reads += [lambda: run.records(ANSWER)] if run.study.probes.answering else []
     reads += [run.answer_columns] if run.has_answers else []
@@ -79,7 +79,7 @@ def missing_parts(run: ModelRun) -> list[str]:
     return list(dict.fromkeys([*filter(None, map(_refusal, reads)), *waiting]))
 
 
-def _refusal(read: Callable[[], Any]) -> str:
+def _refusal(read: Callable[[], object]) -> str:
     """Why something cannot be read; empty where it can."""
     try:
         read()

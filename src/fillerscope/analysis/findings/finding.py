@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from fillerscope.analysis.estimate import Estimate
+from fillerscope.files import Json
 
 
 class Verdict(StrEnum):
@@ -46,7 +46,7 @@ class Finding:
             return {name: estimate.value, "low": estimate.low, "high": estimate.high}
         return estimate.numbers(name)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """For programs, as JSON and exports hold it."""
         return {
             "name": self.name, "text": self.text, "numbers": self.numbers, "table": self.table,

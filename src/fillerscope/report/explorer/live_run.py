@@ -11,13 +11,14 @@ from threading import Lock, Thread
 from typing import Any
 
 from fillerscope.analysis.run import Run
+from fillerscope.files import Json
 from fillerscope.report.payload import overview
 from fillerscope.store.live import LiveStore
 from fillerscope.store.schema import MANIFEST
 
 KEPT = 64  # answers that took some work
 MISSING = object()
-Record = dict[str, Any]
+Record = Json
 
 
 class Watched:
@@ -30,7 +31,7 @@ class Watched:
         assert self._run.study  # a run without one is refused before anything is served
         self._checked, self._damaged, self._lock = "", False, Lock()
         self._checking: Thread | None = None
-        self._answers: dict[tuple[Any, ...], Any] = {}
+        self._answers: dict[tuple[object, ...], Any] = {}
 
     @property
     def name(self) -> str:
@@ -65,7 +66,7 @@ class Watched:
         self._damaged = bool(faults)
         self._checked = f"{len(faults)} files are damaged: {'; '.join(faults[:3])}" if faults else fine
 
-    def remember(self, key: tuple[Any, ...], make: Callable[[Run], Any]) -> Any:
+    def remember(self, key: tuple[object, ...], make: Callable[[Run], Any]) -> Any:
         """What takes some work is done once, until the run has grown."""
         run, version = self._now()
         own = (version, *key)

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
+from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import QUESTION, Prompt
 from fillerscope.store.run_folder import Part
-from fillerscope.store.schema import METRICS, ProblemRecord, Quantity, merged_name
+from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _not_installed() -> str:
     return f"measuring needs {missing[0]}, which is not installed here: pip install {missing[0]}" if missing else ""
 
 
-def _identified(run: Run, model: str) -> dict[str, Any]:
+def _identified(run: Run, model: str) -> Json:
     """What the run says of the model that it measured."""
     found = [entry for entry in run.store.manifest["identity"].get("models", []) if entry.get("name") == model]
     if not found or not {"digest", "dtype"} <= found[0].keys():
@@ -173,7 +174,7 @@ def _setting(run: Run, model: str) -> tuple[str, str]:
         return "cpu", "float32"
 
 
-def _differences(identity: dict[str, Any]) -> list[str]:
+def _differences(identity: Json) -> list[str]:
     from fillerscope.measure.identity import code_version
     from fillerscope.models.loading import choose_device
 
@@ -273,7 +274,7 @@ def _agreement(run: Run, model: str, number: int, part: Part) -> float:
     return max(gaps)
 
 
-def _gap(mine: Any, kept: Any) -> float:
+def _gap(mine: Array, kept: Array) -> float:
     """Of two arrays of one kind; what is a number in only one of them differs without bound."""
     if (np.isnan(mine) != np.isnan(kept)).any():
         return float("inf")

@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from fillerscope import __version__
 from fillerscope.analysis.findings.all import available_answers, available_records, missing_parts
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.report.sections import Facts, Section, counted, grouped
-from fillerscope.version import __version__
 
 LAYOUTS = {
     "shared": "texts share a row and prefixes", "packed": "texts share a row, without shared prefixes",

@@ -13,6 +13,7 @@ from fillerscope.analysis.findings.all import available, available_answers, avai
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import recipe
+from fillerscope.files import Json
 from fillerscope.report.methods.how_made import (
     again,
     checks,
@@ -69,7 +70,7 @@ def _model(run: ModelRun, spec: ModelSpec) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _identity(run: ModelRun) -> dict[str, Any]:
+def _identity(run: ModelRun) -> Json:
     """What names the run says of a model; nothing where an old run has no such entry."""
     entries = run.store.manifest["identity"].get("models", [])
     return next((entry for entry in entries if isinstance(entry, dict) and entry.get("name") == run.name), {})
