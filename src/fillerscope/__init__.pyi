@@ -1,6 +1,6 @@
 """The public names of fillerscope, each with the module that it is loaded from."""
 
-from .analysis.opened import Run, open_run
+from .analysis.notebook_run import Run, open_run
 from .api import attention_profile, run
 from .arm.hooks import arm
 from .errors import FillerscopeError

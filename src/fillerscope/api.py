@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
-from fillerscope.analysis.opened import Run
+from fillerscope.analysis.notebook_run import Run
 from fillerscope.analysis.profile import Profile
 from fillerscope.errors import PromptError
 from fillerscope.files import Json

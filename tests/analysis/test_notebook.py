@@ -20,7 +20,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.heads import SHOWN, Column, HeadTable, head_table
 from fillerscope.analysis.inline_svg import BLUE, ORANGE
 from fillerscope.analysis.model_run import ModelRun
-from fillerscope.analysis.opened import open_run
+from fillerscope.analysis.notebook_run import open_run
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
 from fillerscope.store.moments import Moments

@@ -26,7 +26,7 @@ import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Request
 
 from fillerscope.analysis.run import Run
-from fillerscope.report.explorer.serve import serve
+from fillerscope.report.explorer.start import serve
 from fillerscope.store.schema import MANIFEST
 
 TABS = ("attention", "answers", "activations", "affine", "findings", "methods")

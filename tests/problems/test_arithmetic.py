@@ -14,7 +14,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.problems.arithmetic import LEVELS, Pick, _slots, generate
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import problems_digest
-from fillerscope.problems.wordings import ACTIVITIES, PRONOUNS, SCENES, WOMEN, WORDINGS
+from fillerscope.problems.word_problems import ACTIVITIES, PRONOUNS, SCENES, WOMEN, WORDINGS
 
 ALL = (1, 2, 3)
 MANY = generate(3000, seed=0, difficulty=ALL)

@@ -25,7 +25,7 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
-from fillerscope.report import html, parts, pictures
+from fillerscope.report import html, page_parts, pictures
 from fillerscope.report.attachments import LARGE
 from fillerscope.report.html import POLICY, render, write_report
 from fillerscope.store.schema import answers_name, merged_name
@@ -262,7 +262,7 @@ def test_the_comparison_and_the_flips_are_those_of_the_run(run: Run, page: Page)
 
 @pytest.mark.usefixtures("undrawn")
 def test_of_many_flips_the_first_are_shown_and_all_are_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_FLIPS", 1)
+    monkeypatch.setattr(page_parts, "MOST_FLIPS", 1)
     page = Page(render(run))
     (one, *_) = page.data["flips"]
     assert (len(one["flips"]), one["total"]) == (1, 2)

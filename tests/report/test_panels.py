@@ -20,8 +20,8 @@ from fillerscope.figures.figure import Figure
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.table import rows_of
+from fillerscope.report.packed_arrays import clean
 from fillerscope.report.panels import Panel, layer_panels, panels
-from fillerscope.report.wire import clean
 from fillerscope.study.conditions import Condition
 from support.grid import some_fast
 from support.panel_numbers import expected, told

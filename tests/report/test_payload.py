@@ -21,8 +21,8 @@ from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
 from fillerscope.report import payload
+from fillerscope.report.packed_arrays import unpack
 from fillerscope.report.payload import PAGE, Place
-from fillerscope.report.wire import unpack
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, MOMENTS, answer_attention_name, answers_name, merged_name, shard_name

@@ -17,8 +17,8 @@ from fillerscope.report import payload
 from fillerscope.report import payload_types as types
 from fillerscope.report.explorer.server import application
 from fillerscope.report.html import render
+from fillerscope.report.packed_arrays import unpack
 from fillerscope.report.panel_types import LinePanel
-from fillerscope.report.wire import unpack
 from support.answered import build, drawn_at_random
 from support.synthetic import Synthetic
 

@@ -142,6 +142,6 @@ def verify_run(path: Path, json: bool) -> bool:
 
 
 def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
-    from fillerscope.report.explorer.serve import serve
+    from fillerscope.report.explorer.start import serve
 
     serve(paths, port, browse, lambda text: tables.lines([text]))

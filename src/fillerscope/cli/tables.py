@@ -18,7 +18,7 @@ from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
 from fillerscope.display import printable
 from fillerscope.files import Json
-from fillerscope.report.wire import clean
+from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
 
 

@@ -1,7 +1,7 @@
 """The built-in problems: arithmetic in words, of one or two steps, with exact whole answers.
 
 Needs no download and no network. Problem k is a function of (seed, difficulty, k) alone, so a longer list
-begins with the shorter one. The texts are in `wordings.py`. Knows nothing of studies, prompts or grading.
+begins with the shorter one. The texts are in `word_problems.py`. Knows nothing of studies, prompts or grading.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems.problem import Meta, Problem
-from fillerscope.problems.wordings import ACTIVITIES, PLAIN, PRONOUNS, SCENES, WORDINGS, Operations
+from fillerscope.problems.word_problems import ACTIVITIES, PLAIN, PRONOUNS, SCENES, WORDINGS, Operations
 
 
 class Level(NamedTuple):

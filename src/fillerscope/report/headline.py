@@ -20,7 +20,7 @@ from fillerscope.analysis.findings.significance import drawing, significance_wor
 from fillerscope.analysis.findings.wording import compared_with, plural
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import described
-from fillerscope.report.tiles import Fact, points, references, tiles
+from fillerscope.report.headline_tiles import Fact, points, references, tiles
 from fillerscope.study.conditions import BASELINE
 
 Tone = Literal["change", "no change", "cannot be told"]

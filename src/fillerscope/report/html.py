@@ -21,13 +21,13 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
 from fillerscope.files import disk_errors, replacing
-from fillerscope.report import parts, payload
+from fillerscope.report import page_parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import methods
-from fillerscope.report.parts import Part
+from fillerscope.report.packed_arrays import clean
+from fillerscope.report.page_parts import Part
 from fillerscope.report.pictures import pictures
-from fillerscope.report.wire import clean
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
@@ -79,16 +79,16 @@ def render(run: Run, tell: Tell = lambda *_: None) -> str:
     compared = available_comparison(run)
     findings = {model: findings_of(run[model], compared) for model in run.models}
     attachments = [*attached_tables(run), *attached_prints(drawn)]
-    flips, noise = parts.flips_told(run), payload.noise_told(run)
+    flips, noise = page_parts.flips_told(run), payload.noise_told(run)
     sections = [
-        parts.verdict([headline(run, model, compared, told) for model, told in findings.items()]),
-        parts.findings(run, findings),
-        parts.figures(drawn, missed),
-        *([parts.comparison(compared)] if compared else []),
-        *([parts.noise(noise)] if noise else []),
-        *([parts.flips(flips)] if flips else []),
-        parts.methods(methods(run, missed, compared)),
-        parts.tables(run, attachments),
+        page_parts.verdict([headline(run, model, compared, told) for model, told in findings.items()]),
+        page_parts.findings(run, findings),
+        page_parts.figures(drawn, missed),
+        *([page_parts.comparison(compared)] if compared else []),
+        *([page_parts.noise(noise)] if noise else []),
+        *([page_parts.flips(flips)] if flips else []),
+        page_parts.methods(methods(run, missed, compared)),
+        page_parts.tables(run, attachments),
     ]
     panels = {one.name: one.panels for one in drawn}
     data = {"figures": panels, "comparison": payload.rows_told(compared), "noise": noise, "flips": flips}

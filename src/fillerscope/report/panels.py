@@ -19,7 +19,7 @@ from fillerscope.figures.registry import FIGURES
 from fillerscope.figures.style import Drawn
 from fillerscope.figures.table import Cell, groups, rows_of, stacked
 from fillerscope.files import Json
-from fillerscope.report.wire import clean
+from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
 
 Panel = Json  # see web/src/panels.ts

@@ -30,6 +30,7 @@ from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
 from fillerscope.figures.condition_text import described, name_of
+from fillerscope.report.packed_arrays import clean, pack
 from fillerscope.report.panel_types import LinePanel, Region, Scale
 from fillerscope.report.panels import histogram, layer_panels, regions
 from fillerscope.report.payload_types import (
@@ -49,7 +50,6 @@ from fillerscope.report.payload_types import (
     Tokens,
     Transcripts,
 )
-from fillerscope.report.wire import clean, pack
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import Part, fitted
 from fillerscope.store.schema import MOMENTS, AnsweredProblem

@@ -18,7 +18,7 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.api import run as measure
 from fillerscope.report.headline import headline
-from fillerscope.report.tiles import CLAIMS
+from fillerscope.report.headline_tiles import CLAIMS
 from support.studies import study_of
 from support.tiny import redraw, tiny_config, tiny_tokenizer
 

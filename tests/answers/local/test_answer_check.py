@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.answer_check import answercheck
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.local.slots import SlotLayer
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.precision import in_float32
 from fillerscope.errors import GenerationError

@@ -22,9 +22,9 @@ from transformers import LogitsProcessor
 
 import fillerscope
 from fillerscope.answers.grading.grade import Grader
-from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.arm.hooks import arm
 from fillerscope.arm.rng import sequence_seed
@@ -430,7 +430,7 @@ WORKER = """
 import json, sys
 from pathlib import Path
 from fillerscope.measure.answer_shard import answer_shard
-from fillerscope.answers.local.alone import AloneGenerator
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.grading.grade import Grader

@@ -21,7 +21,7 @@ from fillerscope.report import payload
 from fillerscope.report.explorer import server
 from fillerscope.report.explorer.remeasure import Remeasured, Remeasurer
 from fillerscope.report.explorer.server import ANSWERS, HEADERS, application
-from fillerscope.report.wire import unpack
+from fillerscope.report.packed_arrays import unpack
 from fillerscope.store.run_folder import RunStore
 from support.synthetic import NONE, Synthetic
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.precision import in_float32
 from fillerscope.display import first_line

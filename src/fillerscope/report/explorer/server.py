@@ -34,6 +34,7 @@ from fillerscope.report.explorer.live_run import Watched
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import as_text, methods
+from fillerscope.report.packed_arrays import clean
 from fillerscope.report.payload_types import (
     Finding,
     Flips,
@@ -46,7 +47,6 @@ from fillerscope.report.payload_types import (
     Runs,
     Section,
 )
-from fillerscope.report.wire import clean
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "

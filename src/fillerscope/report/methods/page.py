@@ -14,7 +14,8 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import recipe
 from fillerscope.files import Json
-from fillerscope.report.methods.how_made import (
+from fillerscope.report.methods.measures import activations, affine, answering, answers, attention
+from fillerscope.report.methods.reproducing import (
     again,
     checks,
     environment,
@@ -23,7 +24,6 @@ from fillerscope.report.methods.how_made import (
     skipped,
     study_yaml,
 )
-from fillerscope.report.methods.measures import activations, affine, answering, answers, attention
 from fillerscope.report.methods.statistics import seeds, statistics
 from fillerscope.report.sections import Facts, Section, as_text, counted, grouped, listed
 from fillerscope.study.conditions import Condition

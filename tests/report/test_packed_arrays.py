@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
-from fillerscope.report.wire import MAGIC, pack, unpack
+from fillerscope.report.packed_arrays import MAGIC, pack, unpack
 
 SHAPES = array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5)
 WIDE = arrays(np.float64, SHAPES, elements=st.floats(allow_nan=True, allow_infinity=True))

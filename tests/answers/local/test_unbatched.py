@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.answers.local.alone import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.request import Request
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.report.explorer import serve
+from fillerscope.report.explorer import start
 from support.synthetic import Synthetic
 
 # As a shell starts it: a process in the background may have been told to ignore Ctrl-C.
@@ -45,17 +45,17 @@ def port_of(listening: socket.socket) -> int:
 
 
 def test_the_port_that_was_asked_for(taken: socket.socket) -> None:
-    with serve._listen(0) as found:
+    with start._listen(0) as found:
         assert found.getsockname()[0] == "127.0.0.1"
         assert port_of(found) not in (0, port_of(taken))
     message = rf"^cannot serve at port {port_of(taken)}: Address already in use; leave --port out for a free one$"
     with pytest.raises(FigureError, match=message):
-        serve._listen(port_of(taken))
+        start._listen(port_of(taken))
 
 
 def test_without_one_the_usual_or_any_that_is_free(taken: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "USUAL", port_of(taken))
-    with serve._listen(None) as found:
+    monkeypatch.setattr(start, "USUAL", port_of(taken))
+    with start._listen(None) as found:
         assert port_of(found) not in (0, port_of(taken))
     assert any(usual_is_taken(monkeypatch) for _ in range(20))  # somebody else may be quicker, but not always
 
@@ -65,36 +65,36 @@ def usual_is_taken(monkeypatch: pytest.MonkeyPatch) -> bool:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         free = port_of(other)
-    monkeypatch.setattr(serve, "USUAL", free)
-    with serve._listen(None) as found:
+    monkeypatch.setattr(start, "USUAL", free)
+    with start._listen(None) as found:
         return port_of(found) == free
 
 
 def test_two_never_have_the_same_port() -> None:
     """Before either of them answers."""
-    with serve._listen(0) as one, pytest.raises(FigureError, match="Address already in use"):
-        serve._listen(port_of(one))
+    with start._listen(0) as one, pytest.raises(FigureError, match="Address already in use"):
+        start._listen(port_of(one))
 
 
 def test_the_address_takes_visitors_as_soon_as_it_is_told() -> None:
-    with serve._listen(0) as found, socket.create_connection(("127.0.0.1", port_of(found)), timeout=60):
+    with start._listen(0) as found, socket.create_connection(("127.0.0.1", port_of(found)), timeout=60):
         pass
 
 
 def test_what_is_no_run_is_refused_before_anything_is_served(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no run at .*: it has no manifest\.json"):
-        serve.serve([tmp_path], None, True, lambda _: pytest.fail("nothing to look at"))
+        start.serve([tmp_path], None, True, lambda _: pytest.fail("nothing to look at"))
 
 
 def test_the_browser_is_opened_where_it_is_wanted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import uvicorn
 
     opened: Queue[str] = Queue()
-    monkeypatch.setattr(serve.webbrowser, "open", opened.put)
+    monkeypatch.setattr(start.webbrowser, "open", opened.put)
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
     said: list[str] = []
-    serve.serve([made], 0, False, said.append)
-    serve.serve([made, made], 0, True, said.append)
+    start.serve([made], 0, False, said.append)
+    start.serve([made, made], 0, True, said.append)
     address = re.search(r"http://127\.0\.0\.1:\d+/", said[1])
     assert address
     assert opened.get(timeout=60) == address.group()  # and not that of the first, which nobody wanted to see
