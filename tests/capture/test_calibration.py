@@ -15,6 +15,7 @@ from fillerscope.capture.packing import Text
 from fillerscope.measure.engines.local import calibration
 from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
 from fillerscope.models.loading import LoadedModel
+from fillerscope.models.structure import context_length
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import Study
@@ -24,9 +25,13 @@ from support.stock import FAMILIES, kept_tokens, loaded, maker_for, probed, prom
 ROUNDING = 2**-8  # to a step
 
 
+def shard_prompts(study: Study, model: LoadedModel) -> ShardPrompts:
+    return ShardPrompts(study, maker_for(study, model), context_length(model.model))
+
+
 def calibrated(study: Study, model: LoadedModel, shards: list[Shard] | None = None) -> Scale:
     shards = shards or shards_of(load_problems(study.problems), study.batch.shard)
-    return Scale.read(calibration(ShardPrompts(study, maker_for(study, model), None), model.model, shards))
+    return Scale.read(calibration(shard_prompts(study, model), model.model, shards))
 
 
 def first_prompts(study: Study, model: LoadedModel) -> list[Any]:
@@ -108,14 +113,12 @@ def test_problems_without_a_prompt_are_passed_over() -> None:
     long = Problem("long", "and then " * 900, "")
     early, late = Shard(0, 0, (long,)), Shard(1, 1, (problems[0], long, *problems[1:3]))
     assert calibrated(study, model, [early, late]) == calibrated(study, model, shards_of(problems[:3], 3))
-    assert calibration(ShardPrompts(study, maker_for(study, model), None), model.model, [early]) == {}
+    assert calibration(shard_prompts(study, model), model.model, [early]) == {}
 
 
 def test_what_is_kept_is_read_again() -> None:
     study, model = ten(), loaded()
-    record = calibration(
-        ShardPrompts(study, maker_for(study, model), None), model.model, shards_of(load_problems(study.problems), 10)
-    )
+    record = calibration(shard_prompts(study, model), model.model, shards_of(load_problems(study.problems), 10))
     assert Scale.read(record).record() == record
     np.testing.assert_array_equal(record["edges"], Scale.read(record).edges)
 

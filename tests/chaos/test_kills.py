@@ -202,7 +202,7 @@ def test_killed_while_loading_checking_and_measuring(
     run, engine = tmp_path / "run", "fillerscope.measure.engines"
     for moment in (
         [f"{engine}.model_work", "load_folder", 1],
-        [f"{engine}.local", "selfcheck", 1],
+        [f"{engine}.local", "check_capture", 1],
         [f"{engine}.local", "start_shard", 2],
     ):
         assert forks.run(["measure", study, run], die_in=moment) == KILLED, moment

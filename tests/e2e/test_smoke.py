@@ -386,7 +386,7 @@ def test_flips_are_of_the_chosen_temperature(page: Page, tmp_path: Path) -> None
     drawn = {"temperature": [0, 0.7], "samples": [1, 2]}
     recipe = Synthetic(problems=4, layers=1, heads=2, right={"none": 0.2, "mless": 0.8}, generation=drawn)
     run = recipe.build(tmp_path / "drawn")
-    counts = {one: len(flips(run, "mless", "none", MODEL, float(one))) for one in ("0.7", "0")}
+    counts = {one: len(flips(run[MODEL], "mless", "none", float(one))) for one in ("0.7", "0")}
     assert counts["0.7"] > counts["0"] > 0
     with serving(run.path) as served:
         look_at(page, f"{served.address}#tab=answers")

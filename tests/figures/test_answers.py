@@ -157,13 +157,9 @@ def test_head_14_of_the_first_model_that_has_it(tmp_path: Path) -> None:
 
 
 def test_a_model_without_the_head_is_passed_over(math: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored = math.summary
-
-    def fewer(name: str, condition: str, queries: str = "original", model: str | None = None) -> Any:
-        values = stored(name, condition, queries, model)
-        return values[..., :2] if model == "Qwen/Qwen2.5-Math-1.5B" else values
-
-    monkeypatch.setattr(math, "summary", fewer)
+    small = math["Qwen/Qwen2.5-Math-1.5B"]
+    stored = small.summary
+    monkeypatch.setattr(small, "summary", lambda *asked: stored(*asked)[..., :2])
     drawn = draw(math, "composite", Request(heads=(3,)))
     assert "Attention: Tiny-B, layer 1, head 3, n = 60 problems." in drawn.caption
     assert set(drawn.table["model"][drawn.table["view"] == "whole"]) == {"Tiny-B"}

@@ -232,7 +232,7 @@ def test_panels_of_any_conditions_for_the_explorer(runs: Runs) -> None:
     assert len(found) == 2 * 2 * 6
     table = affine_table(run[None], "twin").values["explained"]
     assert found["Variation explained", "twin", 2][:3] == tuple(bound[1] for bound in table)
-    words = [("mless", activation_table(runs["inside"], "mless", "digits").columns())]  # no problem has a digit
+    words = [("mless", activation_table(runs["inside"][None], "mless", "digits").columns())]  # no problem has a digit
     assert layer_panels(runs["inside"], "activations", words) == []
     assert layer_panels(run, "depth", []) == []
 

@@ -57,7 +57,11 @@ def shard_of(study: Study) -> Shard:
 
 
 def scale_for(study: Study, model: LoadedModel) -> Scale:
-    return Scale.read(calibration(ShardPrompts(study, maker_for(study, model), None), model.model, [shard_of(study)]))
+    return Scale.read(
+        calibration(
+            ShardPrompts(study, maker_for(study, model), context_length(model.model)), model.model, [shard_of(study)]
+        )
+    )
 
 
 def probing_for(study: Study, model: LoadedModel, scale: Scale | None = None) -> Probing:
