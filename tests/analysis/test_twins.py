@@ -46,6 +46,22 @@ def test_twins_stand_beside_the_models_of_a_run(run: Run) -> None:
     assert all(stage.finished for stage in open_live_run(run.path).store.progress())
 
 
+def test_twins_write_no_answers_so_nothing_is_asked_of_them_there(tmp_path: Path) -> None:
+    """A run with the attention of answers and with twins is shown and exported whole."""
+    model = save_model(tmp_path / "model")
+    study = study_of(
+        model, references={"twin": 2}, probes={"answering": True}, generation={"max_tokens": 4, "recheck": 0},
+        problems={"limit": 2},
+    )  # fmt: skip
+    run = fillerscope.run(study, tmp_path / "run")
+    table = head_table(run[None], "mless", "answer")
+    assert np.isnan(table.columns["twin"].value).all()
+    assert np.isfinite(head_table(run[None], "mless").columns["twin"].value).all()
+    assert np.isnan(depth_table(run[None], "mless", "answer").values["twin"].value).all()
+    assert head_profiles(run[None], "mless", 1, "answer", "aligned").size == 0
+    assert {path.stem for path in export(run, tmp_path / "tables")} >= {"heads", "depth", "lookback"}
+
+
 def test_twins_have_weights_of_their_own_and_the_same_prompts(run: Run) -> None:
     values = [one.summary("received_original", "mless") for one in (run[None], *run[None].twins())]
     for one in range(3):

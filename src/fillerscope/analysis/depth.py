@@ -51,7 +51,7 @@ def _of_twins(run: ModelRun, condition: str, queries: str) -> dict[str, Estimate
 
     layers = run.summary("entropy", BASELINE).shape[1]
     masses = head_masses(run, condition, queries)
-    measures = {"twin": over_twins(run, drop), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
+    measures = {"twin": over_twins(run, drop, queries), "twin_mass": masses.mean(axis=-1) if len(masses) else masses}
     missing = np.full((1, layers), np.nan)
     return {name: spread(values if len(values) else missing, (0,)) for name, values in measures.items()}
 

@@ -46,7 +46,7 @@ class View:
 
     def of_twins(self, read: Callable[[View], Floats | float]) -> Floats:
         """[twin, ...]: the result of `read` for each untrained twin; empty where none was measured."""
-        return over_twins(self.run, lambda twin: np.asarray(read(replace(self, run=twin))))
+        return over_twins(self.run, lambda twin: np.asarray(read(replace(self, run=twin))), self.queries)
 
     def twins_text(self, read: Callable[[View], float]) -> str:
         """The range of a number over untrained twins, in brackets; or that none were measured."""
