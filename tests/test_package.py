@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 import fillerscope
 
-NAMES = {
-    "FillerscopeError", "Run", "Study", "__version__", "arm", "attention_profile", "load_model", "open_run", "run",
-}  # fmt: skip
+NAMES = {"FillerscopeError", "Run", "Study", "arm", "attention_profile", "load_model", "open_run", "run"}
 
 
 def test_every_public_name_can_be_loaded() -> None:
     assert set(fillerscope.__all__) == set(dir(fillerscope)) == NAMES
     for name in NAMES:
         assert getattr(fillerscope, name) is not None
+
+
+def test_the_version_is_the_one_that_was_installed() -> None:
+    assert fillerscope.__version__ == version("fillerscope")
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

@@ -13,7 +13,6 @@ __all__ = [
     "FillerscopeError",
     "Run",
     "Study",
-    "__version__",
     "arm",
     "attention_profile",
     "load_model",
