@@ -28,7 +28,7 @@ MOST_FILES = 8  # beside the packages
 
 # Signatures that others decide: typer reads options from parameters, transformers calls attention functions, and
 # kernels take pointers and sizes.
-GIVEN_SIGNATURES = ("fillerscope.cli.app", "captured_attention", "slot_attention", "kernel")
+GIVEN_SIGNATURES = ("_app", "captured_attention", "slot_attention", "kernel")
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fillerscope"

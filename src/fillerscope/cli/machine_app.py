@@ -1,4 +1,4 @@
-"""The command `models` and those below it."""
+"""The commands about this machine: models, doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import typer
 
 from fillerscope.cli.options import Json, Licence
 
+machine_app = typer.Typer()
 models_app = typer.Typer()
+machine_app.add_typer(models_app, name="models", rich_help_panel="This machine")
 
 
 @models_app.callback(invoke_without_command=True)
@@ -35,3 +37,15 @@ def models_get(
     from fillerscope.cli.model_commands import get_model
 
     get_model(name, accept_licence, json)
+
+
+@machine_app.command(rich_help_panel="This machine")
+def doctor(json: Json = False) -> None:
+    """Check this machine: versions, devices, memory, disk, cache, and that measured attention equals eager attention.
+
+    Example: `fillerscope doctor`
+    """
+    from fillerscope.cli.doctor import examine
+
+    if not examine(json):
+        raise typer.Exit(1)

@@ -1,0 +1,86 @@
+"""The commands that measure: demo, run, reproduce, profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fillerscope.cli.options import Device, Heads, Json, Layers, Licence, Limit, Models, Out, Problems, Queries
+
+run_app = typer.Typer()
+
+
+@run_app.command(rich_help_panel="Start here")
+def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
+    """Measure SmolLM2-135M on built-in problems, grade its answers, draw all figures and write the report.
+
+    Example: `fillerscope demo`
+    """
+    from fillerscope.cli.run_commands import measure_and_show
+    from fillerscope.study.overrides import Changes, ready_study
+
+    measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
+
+
+@run_app.command(rich_help_panel="Studies")
+def run(
+    study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
+    out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None, device: Device = None,
+    accept_licence: Licence = False,
+    report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Run a study, or resume one that was interrupted.
+
+    Example: `fillerscope run my-study.yaml --limit 20`
+    """
+    from fillerscope.cli.run_commands import measure_and_show
+    from fillerscope.study.overrides import Changes, data_path
+    from fillerscope.study.study import Study
+
+    changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
+    measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence, report)
+
+
+@run_app.command(rich_help_panel="Studies")
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="composite, depth, fillers, headmap, heads, heads-llama, layers, length, ...")
+    ],
+    model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
+    queries: Queries = None, out: Out = None, device: Device = None, accept_licence: Licence = False,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Draw a published figure, with the published models and heads or with yours.
+
+    Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
+    """
+    from fillerscope.cli.run_commands import measure_and_draw
+    from fillerscope.study.overrides import Changes, data_path, ready_study
+
+    layers, heads = tuple(layer or ()), tuple(head or ())
+    changes = Changes(tuple(model or ()), limit, data_path(problems), layers, heads, device)
+    measure_and_draw(changes.apply(ready_study(name)), out, queries or "", bool(heads), json, accept_licence)
+
+
+@run_app.command(rich_help_panel="Start here")
+def profile(
+    text: Annotated[str, typer.Argument(help="A text, or the path of a text file.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")] = (
+        "smollm2-135m"
+    ),
+    layer: Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")] = 1,
+    head: Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; by default all.")] = None,
+    queries: Annotated[str, typer.Option("--queries", "-q", help="Query rows: all, or last.")] = "all",
+    top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to list.")] = 15,
+    out: Out = None, device: Device = None, accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Show which tokens of a text receive attention. Needs no study.
+
+    Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
+    """
+    from fillerscope.cli.model_commands import ProfileOptions, profile_text
+
+    options = ProfileOptions(model, layer, head, queries, top, out, device or "auto", accept_licence)
+    profile_text(text, options, json)
