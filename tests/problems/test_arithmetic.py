@@ -183,3 +183,31 @@ def test_every_text_and_setting_is_used() -> None:
 def test_what_cannot_be_made_is_refused(count: int, seed: int, difficulty: tuple[int, ...]) -> None:
     with pytest.raises(ProblemError, match="difficulties 0 to 3; got count"):
         generate(count, seed, difficulty)
+
+
+# Sums
+
+
+@pytest.mark.parametrize(("difficulty", "bounds"), [(0, (2, 9, 2, 9)), (1, (11, 99, 2, 9)), (2, (11, 99, 11, 99))])
+def test_sums_have_the_digits_of_their_difficulty(difficulty: int, bounds: tuple[int, ...]) -> None:
+    problems = generate(60, 0, (difficulty,), "sums")
+    assert len({problem.question for problem in problems}) == 60
+    for problem in problems:
+        first, second = map(int, numbers_in(problem.question))
+        assert problem.question == f"What is {first} + {second}?"
+        assert int(problem.answer) == first + second == computed(str(problem.meta["expression"]))
+        assert bounds[0] <= first <= bounds[1]
+        assert bounds[2] <= second <= bounds[3]
+
+
+def test_a_longer_list_of_sums_begins_with_the_shorter_one() -> None:
+    assert generate(40, 3, (0, 1), "sums")[:12] == generate(12, 3, (0, 1), "sums")
+    assert generate(12, 3, (0, 1), "sums") != generate(12, 4, (0, 1), "sums")
+    assert [problem.meta["difficulty"] for problem in generate(4, 0, (0, 1), "sums")] == [0, 1, 0, 1]
+    assert generate(1, 0, (0,), "sums")[0].id == "builtin-sums-0-0-00000"
+
+
+def test_more_sums_than_there_are_is_an_error() -> None:
+    assert len(generate(64, 0, (0,), "sums")) == 64
+    with pytest.raises(ProblemError, match=r"not so many .* difficulty 0: 64 were found"):
+        generate(65, 0, (0,), "sums")

@@ -223,6 +223,32 @@ def test_a_chat_prompt_is_covered_by_its_spans() -> None:
     assert "".join(token_texts(TINY, prompt.ids)) == "".join(texts.values())
 
 
+EXAMPLES = ({"question": "What is 1 + 1?", "answer": "1 + 1 = 2"}, {"question": "And 2 + 3?", "answer": "5"})
+
+
+def test_worked_examples_are_earlier_turns_and_belong_to_no_question() -> None:
+    prompt = maker(system="Add.", examples=EXAMPLES).make(Problem("p", "What is 2 + 2?", ""), condition("end"))
+    turns = "".join(
+        f"<|im_start|>user\n{one['question']}<|im_end|>\n<|im_start|>assistant\n{one['answer']}<|im_end|>\n"
+        for one in EXAMPLES
+    )
+    assert TINY.decode(span(prompt, SYSTEM)) == f"<|im_start|>system\nAdd.<|im_end|>\n{turns}<|im_start|>user\n"
+    assert TINY.decode(span(prompt, QUESTION)) == "What is 2 + 2?"
+    assert TINY.decode(span(prompt, TAIL)) == "<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_worked_examples_of_a_raw_prompt_have_its_format() -> None:
+    prompt = maker(template="raw", system="Add.", raw="{system}\nQ: {question}\nA:", examples=EXAMPLES[:1]).plain("2+2")
+    assert TINY.decode(prompt.ids) == "Add.\nQ: What is 1 + 1?\nA: 1 + 1 = 2\nQ: 2+2\nA:"
+    assert question_of(prompt) == "2+2"
+
+
+def test_without_a_system_role_the_system_text_stands_before_the_first_example() -> None:
+    prompt = maker(with_template(NO_SYSTEM_ROLE), system="Add.", examples=EXAMPLES[:1]).plain("What is 2 + 2?")
+    assert TINY.decode(prompt.ids).startswith("<|im_start|>user\nAdd.\n\nWhat is 1 + 1?<|im_end|>\n")
+    assert question_of(prompt) == "What is 2 + 2?"
+
+
 NO_SYSTEM_ROLE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"

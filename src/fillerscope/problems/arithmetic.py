@@ -1,7 +1,8 @@
-"""The built-in problems: arithmetic in words, of one or two steps, with exact whole answers.
+"""The built-in problems with exact whole answers: arithmetic in words, of one or two steps, and plain sums.
 
-Needs no download and no network. Problem k is a function of (seed, difficulty, k) alone, so a longer list
-begins with the shorter one. The texts are in `word_problems.py`. Knows nothing of studies, prompts or grading.
+Needs no download and no network. Problem k is a function of (kind, seed, difficulty, k) alone, so a longer list
+begins with the shorter one. The texts are in `word_problems.py`. Knows nothing of studies, prompts or grading. A new
+kind is a function and a line in KINDS.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ LEVELS = {
 }
 
 
+# Bounds of the two terms of a sum, by difficulty.
+TERMS = {
+    0: ((2, 9), (2, 9)),
+    1: ((11, 99), (2, 9)),
+    2: ((11, 99), (11, 99)),
+    3: ((101, 999), (101, 999)),
+}
+MOST_ATTEMPTS = 10_000  # at a question that was not asked yet
+
+
 class Sign(NamedTuple):
     symbol: str
     apply: Callable[[int, int], int]
@@ -63,27 +74,39 @@ class Pick:
         return items[self.between(0, len(items) - 1)]
 
 
-def generate(count: int, seed: int, difficulty: tuple[int, ...]) -> list[Problem]:
+def generate(count: int, seed: int, difficulty: tuple[int, ...], kind: str = "words") -> list[Problem]:
     """`count` different problems that go through the difficulties in turn: 1, 2, 3, 1, 2, 3, ..."""
     if count < 1 or seed < 0 or not difficulty or not set(difficulty) <= set(LEVELS):
         asked = f"count {count}, seed {seed}, difficulty {difficulty}"
         raise ProblemError(f"built-in problems take a count from 1, a seed from 0, difficulties 0 to 3; got {asked}")
     series = f"{seed}-{''.join(map(str, difficulty))}"
+    prefix = "builtin" if kind == "words" else f"builtin-{kind}"
     problems: dict[str, Problem] = {}  # by question
     for index in range(count):
-        problem = _new_problem(series, index, difficulty[index % len(difficulty)], problems)
+        level = difficulty[index % len(difficulty)]
+        names = [f"{prefix}-{series}-{index:05d}", *(str(part) for part in (series, index))]
+        problem = _new_problem(KINDS[kind], names, level, problems)
         problems[problem.question] = problem
     return list(problems.values())
 
 
-def _new_problem(series: str, index: int, difficulty: int, taken: dict[str, Problem]) -> Problem:
+def _new_problem(make: Make, names: Sequence[str], difficulty: int, taken: dict[str, Problem]) -> Problem:
     """A question already asked is drawn again: earlier problems decide it, later ones never do."""
-    attempt = 0
-    while True:
-        problem = _problem(Pick(series, index, attempt), f"builtin-{series}-{index:05d}", difficulty)
+    name, *key = names
+    for attempt in range(MOST_ATTEMPTS):
+        problem = make(Pick(*key, attempt), name, difficulty)
         if problem.question not in taken:
             return problem
-        attempt += 1
+    raise ProblemError(
+        f"there are not so many different built-in problems of difficulty {difficulty}: {len(taken)} were found; lower "
+        "`problems.limit`, or take a higher difficulty"
+    )
+
+
+def _sum(pick: Pick, name: str, difficulty: int) -> Problem:
+    first, second = (pick.between(*bounds) for bounds in TERMS[difficulty])
+    meta: Meta = {"difficulty": difficulty, "steps": 1, "operation": "add", "expression": f"{first} + {second}"}
+    return Problem(name, f"What is {first} + {second}?", str(first + second), meta)
 
 
 def _problem(pick: Pick, name: str, difficulty: int) -> Problem:
@@ -148,3 +171,7 @@ def _slots(pick: Pick) -> dict[str, str]:
     place = {"Place": scene.place[0].upper() + scene.place[1:], "items": pick.of(scene.items)}
     nouns = {key: value for key, value in scene._asdict().items() if key != "items"}
     return people | nouns | place | activity._asdict()
+
+
+Make = Callable[[Pick, str, int], Problem]
+KINDS: dict[str, Make] = {"words": _problem, "sums": _sum}

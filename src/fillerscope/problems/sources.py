@@ -37,7 +37,7 @@ LONG_TEXT = {"solution", "rationale", "explanation", "reasoning", "response", "g
 def load_problems(spec: ProblemsSpec) -> list[Problem]:
     """The first `limit` problems of the source in its own order, or all where there are fewer."""
     if spec.source == "builtin":
-        return generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty)
+        return generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind)
     problems = list(_problems(islice(_rows(spec), spec.limit), spec.fields))
     if not problems:
         raise ProblemError(f"{spec.source} holds no problems; give a source with at least one row")

@@ -6,7 +6,7 @@ between two of them, so no original token ever changes. Knows nothing of models 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -20,7 +20,7 @@ from fillerscope.prompts.fillers import filler_ids, generator
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
-from fillerscope.study.study import PromptSpec
+from fillerscope.study.study import Example, PromptSpec
 
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
@@ -142,22 +142,37 @@ class PromptMaker:
         return parts[0], parts[1]
 
     def _render(self, question: str) -> str:
-        system = self.spec.system
+        system, examples = self.spec.system, self.spec.examples
         if self.template == "raw":
-            before, after = (part.replace("{system}", system) for part in self.spec.raw.split("{question}"))
-            return before + question + after
-        merged = messages("", f"{system}\n\n{question}" if system else question)
+            return self._raw(question)
         try:
-            text = self._chat(messages(system, question))
+            text = self._chat(messages(system, question, examples))
             if system.strip() in text:
                 return text
         except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
             pass
+        merged = messages("", question, examples)
+        merged[0]["content"] = f"{system}\n\n{merged[0]['content']}" if system else merged[0]["content"]
         try:
             return self._chat(merged)
         except Exception as error:
             reason = " ".join(str(error).split())
             raise PromptError(f"the chat template refuses a plain question: {reason}") from None
+
+    def _raw(self, question: str) -> str:
+        before, after = (part.replace("{system}", self._raw_system) for part in self.spec.raw.split("{question}"))
+        return before + question + after
+
+    @cached_property
+    def _raw_system(self) -> str:
+        """The system text, and after it the worked examples in the study's format."""
+        form = self.spec.raw.replace("{system}", "")
+        gap = form[: len(form) - len(form.lstrip())] or "\n\n"
+        asked = [form.lstrip().replace("{question}", example.question) for example in self.spec.examples]
+        ends = ["" if text[-1:].isspace() else " " for text in asked]
+        answers = [example.answer for example in self.spec.examples]
+        examples = [f"{text}{end}{answer}" for text, end, answer in zip(asked, ends, answers, strict=True)]
+        return gap.join([*([self.spec.system] if self.spec.system or not examples else []), *examples])
 
     def _chat(self, turns: list[dict[str, str]]) -> str:
         text: str = self.tokenizer.apply_chat_template(
@@ -219,9 +234,12 @@ class PromptMaker:
         return start if condition.position == "before_question" else stop
 
 
-def messages(system: str, question: str) -> list[dict[str, str]]:
-    """The turns of one problem, as chat templates take them."""
+def messages(system: str, question: str, examples: Sequence[Example] = ()) -> list[dict[str, str]]:
+    """The turns of one problem, as chat templates take them; worked examples are earlier turns."""
     turns = [{"role": "system", "content": system}] if system else []
+    for example in examples:
+        turns.append({"role": "user", "content": example.question})
+        turns.append({"role": "assistant", "content": example.answer})
     return [*turns, {"role": "user", "content": question}]
 
 

@@ -49,6 +49,7 @@ class ProblemsSpec(Strict):
     source: str = "builtin"
     limit: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0)
+    kind: Literal["words", "sums"] = "words"  # builtin only: problems in words, or sums such as 47 + 25
     difficulty: tuple[int, ...] = (1, 2, 3)  # builtin only
     fields: dict[Literal["id", "question", "answer"], str] = Field(default_factory=dict)
     split: str = "test"  # hub only
@@ -61,10 +62,18 @@ class ProblemsSpec(Strict):
         return value
 
 
+class Example(Strict):
+    """A worked example: a question, and the answer as the model should write it."""
+
+    question: str = Field(min_length=1)
+    answer: str = Field(min_length=1)
+
+
 class PromptSpec(Strict):
     """`chat` uses the tokenizer's own template, `raw` the format below, `auto` chat where there is one."""
 
     system: str = DEFAULT_SYSTEM
+    examples: tuple[Example, ...] = ()  # shown before every question, as earlier turns
     template: Literal["auto", "chat", "raw"] = "auto"
     raw: str = "{system}\n\n{question}\n"
 
@@ -74,6 +83,12 @@ class PromptSpec(Strict):
         if value.count("{question}") != 1 or value.count("{system}") > 1:
             raise ValueError("raw takes {question} exactly once and {system} at most once")
         return value
+
+    @model_validator(mode="after")
+    def _has_room_for_examples(self) -> Self:
+        if self.examples and "{system}" not in self.raw:
+            raise ValueError("examples stand after the system text: raw needs {system}")
+        return self
 
 
 def _named(value: object) -> object:

@@ -88,9 +88,12 @@ def _hybrid(run: ModelRun, layers: int) -> str:
     return f" ({len(attending)} of the layers have attention)" if len(attending) < layers else ""
 
 
+BUILTIN = {"words": "word problems", "sums": "sums"}
+
+
 def _data(run: Run) -> Section:
     spec = run.study.problems
-    source = "the built-in word problems" if spec.source == "builtin" else spec.source
+    source = f"the built-in {BUILTIN[spec.kind]}" if spec.source == "builtin" else spec.source
     name = benchmark(spec.source)
     text = f"Problems come from {source}{f' ({name})' if name else ''}, in the order of their source."
     facts: Facts = [("Source", spec.source)]
@@ -142,6 +145,7 @@ def _conditions(run: Run) -> Section:
     told += [recipe(name, cells) for name, cells in groups.items()]
     facts = [(condition.name, _settings(condition)) for condition in study.conditions[1:]]
     facts.append(("System prompt", study.prompt.system))
+    facts += [("Worked example before the question", f"{one.question} {one.answer}") for one in study.prompt.examples]
     templates = {run[spec.name].facts.get("template") or study.template_of(spec) for spec in study.models}
     facts += [("Raw format", repr(study.prompt.raw))] if templates & {"raw", "auto"} else []
     fillers = [condition for condition in study.conditions if condition.has_filler]
