@@ -6,16 +6,19 @@ Computes nothing itself: `engines` measure and answer, `store` writes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
-from fillerscope.measure.prepare import shards_of
+from fillerscope.measure.plan import stages
+from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.problems.sources import Problem, load_problems
-from fillerscope.progress import SILENT, Progress
+from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
     PROBLEMS,
@@ -28,9 +31,15 @@ from fillerscope.store.schema import (
 )
 from fillerscope.study.study import ModelSpec, Study, digest_of
 
+OnMeasured = Callable[[RunStore], None]  # called with the run when the prompts of a model have been measured
+
 
 def run_study(
-    study: Study, out: Path | None = None, progress: Progress = SILENT, accept_licence: bool = False
+    study: Study,
+    out: Path | None = None,
+    progress: Progress = SILENT,
+    accept_licence: bool = False,
+    on_measured: OnMeasured = lambda _: None,
 ) -> RunStore:
     """Measure and answer what is missing from the run of a study, and return its folder."""
     problems = load_problems(study.problems)
@@ -50,14 +59,17 @@ def run_study(
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
+    from fillerscope.measure.engines.model_work import ModelWork
 
     with store.writing():
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for progress
         if is_outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
+        announce(progress, _plan(tasks, shards, store))
         for task in todo:
-            measure_model(task.study, task.spec, task.folder, shards, store, progress)
+            work = ModelWork(task.study, task.spec, task.folder, store, progress)
+            measure_model(work, shards, None if task.is_twin else partial(on_measured, store))
     return store
 
 
@@ -68,6 +80,18 @@ class _Task:
     study: Study
     spec: ModelSpec
     folder: ModelFolder
+
+    @property
+    def is_twin(self) -> bool:
+        return self.folder.untrained is not None
+
+
+def _plan(tasks: Sequence[_Task], shards: Sequence[Shard], store: RunStore) -> dict[str, PlannedStage]:
+    """All stages of all models, with what is done already."""
+    plan: dict[str, PlannedStage] = {}
+    for task in tasks:
+        plan |= stages(task.study, task.spec.name, task.folder.label, shards, store)
+    return plan
 
 
 def _tasks(study: Study, spec: ModelSpec, folder: ModelFolder) -> list[_Task]:

@@ -18,6 +18,7 @@ from fillerscope.errors import GenerationError
 from fillerscope.files import Json
 from fillerscope.measure.answer_shard import AnswerTask, answer_shard, answer_tasks
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork
+from fillerscope.measure.plan import answering, answering_again, samples
 from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
@@ -47,8 +48,8 @@ class AnswerStage:
             return
         work = self.work
         generator = self._generator(missing[0][0])
-        each = len(work.study.conditions) * self._samples()
-        tick = work.counter(f"answering with {work.folder.label}", missing, shards, each)
+        each = len(work.study.conditions) * samples(self.spec)
+        tick = work.counter(answering(work.folder.label), missing, shards, each)
         with Grader() as grader:
             for shard, name in missing:
                 table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
@@ -61,17 +62,13 @@ class AnswerStage:
             return
         work = self.work
         generator_for = self._repeat_generators(missing[0][0])
-        tick = work.counter(f"answering again with {work.folder.label}", missing, shards, self._samples())
+        tick = work.counter(answering_again(work.folder.label), missing, shards, samples(self.spec))
         with Grader() as grader:
             for shard, name in missing:
                 table, _ = answer_shard(
                     work.study, work.prompts.of(shard), generator_for(shard), grader, tick, repeat=True
                 )
                 work.store.put_table(name, table)
-
-    def _samples(self) -> int:
-        """Answers to each prompt, over all temperatures."""
-        return sum(self.spec.drawn(temperature) for temperature in self.spec.temperature)
 
     def _generator(self, first: Shard) -> Generator:
         """The server, or the local generator that passed the check of answers."""
@@ -131,7 +128,7 @@ class AnswerStage:
         rows = self._local(name, self.work.loaded).rows
         if self.spec.exact:
             return rows
-        batch = min(rows, sum(request.change is None for request in self._requests(shard)) // self._samples())
+        batch = min(rows, sum(request.change is None for request in self._requests(shard)) // samples(self.spec))
         return max(1, batch // 2) if batch > 1 else 2
 
     def _refuse_same_dtype(self) -> None:

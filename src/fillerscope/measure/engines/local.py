@@ -21,10 +21,9 @@ from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
 from fillerscope.measure.engines.answers import AnswerStage
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork
+from fillerscope.measure.plan import measuring, measuring_answers
 from fillerscope.measure.prepare import Shard, ShardPrompts
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
-from fillerscope.models.resolve import ModelFolder
-from fillerscope.progress import Progress
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import (
@@ -34,25 +33,21 @@ from fillerscope.store.schema import (
     repeated_answers_name,
     shard_name,
 )
-from fillerscope.study.study import ModelSpec, Study
 
 OnWritten = Callable[[str, Part], None]  # called with the name of a file and what was written
 
 
-def measure_model(
-    study: Study,
-    spec: ModelSpec,
-    folder: ModelFolder,
-    shards: Sequence[Shard],
-    store: RunStore,
-    progress: Progress,
-) -> None:
-    """Compute the missing shards of every stage of one model, and merge them."""
-    work = ModelWork(study, spec, folder, store, progress)
+def measure_model(work: ModelWork, shards: Sequence[Shard], on_measured: Callable[[], None] | None = None) -> None:
+    """Compute the missing shards of every stage of one model, and merge them.
+
+    `on_measured` is called when the prompts have been measured, if that was still to be done."""
+    study, spec, store = work.study, work.spec, work.store
     if study.probes.attention is not None:
         merger = Merger([shard_name(spec.name, shard.index) for shard in shards], store.get)
-        _measure_prompts(work, shards, merger.add)
+        was_missing = _measure_prompts(work, shards, merger.add)
         store.put(merged_name(spec.name), merger.merged())
+        if was_missing and on_measured is not None:
+            on_measured()
     if study.generation is not None:
         AnswerStage(work).answer(work.missing(shards, answers_name), len(shards))
     if study.probes.answering:
@@ -64,10 +59,11 @@ def measure_model(
         AnswerStage(work).repeat(work.missing(shards, name), len(shards))
 
 
-def _measure_prompts(work: ModelWork, shards: Sequence[Shard], on_written: OnWritten) -> None:
+def _measure_prompts(work: ModelWork, shards: Sequence[Shard], on_written: OnWritten) -> bool:
+    """Measure the prompts of missing shards; whether there were any."""
     missing = work.missing(shards, shard_name)
     if not missing:
-        return
+        return False
     check = check_capture(work.loaded)
     assert work.prompts  # notes label and template first
     work.note(selfcheck=check.record())
@@ -75,11 +71,12 @@ def _measure_prompts(work: ModelWork, shards: Sequence[Shard], on_written: OnWri
     writer = Writer(work.store, on_written)
     tokens = work.pass_tokens()
     gauge = PassRunner(work.loaded.model, tokens, probing=_probing(work, shards, layout), layout=layout)
-    tick = work.counter(f"measuring {work.folder.label}", missing, len(shards), len(work.study.conditions))
+    tick = work.counter(measuring(work.folder.label), missing, len(shards), len(work.study.conditions))
     measure_shards(work.prompts, gauge, missing, writer, tick)
     if gauge.tokens != tokens:
         work.progress.say(f"out of memory: passes were shortened from {tokens} to {gauge.tokens} tokens")
         work.note(batch_tokens=gauge.tokens)
+    return True
 
 
 def _measure_answers(work: ModelWork, shards: Sequence[Shard], on_written: OnWritten) -> None:
@@ -89,7 +86,7 @@ def _measure_answers(work: ModelWork, shards: Sequence[Shard], on_written: OnWri
         return
     model, study = work.loaded.model, work.study
     gauge = PassRunner(model, work.pass_tokens(), layout=work.layout([shard for shard, _ in missing]))
-    tick = work.counter(f"measuring answers of {work.folder.label}", missing, len(shards), len(study.conditions))
+    tick = work.counter(measuring_answers(work.folder.label), missing, len(shards), len(study.conditions))
     with capturing(model):
         for shard, name in missing:
             answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
