@@ -5,7 +5,7 @@ Importing this module loads no torch; calling its functions does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -19,7 +19,9 @@ from fillerscope.measure.run_study import run_study
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.store.live import LiveStore
 from fillerscope.store.moments import Moments
+from fillerscope.store.run_folder import RunStore
 from fillerscope.study.study import QUERIES, Study
 
 if TYPE_CHECKING:
@@ -31,12 +33,20 @@ if TYPE_CHECKING:
 
 def run(
     study: Study | str | Path, out: str | Path | None = None, progress: Progress | None = None,
-    accept_licence: bool = False,
+    accept_licence: bool = False, on_measured: Callable[[Run], None] | None = None,
 ) -> Run:  # fmt: skip
-    """Run a study, or resume one that was interrupted, and open the result."""
+    """Run a study, or resume one that was interrupted, and open the result.
+
+    `on_measured` is called as soon as the attention of a model is measured, before its answers and its untrained
+    twins, with the run as far as it is: what needs attention alone can be drawn then."""
     if not isinstance(study, Study):
         study = Study.load(study)
-    return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence))
+
+    def measured(store: RunStore) -> None:
+        if on_measured is not None:
+            on_measured(Run(LiveStore.open(store.path).snapshot(), partial=True))
+
+    return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence, measured))
 
 
 class CaptureOptions(TypedDict, total=False):
