@@ -445,4 +445,5 @@ def test_progress_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int | None]] = []
     monkeypatch.setattr(pictures, "_picture", lambda *_: (_ for _ in ()).throw(ValueError("no")))
     render(run, lambda *words: told.append(words))
-    assert told == [("drawing", 0, 2), ("drawing", 1, 2), ("writing", 0, None)]
+    figures = "putting figures into the report"
+    assert told == [(figures, 0, 2), (figures, 1, 2), ("writing the report", 0, None)]

@@ -24,7 +24,8 @@ from fillerscope.figures import (
 )
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import Drawn, save
+from fillerscope.figures.saved import SavedFigure, save_stamped, saved_before, stamp_of
+from fillerscope.figures.style import Drawn
 from fillerscope.study.study import Study
 
 FIGURES: dict[str, Figure] = {
@@ -75,14 +76,30 @@ def asked(run: Run, name: str) -> Request:
 
 def names_for(run: Run) -> list[str]:
     """The figures a run's study asks for, or all that it has numbers for; none where there is no filler."""
-    asked_for = list(dict.fromkeys(spec.name for spec in run.study.figures))
-    chosen = asked_for or [name for name, figure in FIGURES.items() if not figure.lacks(run.study)]
-    return chosen if run.fillers else []
+    return names_of(run.study)
+
+
+def names_of(study: Study) -> list[str]:
+    """The figures that the run of a study will have."""
+    asked_for = list(dict.fromkeys(spec.name for spec in study.figures))
+    chosen = asked_for or [name for name, figure in FIGURES.items() if not figure.lacks(study)]
+    return chosen if len(study.conditions) > 1 else []
 
 
 def draw_and_save(run: Run, name: str, request: Request | None = None, folder: Path | None = None) -> list[Path]:
     """Draw a figure and write its files; gives their paths."""
-    return save(draw(run, name, request), folder or run.path / "figures")
+    return draw_stamped(run, name, request, folder).paths
+
+
+def draw_stamped(run: Run, name: str, request: Request | None = None, folder: Path | None = None) -> SavedFigure:
+    """Draw a figure and write its files, with a stamp by which `drawn_before` knows them."""
+    request = request or asked(run, name)
+    return save_stamped(draw(run, name, request), folder or run.path / "figures", stamp_of(run, request))
+
+
+def drawn_before(run: Run, name: str) -> SavedFigure | None:
+    """A figure as the study asks for it, if the run's folder has it already, drawn from this very run by this code."""
+    return saved_before(run.path / "figures", name, stamp_of(run, asked(run, name)))
 
 
 def _unknown(name: str) -> FigureError:

@@ -20,6 +20,7 @@ from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
+from fillerscope.figures.saved import SavedFigure, stamp_of
 from fillerscope.files import disk_errors, replacing
 from fillerscope.report import page_parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
@@ -36,15 +37,26 @@ POLICY = (
 PAGES = (".html", ".htm")
 REMEDY = "choose another file with --out"
 Tell = Callable[[str, int, int | None], None]
+Ready = Mapping[str, SavedFigure]  # figures that were drawn already, by name
+HEAD = 1000  # bytes at the start of a report, among which its stamp is
 
 
-def write_report(run: Run, path: Path, tell: Tell = lambda *_: None) -> Path:
-    """Write the report of a run: whole, or what was there before stays."""
+def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Ready | None = None) -> Path:
+    """Write the report of a run: whole, or what was there before stays. Figures in `ready` are not drawn again."""
     target = _target(path)
-    page = render(run, tell)
+    page = render(run, tell, ready)
     with _disk(path), replacing(target, sync=False, concurrent=True) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
+
+
+def is_current(run: Run, path: Path) -> bool:
+    """Whether a file is the report of this very run, written by this very code."""
+    try:
+        with path.open("rb") as file:
+            return stamp_of(run).encode() in file.read(HEAD)
+    except OSError:
+        return False
 
 
 def _target(path: Path) -> Path:
@@ -69,13 +81,13 @@ def _disk(path: Path) -> AbstractContextManager[None]:
     return disk_errors(FigureError, str(path), REMEDY)
 
 
-def render(run: Run, tell: Tell = lambda *_: None) -> str:
+def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -> str:
     """The page of a finished run, or of what is there where the run was opened while it grows."""
     missing = [] if run.partial else [reason for model in run.models for reason in missing_parts(run[model])]
     if missing:
         raise StoreError(missing[0])
-    drawn, missed = pictures(run, lambda done, total: tell("drawing", done, total))
-    tell("writing", 0, None)
+    drawn, missed = pictures(run, lambda done, total: tell("putting figures into the report", done, total), ready)
+    tell("writing the report", 0, None)
     compared = available_comparison(run)
     findings = {model: findings_of(run[model], compared) for model in run.models}
     attachments = [*attached_tables(run), *attached_prints(drawn)]
@@ -100,8 +112,8 @@ def _page(run: Run, sections: Sequence[Part], attachments: Sequence[Attachment],
     style, script = (Markup(static.joinpath(name).read_text(encoding="utf-8")) for name in ("style.css", "page.js"))
     return templates("fillerscope.report").get_template("page.html.j2").render(
         study=run.study.name, models=", ".join(run.label(model) for model in run.models), data=data_name(run.study),
-        version=__version__, policy=Markup(POLICY), sections=sections, attachments=attachments, style=style,
-        script=script, numbers=_json(data),
+        version=__version__, policy=Markup(POLICY), stamp=stamp_of(run), sections=sections,
+        attachments=attachments, style=style, script=script, numbers=_json(data),
     )  # fmt: skip
 
 

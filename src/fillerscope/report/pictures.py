@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fillerscope.analysis.run import Run
 from fillerscope.figures.registry import FIGURES, asked, draw, names_for
+from fillerscope.figures.saved import SavedFigure
 from fillerscope.figures.style import Drawn, save, styled
 from fillerscope.report.panels import Panel, panels
 
@@ -28,14 +29,18 @@ class Picture:
     files: dict[str, bytes]
 
 
-def pictures(run: Run, tell: Callable[[int, int], None]) -> tuple[list[Picture], dict[str, str]]:
-    """All figures that the run allows, and why others were not drawn. `tell` gets how many of how many are done."""
+def pictures(
+    run: Run, tell: Callable[[int, int], None], ready: Mapping[str, SavedFigure] | None = None
+) -> tuple[list[Picture], dict[str, str]]:
+    """All figures that the run allows, and why others were not drawn. `tell` gets how many of how many are done.
+
+    `ready` are figures that were drawn already as the study asks for them, by name."""
     wanted = _wanted(run)
     drawn, missed = [], {}
     for number, (name, model) in enumerate(wanted):
         tell(number, len(wanted))
         try:
-            drawn.append(_picture(run, name, model))
+            drawn.append(_picture(run, name, model, (ready or {}).get(name)))
         except Exception as error:  # what one figure cannot do must not cost the others
             missed[name if model is None else f"{name}, {run.label(model)}"] = str(error)
     return drawn, missed
@@ -50,15 +55,22 @@ def _wanted(run: Run) -> list[tuple[str, str | None]]:
     return wanted
 
 
-def _picture(run: Run, name: str, model: str | None) -> Picture:
-    request = asked(run, name)
-    drawn = draw(run, name, request if model is None else request.but(models=(model,)))
-    with TemporaryDirectory(prefix="fillerscope-") as folder:
-        paths = save(drawn, Path(folder))
-        files = {path.suffix[1:]: path.read_bytes() for path in paths if path.suffix in (".pdf", ".svg", ".csv")}
+def _picture(run: Run, name: str, model: str | None, ready: SavedFigure | None) -> Picture:
+    if ready is not None and ready.drawn is not None and model is None:
+        drawn, files = ready.drawn, _contents(ready.paths)
+    else:
+        request = asked(run, name)
+        drawn = draw(run, name, request if model is None else request.but(models=(model,)))
+        with TemporaryDirectory(prefix="fillerscope-") as folder:
+            files = _contents(save(drawn, Path(folder)))
     own = name if model is None else f"{name}-{run.models.index(model) + 1}"
     title = FIGURES[name].title + ("" if model is None else f": {run.label(model)}")
     return Picture(own, title, drawn.caption, panels(run, drawn), _preview(drawn), files)
+
+
+def _contents(paths: Sequence[Path]) -> dict[str, bytes]:
+    """The files that a report holds, by their endings."""
+    return {path.suffix[1:]: path.read_bytes() for path in paths if path.suffix in (".pdf", ".svg", ".csv")}
 
 
 def _preview(drawn: Drawn) -> bytes:

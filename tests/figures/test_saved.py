@@ -1,0 +1,59 @@
+"""Figures that are there already: known by their stamp, and drawn again when the run, the request or a file changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fillerscope.analysis.run import Run, open_run
+from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before
+from fillerscope.figures.saved import DRAWN, stamp_of
+from support.synthetic import Synthetic
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Synthetic(problems=4).build(tmp_path / "run")
+
+
+def test_a_figure_is_known_by_its_stamp(run: Run) -> None:
+    assert drawn_before(run, "depth") is None
+    drawn = draw_stamped(run, "depth")
+    assert drawn.drawn is not None
+    before = drawn_before(open_run(run.path), "depth")
+    assert before is not None
+    assert (sorted(before.paths), before.drawn) == (sorted(drawn.paths), None)
+    assert drawn_before(run, "heads") is None
+
+
+def test_a_figure_of_another_request_is_not_the_study_s(run: Run) -> None:
+    draw_and_save(run, "heads")
+    assert drawn_before(run, "heads") is not None
+    draw_and_save(run, "heads", asked(run, "heads").but(heads=(2,)))
+    assert drawn_before(run, "heads") is None
+
+
+@pytest.mark.parametrize("change", ["removed", "edited"])
+def test_a_file_that_was_changed_is_drawn_again(run: Run, change: str) -> None:
+    path = next(path for path in draw_and_save(run, "depth") if path.suffix == ".csv")
+    path.unlink() if change == "removed" else path.write_text("other numbers")
+    assert drawn_before(run, "depth") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"depth": 3}', '{"depth": {"stamp": "x"}}', "\x00"])
+def test_a_damaged_list_of_figures_is_no_error(run: Run, text: str) -> None:
+    draw_and_save(run, "depth")
+    (run.path / "figures" / DRAWN).write_text(text)
+    assert drawn_before(run, "depth") is None
+    draw_and_save(run, "depth")
+    assert list(json.loads((run.path / "figures" / DRAWN).read_text())) == ["depth"]
+    assert drawn_before(run, "depth") is not None
+
+
+def test_the_stamp_changes_with_the_run(run: Run) -> None:
+    before = stamp_of(run)
+    run.store.note("environment", {"torch": "another"})
+    assert stamp_of(run) != before
+    assert stamp_of(run, "heads") != stamp_of(run, "depth")
