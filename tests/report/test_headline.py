@@ -68,9 +68,9 @@ HELD: dict[str, Any] = {
         (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens"),
         (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens"),
         (0.6, 0.02, HELD, "no change", "no effect beyond what its references show."),
-        (0.9, 0.02, {}, "cannot be told", "whether that is an effect cannot be told."),
+        (0.9, 0.02, {}, "cannot be told", "whether filler has an effect cannot be told."),
         (0.9, 0.02, {"diluted": 0.6}, "cannot be told", "no effect is claimed, because untrained models were not"),
-        (0.6, 0.5, HELD, "cannot be told", "whether that is an effect cannot be told."),
+        (0.6, 0.5, HELD, "cannot be told", "whether filler has an effect cannot be told."),
     ],
 )
 def test_attention_alone(
@@ -80,11 +80,11 @@ def test_attention_alone(
     found = headline(Synthetic(effects=effects, noise=noise, **held).build(tmp_path / "run"))
     assert found.tone == tone
     assert words in found.verdict
-    assert f"in layer 1 original tokens receive {drop:.3f} [" in found.verdict
+    assert f"Original tokens receive {drop:.3f} [" in found.verdict
     assert ("length alone would give 0.600" in found.verdict) == ("diluted" in held)
     assert ("untrained twins give 0.590 to 0.610" in found.verdict) == ("twins" in held)
     assert found.verdict.startswith("Tiny-A under mless (' /' repeated, 30 tokens, before the question): ")
-    assert "ccuracy is" not in found.verdict
+    assert "Accuracy" not in found.verdict
     assert found.left_out == []
 
 
@@ -104,8 +104,9 @@ def test_the_tile_of_layer_1_has_the_interval_and_its_references(tmp_path: Path)
 def test_one_problem_tells_nothing(tmp_path: Path) -> None:
     found = headline(Synthetic(problems=1, right={"none": 0.0, "mless": 1.0}).build(tmp_path / "run"))
     assert found.tone == "cannot be told"
-    assert "whether that is an effect cannot be told. Accuracy is 100.0% against 0.0%" in found.verdict
-    assert "+100.0 percentage points, not significant (p = 1" in found.verdict
+    assert "whether filler has an effect cannot be told. " in found.lines[0]
+    assert found.lines[1].startswith("Accuracy: not significant. 100.0% against 0.0% ")
+    assert "+100.0 percentage points (p = 1 " in found.lines[1]
     assert tile(found, "Attention in layer 1, mless")[1] == "effect: cannot be told"
     assert "nan" not in json.dumps([found.verdict, *found.facts])
 
@@ -117,8 +118,8 @@ def test_a_significant_gain_is_called_one(tmp_path: Path) -> None:
     found = headline(solved(tmp_path / "run", {"none": 20, "mless": 29, "mful": 22}))
     p = 2 * 0.5**9 * 2  # nine of nine, one of two comparisons
     assert found.tone == "change"
-    assert "accuracy is 72.5% against 50.0% without filler, +22.5 [" in found.verdict
-    assert f", a significant gain (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered" in found.verdict
+    assert found.lines[0].startswith("Accuracy: a significant gain. 72.5% against 50.0% without filler, +22.5 [")
+    assert f" (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered under both)." in found.lines[0]
     assert re.search(r"The other comparison, mful, \+5\.0 \[.*\] percentage points, is not signif.*\.$", found.verdict)
     value, note = tile(found, "Accuracy, mless")
     assert re.fullmatch(r"\+22\.5 \[\+.*\] percentage points", value)
@@ -140,21 +141,22 @@ def test_no_change_is_claimed_only_where_the_whole_interval_is_small(tmp_path: P
     assert few.tone == "cannot be told"
     many = headline(solved(tmp_path / "many", {"none": 200, "mless": 200}, problems=400))
     assert many.tone == "no change"
-    assert f"not significant, and no change of more than {100 * SMALL:g} percentage points (p = 1 " in many.verdict
+    assert f"not significant, and no change of more than {100 * SMALL:g} percentage points. " in many.verdict
 
 
 def test_a_change_that_adjusting_takes_away_is_not_claimed(tmp_path: Path) -> None:
     right = {"none": 20, "mless": 26, "mful": 20, "random": 20}
     found = headline(solved(tmp_path / "run", right))
     assert found.tone == "cannot be told"  # p = 0.031 alone
-    assert "not significant (p = 0.094 after Holm over 3" in found.verdict
+    assert "Accuracy: not significant. " in found.verdict
+    assert "(p = 0.094 after Holm over 3" in found.verdict
     assert found.verdict.endswith("Of 2 other comparisons none is significant.")
 
 
 def test_answers_of_every_drawing_are_kept_apart(tmp_path: Path) -> None:
     run = solved(tmp_path / "run", {"none": 20, "mless": 29}, temperature=[0.5, 1.0], samples=2)
     found = headline(run)
-    assert "accuracy (temperature 0.5, 2 samples a problem) is 72.5%" in found.verdict
+    assert "Accuracy (temperature 0.5, 2 samples a problem): a significant gain. 72.5%" in found.verdict
     assert "Significant: mless, temperature 1, 2 samples a problem, +22.5 [" in found.verdict
     assert labels(found).count("Accuracy, mless") == 1
 
@@ -162,7 +164,7 @@ def test_answers_of_every_drawing_are_kept_apart(tmp_path: Path) -> None:
 def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
     run = Synthetic(right={"none": 0.5, "mless": 1.0}, unjudged=tuple(range(12))).build(tmp_path / "run")
     found = headline(run)
-    assert ". Whether accuracy changes cannot be told: no problem was answered under both." in found.verdict
+    assert "Accuracy: whether it changes cannot be told: no problem was answered under both." in found.verdict
     assert found.tone == "cannot be told"
     assert tile(found, "Accuracy, mless")[0] == "no difference known"
     assert tile(found, "Problems") == ("12", "12 measured; 24 answers failed")
@@ -171,8 +173,8 @@ def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
 
 def test_attention_comes_before_accuracy_which_sets_the_tone(tmp_path: Path) -> None:
     found = headline(Synthetic(right={"none": 0.5, "mless": 0.5}).build(tmp_path / "run"))
-    assert "in layer 1 original tokens receive" in found.verdict
-    assert ". Accuracy is 50.0% against 50.0%" in found.verdict
+    assert [line.partition(":")[0] for line in found.lines[:2]] == ["Attention in layer 1", "Accuracy"]
+    assert found.verdict == f"{found.subject}: {' '.join(found.lines)}"
     assert found.tone == "cannot be told"
 
 
@@ -243,7 +245,7 @@ def test_where_the_answer_looks_has_a_tile(tmp_path: Path) -> None:
 
 def test_without_a_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
     found = headline(Synthetic(conditions=(NONE,), right={"none": 0.5}).build(tmp_path / "run"))
-    assert found.verdict == "Tiny-A: nothing to compare, because the study has no condition beside none."
+    assert found.verdict == "Tiny-A: Nothing to compare, because the study has no condition beside none."
     assert (found.tone, labels(found)) == ("cannot be told", ["Problems"])
 
 
@@ -263,15 +265,15 @@ def test_a_run_in_progress_tells_what_is_there(tmp_path: Path) -> None:
     recipe = Synthetic(right={"none": 0.5, "mless": 1.0}, problems=24, labels={"tiny-a": "A", "tiny-b": "B"})
     run = lose(recipe.build(tmp_path / "run"), answers_name("tiny-b", 4))
     whole, part = headline(run, "tiny-a"), headline(run, "tiny-b")
-    assert "Accuracy is 100.0% against 50.0%" in whole.verdict
+    assert "100.0% against 50.0%" in whole.verdict
     assert "after Holm over 2 comparisons" in whole.verdict
     assert whole.left_out == []
-    assert "ccuracy is" not in part.verdict
+    assert "Accuracy" not in part.verdict
     assert part.tone == "cannot be told"
     assert [line for line in part.left_out if "is not finished for tiny-b" in line] == part.left_out != []
     run = lose(run, merged_name("tiny-b"))
     nothing = headline(run, "tiny-b")
-    assert nothing.verdict.startswith("B: nothing can be told yet; ")
+    assert nothing.verdict.startswith("B: Nothing can be told yet; ")
     assert nothing.facts == []
     assert findings_of(run["tiny-b"], available_comparison(run)) == []
 
@@ -282,7 +284,7 @@ def test_what_is_damaged_is_left_out_and_said_so(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     run = open_run(run.path)
     assert "the file is damaged" in missing_parts(run[None])[0]
-    assert "ccuracy is" not in headline(run).verdict
+    assert "Accuracy" not in headline(run).verdict
 
 
 # Findings of one model

@@ -1,4 +1,6 @@
-"""What a reader should remember of one model: a verdict in one or two sentences, and a few numbers beside it.
+"""What a reader should remember of one model: a verdict in a few short lines, and a few numbers beside it.
+
+The report begins with these lines, and the terminal ends with them.
 
 Every sentence can come out either way. A change is claimed where it is significant, and no change where the whole
 interval is small; whatever lies between cannot be told. Takes its numbers from findings and computes none.
@@ -37,17 +39,20 @@ EFFECTS = {  # what the verdict on attention comes to
     Verdict.LITTLE: "{way}, by little",
     Verdict.UNTESTED: "no effect is claimed, because untrained models were not measured",
     Verdict.FAILS: "no effect beyond what its references show",
-    Verdict.UNKNOWN: "whether that is an effect cannot be told",
+    Verdict.UNKNOWN: "whether filler has an effect cannot be told",
 }
 
 
 @dataclass(frozen=True)
 class Headline:
-    """`tone` is that of the main condition: of its accuracy where there are answers, else of attention in the first
-    layer that has it."""
+    """`subject` names model and main condition, and each of `lines` says one thing about them; `verdict` is all of it
+    in one text. `tone` is that of the main condition: of its accuracy where there are answers, else of attention in the
+    first layer that has it."""
 
     model: str
     label: str
+    subject: str
+    lines: list[str]
     verdict: str
     tone: Tone
     facts: list[Fact]
@@ -56,8 +61,10 @@ class Headline:
 
 @dataclass(frozen=True)
 class _Part:
-    sentence: str
-    tone: Tone
+    """What is told of one thing; `tone` where it is the main condition."""
+
+    lines: tuple[str, ...]
+    tone: Tone | None = None
 
 
 def headline(
@@ -75,26 +82,26 @@ def headline(
     rows = [row for row in table if row.model == name]
     family = sum(row.against is not None and isfinite(row.against.p) for row in table)
     left_out = missing_parts(run[name])
-    answers = comparisons(run, rows)
-    parts = [_attention(run, by_name), _accuracy(run, answers, family)] if run.fillers else []
-    verdict, tone = _verdict(run, name, [part for part in parts if part], _others(run, answers), left_out)
-    return Headline(name, run.label(name), verdict, tone, tiles(run[name], by_name, rows), left_out)
+    parts = _parts(run, by_name, comparisons(run, rows), family)
+    subject = f"{run.label(name)} under {run.main} ({_made_of(run)})" if parts else run.label(name)
+    lines = [line for part in parts for line in part.lines] or [_nothing(run, left_out)]
+    tone: Tone = next((part.tone for part in reversed(parts) if part.tone), "cannot be told")
+    verdict, facts = f"{subject}: {' '.join(lines)}", tiles(run[name], by_name, rows)
+    return Headline(name, run.label(name), subject, lines, verdict, tone, facts, left_out)
 
 
-def _verdict(run: Run, model: str, parts: Sequence[_Part], others: str, left_out: Sequence[str]) -> tuple[str, Tone]:
-    """The main condition in a sentence or two, and in another whether other conditions change anything."""
-    label = run.label(model)
-    if not parts:
-        return f"{label}: {_nothing(run, left_out)}", "cannot be told"
-    first, *more = (part.sentence for part in parts)
-    sentences = ". ".join([first, *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in more)])
-    return f"{label} under {run.main} ({_made_of(run)}): {sentences}. {others}".strip(), parts[-1].tone
+def _parts(run: Run, findings: dict[str, Finding], answers: Sequence[Comparison], family: int) -> list[_Part]:
+    """What can be told of the main condition, and then whether other conditions change anything."""
+    main = [_attention(run, findings), _accuracy(run, answers, family)] if run.fillers else []
+    parts = [part for part in main if part]
+    others = _others(run, answers)
+    return [*parts, _Part((others,))] if parts and others else parts
 
 
 def _nothing(run: Run, left_out: Sequence[str]) -> str:
     if not run.fillers:
-        return f"nothing to compare, because the study has no condition beside {BASELINE}."
-    return f"nothing can be told yet; {'; '.join(left_out) or 'nothing was measured that can be compared'}."
+        return f"Nothing to compare, because the study has no condition beside {BASELINE}."
+    return f"Nothing can be told yet; {'; '.join(left_out) or 'nothing was measured that can be compared'}."
 
 
 def _made_of(run: Run) -> str:
@@ -110,10 +117,10 @@ def _attention(run: Run, findings: dict[str, Finding]) -> _Part | None:
     beside = f" ({', '.join(references(finding))})" if references(finding) else ""
     effect = EFFECTS[finding.verdict].format(way=_way(finding))
     text = (
-        f"in layer {finding.facts['layer']:.0f} original tokens receive {finding.estimates['value'].ratio} of what "
-        f"they receive {compared_with(run, run.main)}{beside}: {effect}{_beside_sentence(run, findings)}"
+        f"Attention in layer {finding.facts['layer']:.0f}: {effect}. Original tokens receive "
+        f"{finding.estimates['value'].ratio} of what they receive {compared_with(run, run.main)}{beside}."
     )
-    return _Part(text, TONES[finding.verdict])
+    return _Part((text, *_beside_sentence(run, findings)), TONES[finding.verdict])
 
 
 def _way(finding: Finding) -> str:
@@ -121,14 +128,14 @@ def _way(finding: Finding) -> str:
     return f"filler draws {'less' if beyond > 1 else 'more'} attention than as many average tokens"
 
 
-def _beside_sentence(run: Run, findings: dict[str, Finding]) -> str:
+def _beside_sentence(run: Run, findings: dict[str, Finding]) -> list[str]:
     """What a sentence of the same length does, where one was measured."""
     other = next(iter(sentences_like(run, run.main)), None)
     finding, effect = findings.get(f"{other}_against_{run.main}"), findings["first_layer"].verdict
     if finding is None or effect not in (Verdict.HOLDS, Verdict.LITTLE):
-        return ""
+        return []
     ratio = finding.estimates["value"].ratio
-    return f" (under {other}, of the same length, they receive {ratio} times as much as under {run.main})"
+    return [f"Under {other}, of the same length, they receive {ratio} times as much as under {run.main}."]
 
 
 def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | None:
@@ -136,17 +143,17 @@ def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | N
     if one is None:
         return None
     row, change, tone = one.row, one.change, TONES[one.verdict]
-    if not change.pairs:
-        return _Part(f"whether accuracy changes {significance_words(change)}", tone)
     drawn = "" if row.temperature == 0 else f" ({drawing(row)})"
-    truncated = f"{one.truncation}. Over all answers " if one.is_truncated else ""
+    if not change.pairs:
+        return _Part((f"Accuracy{drawn}: whether it changes {significance_words(change)}.",), tone)
+    truncated = (f"Truncated answers: {one.truncation}.",) if one.is_truncated else ()
     small = f", and no change of more than {100 * SMALL:g} percentage points" if one.verdict is Verdict.FAILS else ""
     text = (
-        f"{truncated}accuracy{drawn} is {row.accuracy:.1%} against {one.baseline.accuracy:.1%} {one.without}, "
-        f"{points(change)}, {significance_words(change)}{small} (p = {change.adjusted:.2g} after Holm over "
-        f"{plural(family, 'comparison')}; {plural(change.pairs, 'problem')} answered under both)"
+        f"Accuracy{drawn}: {significance_words(change)}{small}. {row.accuracy:.1%} against {one.baseline.accuracy:.1%} "
+        f"{one.without}, {points(change)} (p = {change.adjusted:.2g} after Holm over "
+        f"{plural(family, 'comparison')}; {plural(change.pairs, 'problem')} answered under both)."
     )
-    return _Part(text, tone)
+    return _Part((*truncated, text), tone)
 
 
 def _main(run: Run, answers: Sequence[Comparison]) -> Comparison | None:
