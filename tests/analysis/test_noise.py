@@ -165,11 +165,11 @@ def test_report_and_command_show_the_floor(tmp_path: Path, capsys: pytest.Captur
     assert '<section id="noise"><h2>Noise floor</h2>' in page
     assert "Prompts without filler were answered twice (the second time: other neighbours in the batch)." in page
     assert 'id="table-noise"' in page
-    show_comparison(run.path, [], None, json=False)
+    show_comparison(run.path, [], None, verbose=True, json=False)
     shown = capsys.readouterr().out
     assert "A, greedy: verdicts that change" in shown
     assert "rounding alone (other neighbours in the batch)" in shown
-    show_comparison(run.path, [], None, json=True)
+    show_comparison(run.path, [], None, verbose=False, json=True)
     told = json.loads(capsys.readouterr().out)["noise"]["a"]
     assert [(row["condition"], row["flips"], row["pairs"]) for row in told] == [("none", 4, 0), ("mless", 14, 50)]
     assert '<section id="noise">' not in render(build(tmp_path / "plain", DRAW))

@@ -27,8 +27,8 @@ from support.synthetic import MLESS, NONE, Synthetic
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights
 DRAW = drawn_at_random(3)
 COMMANDS = (
-    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["heads"], ["mechanism"], ["compare"], ["flips"],
-    ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
+    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["findings"], ["heads"], ["mechanism"], ["compare"],
+    ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
 )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def test_report(command: Command, made: Path, tmp_path: Path, monkeypatch: pytes
     assert (shown.code, shown.out) == (
         0, f"Wrote new/told.html ({size / 1e6:.1f} MB): open it in any browser, or send it to somebody\n"
     )  # fmt: skip
-    assert shown.err == "writing ...\n"
+    assert shown.err == "writing the report ...\n"
     shown = command("report", made, "--json")
     assert strict(shown) == {"run": str(made), "report": str(made / "report.html"), "bytes": size}
     assert (made / "report.html").read_bytes() == written.read_bytes()
@@ -305,13 +305,13 @@ def test_compare(command: Command, answered: Path) -> None:
     assert [cell.strip() for cell in line.strip("│").split("│")] == [
         "mless", str(row.n), str(row.failed), f"{100 * row.accuracy:.1f} [{100 * row.low:.1f}, {100 * row.high:.1f}]",
         f"{100 * change.difference:+.1f} [{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]",
-        str(change.gained), str(change.lost), f"{change.p:.3g}", f"{change.adjusted:.3g}",
+        f"{change.adjusted:.3g}", f"{change.p:.3g}", str(change.gained), str(change.lost),
         f"{100 * change.detectable:.1f}", f"{row.tokens:.0f}", f"{100 * row.cut_off:.0f}",
         f"{100 * row.unanswered:.0f}",
     ]  # fmt: skip
     told = shown.out.partition("What A shows:\n")[2]
-    assert told.startswith("1. Truncated answers, mless, greedy: ")
-    assert "What B shows:\n1. Truncated answers, mless, greedy: " in told, "no sentence leaves its model open"
+    assert told.startswith(" 1. Truncated answers, mless, greedy: ")
+    assert "What B shows:\n 1. Truncated answers, mless, greedy: " in told, "no sentence leaves its model open"
 
 
 def test_compare_as_json(command: Command, answered: Path) -> None:
@@ -340,7 +340,7 @@ def test_compare_by_a_field(command: Command, answered: Path) -> None:
     for part in (accuracy, passes):
         first = {line.split("│")[1].strip() for line in part.splitlines() if line.startswith("│")}
         assert {"level 1", "level 2", "level not given"} <= first
-    assert "1. Accuracy" not in shown.out, "the sentences are on all problems"
+    assert ". Accuracy" not in shown.out, "the sentences are on all problems"
     found = strict(command("compare", answered, "--by", "level", "--json"))
     asked = {(row["model"], row["group"]): row["n"] + row["failed"] for row in found["rows"]}
     assert asked == {(m, f"level {g}"): n for m in "ab" for g, n in ((1, 4), (2, 4), ("not given", 3))}
@@ -358,8 +358,8 @@ def test_nothing_that_is_missing_is_shown_as_a_number(command: Command, tmp_path
         assert shown.code == 0
         assert not re.search(r"\b(nan|inf|NaN|Infinity)\b", shown.out), shown.out
     compared = command("compare", folder).out
-    assert re.search(r"│ mless +│ 0 │ +2 │ - +│ - +│ 0 │ 0 │ - +│ - +│ - +│", compared)
-    assert re.search(r"│ mful +│ 1 │ +1 │ 100\.0 +│ \+0\.0 +│ 0 │ 0 │ 1 +│ 1 +│ - +│", compared)
+    assert re.search(r"│ mless +│ 0 │ +2 │ - +│ - +│ - +│ - +│ 0 │ 0 │ - +│", compared)
+    assert re.search(r"│ mful +│ 1 │ +1 │ 100\.0 +│ \+0\.0 +│ 1 +│ 1 +│ 0 │ 0 │ - +│", compared)
     assert "none to mless: 0 gained, 0 lost\n" in command("flips", folder).out
 
 
@@ -429,10 +429,18 @@ def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) ->
     study = write_study(tmp_path / "study.yaml", model, **ANSWERS)
     shown = command("run", study, "--out", "run")
     assert shown.code == 0, shown.err
-    assert "tiny-llama, greedy: accuracy under each condition" in shown.out
-    assert "What tiny-llama shows:\n1. Truncated answers, mless, greedy: 100% of the answers are truncated" in shown.out
-    assert "2. Accuracy, mless, greedy: +0.0 [" in shown.out
+    title, truncated, accuracy = shown.out.splitlines()[1:4]
+    assert title == "tiny-llama under mless (' /' repeated, 6 tokens, before the question):"
+    assert truncated.startswith("- Truncated answers: 100% of the answers are truncated")
+    assert accuracy.startswith("- Accuracy: not significant. 0.0% against 0.0%")
+    rows = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
+    assert rows == ["none", "mless"]
+    assert "What tiny-llama shows" not in shown.out
     assert "heads by drop" not in shown.out
+    told = command("run", study, "--out", "run", "--findings").out
+    assert " 1. Truncated answers, mless, greedy: 100% of the answers are truncated" in told
+    assert " 2. Accuracy, mless, greedy: +0.0 [" in told
+    assert told.endswith(command("findings", "run").out)
     found = strict(command("run", study, "--out", "run", "--json"))
     (facts,) = found["models"].values()
     assert facts["problems"] == 2
@@ -455,11 +463,11 @@ def test_run_measures_draws_and_tells_and_finds_it_done_the_next_time(
     ).unlink()
     shown = command("run", measured / "study.yaml", "--out", "run")
     assert shown.code == 0, shown.err
-    assert "tiny-llama, mless against none: 10 of 12 heads by drop; queries original, n = 4" in shown.out
-    assert "What tiny-llama shows:\n1. Layer 1, mless, original queries: " in shown.out
-    look = "Report:  fillerscope report run\nExplore: fillerscope view run\n"
-    assert shown.out.endswith(f"Run:     run\nFigures: run/figures (depth)\n{look}")
-    assert (tmp_path / "run/figures/depth.png").exists()
+    assert "tiny-llama, mless against none: 5 of 12 heads by drop; queries original, n = 4" in shown.out
+    assert shown.out.splitlines()[2].startswith("- Attention in layer 1: ")
+    look = "Report:   fillerscope report run\nFindings: fillerscope findings run\nExplore:  fillerscope view run\n"
+    assert shown.out.endswith(f"Run:      run\nFigures:  run/figures (depth)\n{look}")
+    drawn = (tmp_path / "run/figures/depth.png").stat().st_mtime_ns
     again = command("run", measured / "study.yaml", "--out", "run", "--json")
     assert again.err == ""
     found = json.loads(again.out)["models"]
@@ -469,13 +477,38 @@ def test_run_measures_draws_and_tells_and_finds_it_done_the_next_time(
     assert facts["findings"][0]["name"] == "first_layer"
     assert len(facts["heads"]["heads"]) == 10
     assert list(json.loads(again.out)["figures"]) == ["depth"]
+    assert (tmp_path / "run/figures/depth.png").stat().st_mtime_ns == drawn, "what is there is not drawn again"
+
+
+def test_first_figures_are_there_before_the_answers_and_the_report_is_written_once(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    study = write_study(
+        tmp_path / "study.yaml", model, problems={"limit": 2}, generation={"max_tokens": 4},
+        figures=[{"name": "heads"}, {"name": "depth"}],
+    )  # fmt: skip
+    first = command("run", study, "--out", "run", "--report")
+    assert first.code == 0, first.err
+    said = first.err.splitlines()
+    shown = next(line for line in said if line.startswith("First figures"))
+    assert shown.endswith("run/figures/heads.png run/figures/depth.png")
+    assert said.index(shown) < said.index("answering with tiny-llama ...")
+    report = tmp_path / "run/report.html"
+    stamps = [path.stat().st_mtime_ns for path in (report, tmp_path / "run/figures/heads.pdf")]
+    again = command("run", study, "--out", "run", "--report")
+    assert again.err == "run is complete already: nothing to measure\n"
+    assert again.out == first.out
+    assert [path.stat().st_mtime_ns for path in (report, tmp_path / "run/figures/heads.pdf")] == stamps
+    report.write_text("something else")
+    command("run", study, "--out", "run", "--report")
+    assert "tiny-llama" in report.read_text()
 
 
 def test_a_study_without_filler_says_so(command: Command, model: Path, tmp_path: Path) -> None:
     study = write_study(tmp_path / "study.yaml", model, conditions=["none"], problems={"limit": 2})
     shown = command("run", study, "--out", "run")
     assert shown.code == 0
-    assert "Nothing to compare: the study has no condition with filler" in shown.out
+    assert "- Nothing to compare, because the study has no condition beside none." in shown.out
     assert "run/figures (none)" in shown.out
 
 

@@ -11,7 +11,7 @@ import pytest
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import Column, HeadTable, head_table
-from fillerscope.cli import tables
+from fillerscope.cli import layout, tables
 from support.synthetic import Synthetic
 
 
@@ -76,7 +76,7 @@ def test_records_hold_what_the_table_shows(table: HeadTable) -> None:
 def test_a_sentence_in_a_pipe_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 100 + "[0.1, 0.2]"
     tables.findings([Finding("a", long, "heads"), Finding("b", "short", "heads")])
-    assert capsys.readouterr().out.splitlines() == [f"1. {long}", "2. short"]
+    assert capsys.readouterr().out.splitlines() == [f" 1. {long}", " 2. short"]
 
 
 def test_a_path_is_never_broken(
@@ -84,7 +84,7 @@ def test_a_path_is_never_broken(
 ) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr(tables, "console", lambda: Console(width=40, force_terminal=True, color_system=None))
+    monkeypatch.setattr(layout, "console", lambda: Console(width=40, force_terminal=True, color_system=None))
     path = tmp_path / ("a" * 60)
     tables.lines([f"Wrote some figures of the run to the file {path}"])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
@@ -97,7 +97,7 @@ def test_a_narrow_terminal_cuts_nothing(
 ) -> None:
     from rich.console import Console
 
-    monkeypatch.setattr(tables, "console", lambda: Console(width=60, force_terminal=True, color_system=None))
+    monkeypatch.setattr(layout, "console", lambda: Console(width=60, force_terminal=True, color_system=None))
     tables.heads(table, "drop", 2)
     tables.table("", ("name", "about"), [["qwen2.5-coder-1.5b-with-a-long-name", "word " * 20]])
     out = capsys.readouterr().out
@@ -122,3 +122,38 @@ def test_what_a_model_wrote_cannot_play_with_the_terminal(capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert not any(mark in printed for mark in "\x1b\x07\u202e\x00\r")
     assert "g [bold]h[/bold]" in printed
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    monkeypatch.setattr(layout, "console", lambda: Console(width=80, force_terminal=True, color_system=None))
+
+
+@pytest.mark.usefixtures("narrow")
+def test_columns_that_do_not_fit_go_into_a_second_table_with_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("layer", "head", *(f"measure {k}" for k in range(6)))
+    rows = [[str(k), "1", *("0.800 [0.789, 0.811]" for _ in range(6))] for k in range(1, 4)]
+    tables.table("A title", columns, rows, keys=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.strip("│").split("│") for line in lines if line.startswith("│")]
+    assert [[cell.strip() for cell in row[:2]] for row in shown] == [[str(k), "1"] for k in (1, 2, 3)] * 3
+    assert sum(line.count("0.800 [0.789, 0.811]") for line in lines) == 18, "no number is broken"
+    assert [word for line in lines if "measure" in line for word in line.split() if word.isdigit()] == list("012345")
+
+
+@pytest.mark.usefixtures("narrow")
+def test_prose_is_broken_at_spaces_beside_short_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.table("", ("check", "", "found"), [["memory", "ok", "word " * 40], ["python", "ok", "3.12"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.count("word") for line in lines) == 40
+    assert sum("check" in line for line in lines) == 1, "one table"
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_interval_stays_with_its_number(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.lines([f"{'x' * 60} it is 0.123 [0.100, 0.150] of that"], indent="  ")
+    assert capsys.readouterr().out.splitlines() == [f"{'x' * 60} it is", "  0.123 [0.100, 0.150] of that"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError
-from fillerscope.figures.registry import asked, draw_and_save, names_for
+from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before, names_for
+from fillerscope.figures.saved import SavedFigure
 from fillerscope.files import Json
 from fillerscope.progress import TerminalProgress
-from fillerscope.store.schema import MANIFEST
+
+DRAWING = "drawing"  # the stage of progress
 
 
 def draw_figures(path: Path, names: list[str], changes: Json, out: Path | None, json: bool) -> None:
@@ -34,7 +37,7 @@ def draw_named(
     missed: dict[str, str] = {}
     with TerminalProgress(quiet) as reporter:
         for number, name in enumerate(names):
-            reporter.stage("drawing", number, len(names))
+            reporter.stage(DRAWING, number, len(names))
             try:
                 drawn[name] = draw_and_save(run, name, asked(run, name).but(**changes), out)
             except Exception as error:  # what one figure cannot do must not cost the others, nor the findings
@@ -66,24 +69,40 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
         tables.lines([f"Wrote {file}" for file in files])
 
 
-def fresh_report(run: Run, quiet: bool) -> Path:
-    """The report of a run, written again only where the run is newer."""
-    file, manifest = run.path / "report.html", run.path / MANIFEST
-    if file.exists() and file.stat().st_mtime >= manifest.stat().st_mtime:
-        return file
-    return _write_report(run, file, quiet)
+def draw_run(run: Run, reporter: TerminalProgress) -> tuple[dict[str, SavedFigure], dict[str, str]]:
+    """The figures of a run as its study asks for them, and why others were not drawn. Those that are there already, of
+    this very run and code, are not drawn again."""
+    drawn: dict[str, SavedFigure] = {}
+    missed: dict[str, str] = {}
+    names = names_for(run)
+    for number, name in enumerate(names):
+        if before := drawn_before(run, name):
+            drawn[name] = before
+            continue
+        reporter.stage(DRAWING, number, len(names))
+        try:
+            drawn[name] = draw_stamped(run, name)
+        except Exception as error:  # what one figure cannot do must not cost the others, nor the findings
+            missed[name] = str(error)
+            reporter.say(f"{name} was not drawn: {error}")
+    return drawn, missed
 
 
-def _write_report(run: Run, file: Path, quiet: bool) -> Path:
+def current_report(run: Run, drawn: Mapping[str, SavedFigure], reporter: TerminalProgress) -> Path:
+    """The report of a run; written again only where it is not of this very run and code."""
+    from fillerscope.report.html import is_current
     from fillerscope.report.html import write_report as write
 
-    with TerminalProgress(quiet) as reporter:
-        return write(run, file, reporter.stage)
+    file = run.path / "report.html"
+    return file if is_current(run, file) else write(run, file, reporter.stage, drawn)
 
 
 def write_report(path: Path, out: Path | None, json: bool) -> None:
+    from fillerscope.report.html import write_report as write
+
     run = open_run(path)
-    file = _write_report(run, out or run.path / "report.html", json)
+    with TerminalProgress(json) as reporter:
+        file = write(run, out or run.path / "report.html", reporter.stage)
     size = file.stat().st_size
     if json:
         tables.print_json({"run": str(path), "report": str(file), "bytes": size})

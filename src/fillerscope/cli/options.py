@@ -32,3 +32,5 @@ Queries = Annotated[
 Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; repeat for several.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
+Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show findings in full, with all their numbers.")]

@@ -7,21 +7,40 @@ from typing import Annotated
 
 import typer
 
-from fillerscope.cli.options import Device, Heads, Json, Layers, Licence, Limit, Models, Out, Problems, Queries
+from fillerscope.cli.options import (
+    Device,
+    Findings,
+    Heads,
+    Json,
+    Layers,
+    Licence,
+    Limit,
+    Models,
+    Out,
+    Problems,
+    Queries,
+    Verbose,
+)
 
 run_app = typer.Typer()
 
 
 @run_app.command(rich_help_panel="Start here")
-def demo(out: Out = None, limit: Limit = None, json: Json = False) -> None:
+def demo(
+    out: Out = None, limit: Limit = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer problems and conditions: about a minute.")] = False,
+    findings: Findings = False, verbose: Verbose = False, json: Json = False,
+) -> None:  # fmt: skip
     """Measure SmolLM2-135M on built-in problems, grade its answers, draw all figures and write the report.
 
     Example: `fillerscope demo`
+    Example: `fillerscope demo --quick`
     """
-    from fillerscope.cli.run_commands import measure_and_show
+    from fillerscope.cli.run_commands import ShowOptions, measure_and_show
     from fillerscope.study.overrides import Changes, ready_study
 
-    measure_and_show(Changes(limit=limit).apply(ready_study("demo")), out, json, report=True)
+    study = Changes(limit=limit).apply(ready_study("demo-quick" if quick else "demo"))
+    measure_and_show(study, out, ShowOptions(json, True, findings, verbose))
 
 
 @run_app.command(rich_help_panel="Studies")
@@ -29,18 +48,21 @@ def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
     out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None, device: Device = None,
     accept_licence: Licence = False,
-    report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False, json: Json = False,
+    report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
+    findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Run a study, or resume one that was interrupted.
+    """Run a study, or resume one that was interrupted. Ends with the verdict; --findings lists everything.
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.cli.run_commands import measure_and_show
+    from fillerscope.cli.run_commands import ShowOptions, measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
     changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
-    measure_and_show(changes.apply(Study.load(study)), out, json, accept_licence, report)
+    measure_and_show(
+        changes.apply(Study.load(study)), out, ShowOptions(json, report, findings, verbose), accept_licence
+    )
 
 
 @run_app.command(rich_help_panel="Studies")

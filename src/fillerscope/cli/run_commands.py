@@ -1,67 +1,76 @@
-"""Commands that measure: run a study, then draw its figures and show what it says."""
+"""Commands that measure: run a study, draw its figures as soon as they can be, and end with the verdict."""
 
 from __future__ import annotations
 
-import shlex
-import shutil
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from fillerscope.analysis.accuracy import compare
-from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.cli import tables
-from fillerscope.cli.figure_commands import draw_named, fresh_report, show_figures
+from fillerscope.cli.figure_commands import DRAWING, current_report, draw_named, draw_run, show_figures
+from fillerscope.cli.verdict import Results, show_verdict
 from fillerscope.errors import FigureError
-from fillerscope.figures.registry import check, names_for
+from fillerscope.figures.registry import check, draw_and_save, names_for, names_of
+from fillerscope.figures.saved import SavedFigure
 from fillerscope.files import Json
-from fillerscope.progress import TerminalProgress
+from fillerscope.progress import PlannedStage, TerminalProgress
 from fillerscope.study.study import QUERIES, Study
 
-TOP = 10
+TOP = 10  # heads
+FIRST_FIGURES = ("heads", "depth")  # drawn as soon as attention is measured
+FIGURE_COST = 8.0  # of a figure, in prompts measured
 
 
-def measure(study: Study, out: Path | None, quiet: bool, accept_licence: bool) -> Run:
+@dataclass(frozen=True)
+class ShowOptions:
+    """What a run ends with: JSON or text, with the report or all findings, in brief or in full."""
+
+    json: bool = False
+    report: bool = False
+    findings: bool = False
+    verbose: bool = False
+
+
+def measure_and_show(study: Study, out: Path | None, options: ShowOptions, accept_licence: bool = False) -> None:
+    """Run a study; then its figures, its report if asked, and its verdict."""
     check(study)
-    with TerminalProgress(quiet) as reporter:
-        from fillerscope.api import run
-
-        return run(study, out, reporter, accept_licence)
-
-
-def measure_and_show(
-    study: Study, out: Path | None, json: bool, accept_licence: bool = False, report: bool = False
-) -> None:
-    """Run a study; then its figures, the ranked heads of each model, and what it says; with its report if asked."""
-    run = measure(study, out, json, accept_licence)
-    drawn, missed = draw_named(run, names_for(run), {}, None, json)
-    compared = compare(run) if run.has_answers else None
-    told = {model: findings_of(run[model], compared or []) for model in run.models}
-    written = fresh_report(run, json) if report else None
-    if json:
-        rows = None if compared is None else [row.record() for row in compared]
-        file = None if written is None else str(written)
-        tables.print_json(_summary(run, drawn, told) | {"comparison": rows, "not_drawn": missed, "report": file})
+    figures = PlannedStage(DRAWING, len(names_of(study)), cost=FIGURE_COST)
+    with TerminalProgress(options.json, {DRAWING: figures}) as reporter:
+        run = measure(study, out, reporter, accept_licence)
+        drawn, missed = draw_run(run, reporter)
+        results = Results.of(run)
+        report = current_report(run, drawn, reporter) if options.report else None
+    if options.json:
+        tables.print_json(_summary(results, drawn) | {"not_drawn": missed, "report": report and str(report)})
         return
+    show_verdict(results, list(drawn), report)
+    if options.findings or options.verbose:
+        results.show_findings(options.verbose)
     for model in run.models:
-        if run.fillers and run.has_attention:
-            tables.heads(head_table(run[model], run.main), "drop", TOP)
-    if compared is not None:
-        tables.comparison(compared)
-    for model in run.models:
-        tables.lines(["", f"What {run.label(model)} shows:"])
-        tables.findings(told[model])
         _show_failures(run[model])
-    if not run.fillers:
-        tables.lines(["Nothing to compare: the study has no condition with filler, such as mless."])
-    figures = f"Figures: {run.path / 'figures'} ({', '.join(drawn) or 'none'})"
-    me = "fillerscope" if shutil.which("fillerscope") else shlex.quote(sys.argv[0])
-    folder = shlex.quote(str(run.path))
-    look = [f"Report:  {written or f'{me} report {folder}'}", f"Explore: {me} view {folder}"]
-    tables.lines(["", f"Run:     {run.path}", figures, *look])
+
+
+def measure(study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool) -> Run:
+    """Run a study. Its first figures are drawn as soon as attention is measured."""
+    from fillerscope.api import run
+
+    return run(study, out, reporter, accept_licence, lambda measured: draw_first(measured, reporter))
+
+
+def draw_first(run: Run, reporter: TerminalProgress) -> None:
+    """Draw what needs attention alone, and say where it is. The same files are drawn again when the run is finished."""
+    drawn: list[Path] = []
+    for name in [name for name in FIRST_FIGURES if name in names_for(run)]:
+        reporter.stage("drawing the first figures", len(drawn), None)
+        try:
+            drawn += [path for path in draw_and_save(run, name) if path.suffix == ".png"]
+        except Exception as error:  # what a figure cannot do must not stop the run
+            reporter.say(f"{name} was not drawn yet: {error}")
+    if drawn:
+        reporter.say(f"First figures, of attention as it is measured: {' '.join(map(str, drawn))}")
 
 
 def measure_and_draw(
@@ -71,36 +80,38 @@ def measure_and_draw(
     known = (*QUERIES, ANSWER) if study.probes.answering else QUERIES
     if queries and queries not in known:
         raise FigureError(f"--queries takes {', '.join(known)}, not {queries!r}")
-    run = measure(study, out, json, accept_licence)
-    changes: Json = {"queries": queries, "strict": strict or None}
+    check(study)
     spec = study.figures[0]
-    changes |= {
-        "layers": spec.layers,
-        "heads": spec.heads,
-        "skip_first": spec.skip_first,
-        "y_max": spec.y_max,
-    }
+    with TerminalProgress(json) as reporter:
+        from fillerscope.api import run as run_study
+
+        run = run_study(study, out, reporter, accept_licence)
+    changes: Json = {
+        "queries": queries, "strict": strict or None, "layers": spec.layers, "heads": spec.heads,
+        "skip_first": spec.skip_first, "y_max": spec.y_max,
+    }  # fmt: skip
     show_figures(run, *draw_named(run, [spec.name], changes, None, json, strict=True), json)
 
 
-def _summary(run: Run, drawn: dict[str, list[Path]], told: dict[str, list[Finding]]) -> Json:
+def _summary(results: Results, drawn: dict[str, SavedFigure]) -> Json:
+    run = results.run
     return {
         "run": str(run.path),
-        "models": {
-            one.name: {
-                **_counts(one),
-                "selfcheck": one.facts.get("selfcheck"),
-                "rowcheck": one.facts.get("rowcheck"),
-                "answercheck": one.facts.get("answercheck"),
-                "recheck": one.facts.get("recheck"),
-                "findings": [finding.record() for finding in told[one.name]],
-                "heads": tables.head_records(head_table(one, run.main), "drop", TOP)
-                if run.fillers and run.has_attention
-                else None,
-            }
-            for one in run.model_runs
-        },
-        "figures": {name: [str(file) for file in files] for name, files in drawn.items()},
+        "models": {one.name: _model_summary(one, results.findings[one.name]) for one in run.model_runs},
+        "verdict": {top.model: top.lines for top in results.headlines},
+        "comparison": [row.record() for row in results.compared] if run.has_answers else None,
+        "figures": {name: [str(path) for path in figure.paths] for name, figure in drawn.items()},
+    }
+
+
+def _model_summary(one: ModelRun, findings: list[Finding]) -> Json:
+    ranked = one.fillers and one.has_attention
+    checks = ("selfcheck", "rowcheck", "answercheck", "recheck")
+    return {
+        **_counts(one),
+        **{name: one.facts.get(name) for name in checks},
+        "findings": [finding.record() for finding in findings],
+        "heads": tables.head_records(head_table(one, one.main), "drop", TOP) if ranked else None,
     }
 
 

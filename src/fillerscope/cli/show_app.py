@@ -1,4 +1,4 @@
-"""The commands that show what a run holds: heads, mechanism, compare, flips, view, verify."""
+"""The commands that show what a run holds: findings, heads, mechanism, compare, flips, view, verify."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ from typing import Annotated
 
 import typer
 
-from fillerscope.cli.options import Json, Model, RunModels, RunPath
+from fillerscope.cli.options import Json, Model, RunModels, RunPath, Verbose
 
 show_app = typer.Typer()
+
+
+@show_app.command(rich_help_panel="Results of a run")
+def findings(run: RunPath, model: RunModels = None, verbose: Verbose = False, json: Json = False) -> None:
+    """List all findings of a run, a line each: claim, number, interval, verdict.
+
+    Example: `fillerscope findings runs/demo-0123456789 --verbose`
+    """
+    from fillerscope.cli.verdict import show_findings
+
+    show_findings(run, model or [], verbose, json)
 
 
 @show_app.command(rich_help_panel="Results of a run")
@@ -36,7 +47,7 @@ def heads(
 def mechanism(
     run: RunPath,
     condition: Annotated[str | None, typer.Option("--condition", "-c", help="By default the first filler.")] = None,
-    model: Model = None, json: Json = False,
+    model: Model = None, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Decide the published claims about the mechanism (scaling, bias, activations), and show them by layer.
 
@@ -44,7 +55,7 @@ def mechanism(
     """
     from fillerscope.cli.show_commands import show_mechanism
 
-    show_mechanism(run, condition, model, json)
+    show_mechanism(run, condition, model, verbose, json)
 
 
 @show_app.command(rich_help_panel="Results of a run")
@@ -53,7 +64,7 @@ def compare(
     by: Annotated[
         str | None, typer.Option("--by", help="Group problems by one of their fields, such as level.")
     ] = None,
-    model: RunModels = None, json: Json = False,
+    model: RunModels = None, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Compare accuracy between conditions: intervals, paired tests, smallest detectable difference.
 
@@ -61,7 +72,7 @@ def compare(
     """
     from fillerscope.cli.show_commands import show_comparison
 
-    show_comparison(run, model or [], by, json)
+    show_comparison(run, model or [], by, verbose, json)
 
 
 @show_app.command(rich_help_panel="Results of a run")

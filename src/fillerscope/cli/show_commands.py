@@ -42,7 +42,7 @@ def show_heads(path: Path, options: HeadOptions, json: bool) -> None:
         tables.heads(table, options.by, options.top)
 
 
-def show_mechanism(path: Path, condition: str | None, model: str | None, json: bool) -> None:
+def show_mechanism(path: Path, condition: str | None, model: str | None, verbose: bool, json: bool) -> None:
     """What a run says of the mechanism, and by layer."""
     run = open_run(path)
     name = run.condition(condition).name if condition else run.main
@@ -56,10 +56,10 @@ def show_mechanism(path: Path, condition: str | None, model: str | None, json: b
         return
     if rows:
         tables.layers(f"{run.label(model)}, {name} against none, by layer", rows)
-    tables.findings(told)
+    tables.findings(told, verbose)
 
 
-def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -> None:
+def show_comparison(path: Path, models: list[str], by: str | None, verbose: bool, json: bool) -> None:
     """Show accuracies, the noise floor and what they say."""
     run = open_run(path)
     rows = compare(run, models, by)
@@ -80,7 +80,7 @@ def show_comparison(path: Path, models: list[str], by: str | None, json: bool) -
             tables.noise(floor)
         for model, found in told.items():
             tables.lines([f"What {run.label(model)} shows:"] if len(told) > 1 else [])
-            tables.findings(found)
+            tables.findings(found, verbose)
         tables.lines(_recheck_lines(run))
 
 

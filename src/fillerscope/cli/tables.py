@@ -5,59 +5,30 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from textwrap import wrap
-from typing import Any
 
 from fillerscope.analysis.accuracy import Accuracy, Difference
 from fillerscope.analysis.estimate import MISSING, Estimate
+from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.noise import beyond_rounding, rounding
 from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import HeadTable
 from fillerscope.analysis.noise import Noise
-from fillerscope.display import printable
+from fillerscope.cli.layout import console, lines, plain, table
 from fillerscope.files import Json
 from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
+
+__all__ = [
+    "accuracies", "comparison", "console", "findings", "flip_records", "flips", "head_records", "heads", "layers",
+    "lines", "noise", "print_json", "table",
+]  # fmt: skip
 
 
 def print_json(value: object) -> None:
     """Print strict JSON, with null for NaN and infinity."""
     print(json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of texts; columns of numbers are aligned to the right."""
-    from rich.table import Table
-
-    view = Table(header_style="bold")
-    for index, name in enumerate(columns):
-        numeric = bool(rows) and all(_is_number(row[index]) for row in rows)
-        # Cells may be folded where a terminal is narrow, never cut; what stands first is often a name to type.
-        view.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
-    for row in rows:
-        view.add_row(*(_plain(cell) for cell in row))
-    if title:
-        lines([title], style="bold")
-    console().print(view)
-
-
-def lines(texts: Sequence[str], style: str = "") -> None:
-    """Print lines of text, broken at spaces to fit a terminal; never inside a word, so that a path stays a path."""
-    out = console()
-    for text in map(printable, texts):
-        parts = wrap(text, out.width, break_long_words=False, break_on_hyphens=False) if out.is_terminal else [text]
-        out.print("\n".join(parts), style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-def console() -> Any:
-    """The terminal, or a wide page where there is none."""
-    from rich.console import Console
-
-    terminal = Console()
-    # Without a terminal there is no width to respect, and a truncated number is worse than a long line.
-    return terminal if terminal.is_terminal else Console(width=200)
 
 
 HEADED = {
@@ -77,7 +48,7 @@ def heads(ranking: HeadTable, by: str, top: int) -> None:
         f"{ranking.label}, {ranking.condition} against {BASELINE}: {len(rows)} of {len(ranking.ranked())} heads "
         f"by {by}; queries {ranking.queries}, n = {ranking.problems}"
     )
-    table(title, ("layer", "head", *(HEADED[name] for name in names)), rows)
+    table(title, ("layer", "head", *(HEADED[name] for name in names)), rows, keys=2)
     lines(_head_notes(ranking, by, names))
 
 
@@ -131,9 +102,10 @@ def _layered(row: Json, key: str) -> str:
     return estimate.points(2) if key.endswith("difference") else estimate.ratio
 
 
-def findings(shown: Sequence[Finding]) -> None:
-    """Print findings as a numbered list."""
-    lines([f"{number}. {finding.text}" for number, finding in enumerate(shown, start=1)])
+def findings(shown: Sequence[Finding], verbose: bool = False) -> None:
+    """Print findings as a numbered list: a line each, or with `verbose` all that they say."""
+    texts = [finding.text if verbose else brief(finding) for finding in shown]
+    lines([f"{number:2}. {text}" for number, text in enumerate(texts, start=1)], indent="    ")
 
 
 def comparison(rows: Sequence[Accuracy]) -> None:
@@ -148,6 +120,21 @@ def comparison(rows: Sequence[Accuracy]) -> None:
         if chosen[0].samples > 1:
             _passes(chosen)
     lines(LEGEND)
+
+
+def accuracies(rows: Sequence[Accuracy]) -> None:
+    """Print the accuracies of one model in few columns: `comparison` has all of them."""
+    several = len({(row.temperature, row.samples) for row in rows}) > 1
+    columns = ["condition", *(["drawn"] if several else []), "accuracy %", "difference", "p Holm"]
+    if any(row.cut_off for row in rows):
+        columns.append("truncated %")
+    table("", columns, [[_short(row)[name] for name in columns] for row in rows], keys=2 if several else 1)
+    lines(["Difference: in percentage points, on the same problems; brackets: 95% interval."])
+
+
+def _short(row: Accuracy) -> dict[str, str]:
+    shown = _compared(row)
+    return shown | {"drawn": drawing(row), "difference": shown["difference, percentage points"]}
 
 
 def noise(rows: Sequence[Noise]) -> None:
@@ -180,7 +167,7 @@ LEGEND = (
     "Detectable: percentage points that one such comparison shows with 80% power.",
 )
 COMPARED = (
-    "group", "condition", "n", "failed", "accuracy %", "difference, percentage points", "+", "-", "p", "p Holm",
+    "group", "condition", "n", "failed", "accuracy %", "difference, percentage points", "p Holm", "p", "+", "-",
     "detectable", "tokens", "truncated %", "no answer %",
 )  # fmt: skip
 
@@ -239,8 +226,8 @@ def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:
         view = Table(header_style="bold", expand=True)
         sides = tuple(zip(names, (flip.before, flip.after), strict=True))
         for name, side in sides:
-            view.add_column(_plain(f"{name}: {side['verdict']}, answer {side['extracted'] or '-'}"), ratio=1)
-        view.add_row(*(_plain(str(side["text"]).strip()) for _, side in sides))
+            view.add_column(plain(f"{name}: {side['verdict']}, answer {side['extracted'] or '-'}"), ratio=1)
+        view.add_row(*(plain(str(side["text"]).strip()) for _, side in sides))
         console().print(view)
     if len(changed) > top:
         lines([f"{len(changed) - top} more; --top {len(changed)} shows all."])
@@ -253,13 +240,3 @@ def flip_records(changed: Sequence[Flip]) -> list[Json]:
          "reference": flip.reference, "before": flip.before, "after": flip.after}
         for flip in changed
     ]  # fmt: skip
-
-
-def _plain(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(printable(text))
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
