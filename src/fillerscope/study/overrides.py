@@ -13,6 +13,8 @@ from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.study import ModelSpec, Study
 
+DEMOS = ("demo", "demo-quick")
+
 
 @dataclass(frozen=True)
 class Changes:
@@ -43,14 +45,14 @@ class Changes:
 
 
 def names() -> list[str]:
-    """Names of the ready studies, without the demo."""
+    """Names of the ready studies, without the demos."""
     ready = [item.name.removesuffix(".yaml") for item in _folder().iterdir() if item.name.endswith(".yaml")]
-    return sorted(name for name in ready if name != "demo")
+    return sorted(name for name in ready if name not in DEMOS)
 
 
 def ready_study(name: str) -> Study:
     """One of the studies that ship with the package."""
-    if name != "demo" and name not in names():
+    if name not in DEMOS and name not in names():
         raise StudyError(f"there is no ready study {name!r}; there are {', '.join(names())}")
     with as_file(_folder().joinpath(f"{name}.yaml")) as path:
         return Study.load(path)
