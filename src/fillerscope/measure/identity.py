@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING
 
 from fillerscope import __version__
 from fillerscope.files import Json
@@ -14,18 +15,21 @@ from fillerscope.models.resolve import ModelFolder
 from fillerscope.problems.sources import Problem, problems_digest
 from fillerscope.study.study import ModelSpec, Study
 
+if TYPE_CHECKING:
+    from fillerscope.models.in_memory import ModelSource
+
 # Code that can change a number: packages as a whole, so that a new file in them cannot be forgotten. Of `models` and
 # `store` only the files named here: how weights are fetched and files are written changes no number.
 PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
 FILES = (
-    "models/attention.py", "models/loading.py", "models/positions.py", "models/structure.py", "models/untrained.py",
-    "store/merge.py", "store/moments.py", "store/schema.py",
+    "models/attention.py", "models/in_memory.py", "models/loading.py", "models/positions.py", "models/structure.py",
+    "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may grade differently
 
 
-def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFolder]) -> Json:
+def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelSource]) -> Json:
     """The identity of a study's run: study, problems, models, device, code and libraries."""
     from fillerscope.models.loading import choose_device, choose_dtype
 
@@ -44,6 +48,7 @@ def identify(study: Study, problems: list[Problem], folders: dict[str, ModelFold
                 "template": study.template_of(spec),
                 "endpoint": _answered_by(spec),
             }
+            | ({} if isinstance(folders[spec.name], ModelFolder) else {"in_memory": True})
             for spec in study.models
         ],
         "device": device.split(":")[0],

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fillerscope.errors import ProblemError
+from fillerscope.errors import ProblemError, StudyError
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import Shard, shards_of
-from fillerscope.models.resolve import ModelFolder, resolve
+from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import Problem, load_problems
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.run_folder import RunStore
@@ -31,6 +32,9 @@ from fillerscope.store.schema import (
 )
 from fillerscope.study.study import ModelSpec, Study, digest_of
 
+if TYPE_CHECKING:
+    from fillerscope.models.in_memory import ModelInMemory, ModelSource
+
 OnMeasured = Callable[[RunStore], None]  # called with the run when the prompts of a model have been measured
 
 
@@ -40,14 +44,21 @@ def run_study(
     progress: Progress = SILENT,
     accept_licence: bool = False,
     on_measured: OnMeasured = lambda _: None,
+    in_memory: ModelInMemory | None = None,
 ) -> RunStore:
-    """Measure and answer what is missing from the run of a study, and return its folder."""
+    """Measure and answer what is missing from the run of a study, and return its folder.
+
+    `in_memory` is the one model of the study where it is not to be found by its name."""
+    if not study.models:
+        raise StudyError(f"study {study.name!r} names no model: give it `models`")
     problems = load_problems(study.problems)
     if not problems:
         raise ProblemError(f"{study.problems.source} holds no problems")
     if study.generation is not None:
         _refuse_unanswered(problems, study.problems.source)
-    folders = {spec.name: resolve(spec.name, progress, accept_licence) for spec in study.models}
+    folders: dict[str, ModelSource] = {
+        spec.name: in_memory or resolve(spec.name, progress, accept_licence) for spec in study.models
+    }
     identity = identify(study, problems, folders)
     path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
@@ -79,7 +90,7 @@ class _Task:
 
     study: Study
     spec: ModelSpec
-    folder: ModelFolder
+    folder: ModelSource
 
     @property
     def is_twin(self) -> bool:
@@ -94,7 +105,7 @@ def _plan(tasks: Sequence[_Task], shards: Sequence[Shard], store: RunStore) -> d
     return plan
 
 
-def _tasks(study: Study, spec: ModelSpec, folder: ModelFolder) -> list[_Task]:
+def _tasks(study: Study, spec: ModelSpec, folder: ModelSource) -> list[_Task]:
     """The tasks of a model: itself, then its untrained twins."""
     twins = [
         _Task(study.untrained, spec.model_copy(update={"name": name, "endpoint": None}), folder.twin(name, seed))

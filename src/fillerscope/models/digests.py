@@ -32,6 +32,7 @@ _COUNTED = (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedModel
 
 
@@ -83,24 +84,46 @@ def _recalled(note: Path) -> str:
 
 
 def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
-    """The digest of a model in memory, from its config, its weights and its tokenizer."""
-    import torch
+    """The digest of a model in memory, from its class, config, weights, buffers and tokenizer."""
 
     def hashed() -> Iterable[tuple[str, str]]:
-        yield "config", hashlib.sha256(model.config.to_json_string().encode()).hexdigest()
+        yield "config", hashlib.sha256(_config_bytes(model)).hexdigest()
         yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
-        for name, tensor in sorted(model.state_dict().items()):
-            kind = f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            yield kind, hashlib.sha256(data).hexdigest()
+        # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions.
+        tensors = dict(model.named_buffers()) | model.state_dict()
+        for name, tensor in sorted(tensors.items()):
+            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}", _tensor_sha256(tensor.detach())
 
     return _digest_of(hashed())
 
 
+def _config_bytes(model: PreTrainedModel) -> bytes:
+    """What a model is beside its tensors: its class, its config, and the tokens that end its answers."""
+    generation = getattr(model, "generation_config", None)
+    settings = json.loads(model.config.to_json_string()), generation and json.loads(generation.to_json_string())
+    for record in filter(None, settings):
+        for key in ("_name_or_path", "transformers_version"):  # where it came from; the run has versions of its own
+            record.pop(key, None)
+    return json.dumps([type(model).__name__, *settings], sort_keys=True).encode()
+
+
+def _tensor_sha256(tensor: Tensor) -> str:
+    """The sha256 of a tensor's bytes, which leave their device a piece at a time."""
+    import torch
+
+    hasher, values = hashlib.sha256(), tensor.reshape(-1)
+    for start in range(0, values.numel(), CHUNK):
+        hasher.update(values[start : start + CHUNK].cpu().contiguous().view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
+
+
 def _tokenizer_bytes(tokenizer: Tokenizer) -> bytes:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    vocabulary = backend.to_str() if backend else json.dumps(tokenizer.get_vocab(), sort_keys=True)
-    return f"{vocabulary}\n{tokenizer.chat_template}".encode()
+    vocabulary = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
+    # Left behind by the last call, and set again by every other one.
+    kept = {key: value for key, value in vocabulary.items() if not backend or key not in ("padding", "truncation")}
+    special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.all_special_tokens]
+    return f"{json.dumps(kept, sort_keys=True)}\n{special}\n{tokenizer.chat_template}".encode()
 
 
 def _digest_of(pairs: Iterable[tuple[str, str]]) -> str:

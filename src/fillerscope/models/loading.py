@@ -7,6 +7,7 @@ business.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,16 +79,14 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
         model = (
             _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
         )
-    return _loaded_model(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
+    return loaded_model(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
     """Return a model that is in memory already as a LoadedModel. It is put in eval mode, and its weights are hashed."""
     model.eval()
     called = name or type(model).__name__
-    return _loaded_model(
-        called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer
-    )
+    return loaded_model(called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer)
 
 
 def choose_device(device: str) -> str:
@@ -154,7 +153,8 @@ def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
     config = _read_config(folder)
     assert folder.untrained is not None
     own = Sizes.of(_load_weights(folder, DTYPES[precision]))
-    drawn = untrained(_loader_for(config, folder.name), config, DTYPES[precision], device, folder.untrained)
+    make = partial(_loader_for(config, folder.name).from_config, trust_remote_code=False)
+    drawn = untrained(make, config, DTYPES[precision], device, folder.untrained)
     return own.apply_to(drawn, folder.untrained)
 
 
@@ -206,7 +206,8 @@ def _to_device(model: PreTrainedModel, device: str, label: str) -> PreTrainedMod
         ) from error
 
 
-def _loaded_model(name: str, label: str, digest: str, model: PreTrainedModel, tokenizer: Tokenizer) -> LoadedModel:
+def loaded_model(name: str, label: str, digest: str, model: PreTrainedModel, tokenizer: Tokenizer) -> LoadedModel:
+    """A model as a LoadedModel; an error where it is no causal decoder."""
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelError(f"{label} is made of an encoder and a decoder (type {model.config.model_type}), {_WANTED}")
     attention_modules(decoder_of(model))  # refuses, by layer, what is not a causal decoder

@@ -7,6 +7,7 @@ and the size of weights, not to what was learned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,17 @@ if TYPE_CHECKING:
 
 
 def untrained(
-    loader: type[PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, device: str, seed: int
+    make: Callable[..., PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, device: str, seed: int
 ) -> PreTrainedModel:
-    """A model with random weights, drawn on its device, where that takes seconds. The global random state is kept."""
+    """A model with random weights, drawn on its device, where that takes seconds. The global random state is kept.
+
+    `make` takes a config and a dtype and gives a model that initialises itself."""
     place = torch.device(device)
     with torch.random.fork_rng([place] if place.type == "cuda" else [], device_type=place.type):
         torch.manual_seed(seed)
         try:
             with place:
-                model = loader.from_config(config, dtype=dtype, trust_remote_code=False)
+                model = make(config, dtype=dtype)
         except Exception as error:
             raise ModelError(
                 f"an untrained twin of this {config.model_type} model cannot be drawn: {first_line(error)}"

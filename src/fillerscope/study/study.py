@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,7 +29,7 @@ from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.study.generation import EndpointSpec, GenerationSpec, Strict, refuse_repeats
 from fillerscope.study.sweeps import places, swept
 from fillerscope.study.token_classes import CLASSES, refuse_bad
-from fillerscope.study.yaml_lines import LinedYaml
+from fillerscope.study.yaml_lines import LinedYaml, located
 
 Queries = Literal["all", "original", "last"]
 QUERIES: tuple[Queries, ...] = ("all", "original", "last")
@@ -196,7 +198,7 @@ class Study(Strict):
     """Everything a run needs to know. `load` reads one from a file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=60)
-    models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field(min_length=1)
+    models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field((), min_length=1)  # () for one in memory
     problems: ProblemsSpec = ProblemsSpec()
     prompt: PromptSpec = PromptSpec()
     conditions: Annotated[tuple[Annotated[Condition, BeforeValidator(ready_made)], ...], BeforeValidator(expanded)] = (
@@ -253,16 +255,30 @@ class Study(Strict):
         return self
 
     @classmethod
-    def load(cls, path: str | Path) -> Study:
+    def load(cls, path: str | Path, needs_models: bool = True) -> Study:
         """Read and check a study file; whatever is wrong is named with file and line."""
         document = LinedYaml.read(Path(path))
+        return cls._checked(document.data, needs_models, document.locate).with_sources_from(Path(path).parent)
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any], needs_models: bool = True) -> Study:
+        """Check a study given as a mapping; whatever is wrong is named with the path of its key.
+
+        A relative path of problems is relative to the current folder."""
+        settings = dict(data)
+        return cls._checked(settings, needs_models, partial(located, settings)).with_sources_from(Path())
+
+    @classmethod
+    def _checked(cls, data: Any, needs_models: bool, locate: Callable[[Sequence[str | int], str], str]) -> Study:
         try:
-            study = cls.model_validate(document.data)
+            study = cls.model_validate(data)
         except ValidationError as error:
             # A misspelt key comes first: that another is missing may only follow from it.
             first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-            raise StudyError(document.locate(_as_written(first["loc"], document.data), _wording(first))) from None
-        return study.with_sources_from(Path(path).parent)
+            raise StudyError(locate(_as_written(first["loc"], data), _wording(first))) from None
+        if needs_models and not study.models:
+            raise StudyError(locate((), "'models' is required and missing"))
+        return study
 
     def with_sources_from(self, folder: Path) -> Study:
         """Relative paths in a study file are relative to that file."""

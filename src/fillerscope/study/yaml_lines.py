@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,18 @@ class LinedYaml:
             known.append(str(step))
         label = f"{'.'.join(known)}: " if known else ""
         return f"{self.path}:{line + 1}: {label}{message}"
+
+
+def located(data: Any, where: Sequence[str | int], message: str) -> str:
+    """`study: dotted.path: message` for a place in a mapping that came from no file."""
+    known: list[str] = []
+    for step in where:
+        is_place = isinstance(data, list | tuple) and isinstance(step, int) and step < len(data)
+        if not is_place and not (isinstance(data, Mapping) and step in data):
+            break
+        data = data[step]
+        known.append(str(step))
+    return ": ".join(filter(None, ["study", ".".join(known), message]))
 
 
 def _text(path: Path) -> str:

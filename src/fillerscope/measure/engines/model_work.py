@@ -15,8 +15,8 @@ from fillerscope.capture.passes import Layout
 from fillerscope.capture.row_check import check_rows
 from fillerscope.errors import ModelError
 from fillerscope.measure.prepare import Shard, ShardPrompts
-from fillerscope.models.loading import LoadedModel, load_folder, load_tokenizer, stated_context
-from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
+from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import layer_count
 from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
@@ -34,18 +34,18 @@ SLOWER_LAYOUTS = {
 
 @dataclass
 class ModelWork:
-    """A model of a study, with the folder that results go to. The model is loaded on first use."""
+    """A model of a study, and where its results go. The model is loaded on first use."""
 
     study: Study
     spec: ModelSpec
-    folder: ModelFolder
+    folder: ModelSource
     store: RunStore
     progress: Progress
 
     @cached_property
     def loaded(self) -> LoadedModel:
         self.progress.stage(f"loading {self.folder.label}", 0, None)
-        loaded = load_folder(self.folder, self.spec.dtype, self.study.device)
+        loaded = load_source(self.folder, self.spec.dtype, self.study.device)
         refuse_missing_layers(self.study, layer_count(loaded.model), loaded.label)
         return loaded
 
@@ -54,15 +54,15 @@ class ModelWork:
         assert self.prompts  # made with the model that is dropped
         self.__dict__.pop("loaded", None)
         self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
-        return load_folder(self.folder, dtype, self.study.device)
+        return load_source(self.folder, dtype, self.study.device)
 
     @cached_property
     def prompts(self) -> ShardPrompts:
         """The prompts of the study for this model. With an endpoint only the tokenizer is loaded for them."""
-        tokenizer = load_tokenizer(self.folder) if self.spec.endpoint else self.loaded.tokenizer
+        tokenizer = tokenizer_of(self.folder) if self.spec.endpoint else self.loaded.tokenizer
         maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
         self.note(label=self.folder.label, template=maker.template)
-        return ShardPrompts(self.study, maker, stated_context(self.folder))
+        return ShardPrompts(self.study, maker, context_of(self.folder))
 
     def missing(self, shards: Sequence[Shard], name: Callable[[str, int], str]) -> MissingShards:
         """The shards whose files are missing or damaged."""

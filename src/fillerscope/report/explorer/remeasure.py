@@ -127,6 +127,8 @@ def _refuse_unready(run: Run, model: str) -> None:
         raise StoreError(f"{run.path} is not finished for {model}: run the study again, it goes on from there")
     if missing := _not_installed():
         raise ModelError(missing)
+    if _identified(run, model).get("in_memory"):
+        raise ModelError(f"{model} was in memory when it was measured, and cannot be loaded by its name")
     _refuse_other_weights(run, find(model))
 
 

@@ -153,14 +153,23 @@ def failed_answers(run: ModelRun) -> list[str]:
 def again(run: Run) -> Section:
     code = run.store.manifest["identity"].get("code")
     version = f" with fillerscope {str(code).partition('+')[0]}" if code else ""
+    python = "fillerscope.run('study.yaml', model=model, tokenizer=tokenizer)"
+    command = (
+        f"{python}` in Python, with the model of that digest," if _in_memory(run) else "fillerscope run study.yaml`"
+    )
     text = (
-        f"Save what follows as study.yaml and run `fillerscope run study.yaml`{version}. A run is named by everything "
+        f"Save what follows as study.yaml and run `{command}{version}. A run is named by everything "
         "that can change a number, so the same study, weights, data, code and kind of device give the same folder name."
     )
     source = run.study.problems.source
     relative = source != "builtin" and not source.startswith("hub:") and not Path(source).is_absolute()
     note = [f"The path {source} is taken as relative to study.yaml."] if relative else []
     return Section("How to make it again", [text, *note], code=study_yaml(run))
+
+
+def _in_memory(run: Run) -> bool:
+    """Whether the run's model was in memory, so that no name leads to it."""
+    return any(entry.get("in_memory") for entry in run.store.manifest["identity"].get("models", []))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -178,5 +187,5 @@ def study_yaml(run: Run) -> str:
     """The stored study as a file that `Study.load` takes, every setting written out.
 
     In ASCII, because YAML would take some of Unicode's line ends for others when it is read again."""
-    data = run.study.model_dump(mode="json")
+    data = run.study.model_dump(mode="json", exclude={"models", "device"} if _in_memory(run) else None)
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=100_000)

@@ -1,0 +1,178 @@
+"""A model that the caller holds in memory, measured as it is: its device, its dtype, its weights.
+
+Nothing is loaded or moved. What a digest of its tensors could not describe is refused: adapters, several devices.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from fillerscope.errors import ModelError
+from fillerscope.models.digests import model_digest
+from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, load_tokenizer, loaded_model, stated_context
+from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.structure import context_length
+from fillerscope.models.untrained import Sizes, untrained
+from fillerscope.prompts.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class ModelInMemory:
+    """A model with its tokenizer, and the digest that says exactly which. `of` checks and makes one."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    name: str  # as the run says it
+    label: str  # as figures say it
+    digest: str
+    untrained: int | None = None  # where weights are not to be used but drawn anew: the seed
+
+    @classmethod
+    def of(cls, model: nn.Module, tokenizer: Tokenizer | None, name: str | None = None) -> ModelInMemory:
+        """A model that can be measured; an error that says why where it cannot."""
+        checked = _checked(model)
+        called = name or _own_name(checked)
+        if tokenizer is None or not callable(getattr(tokenizer, "encode", None)):
+            raise ModelError(f"{called} needs its tokenizer, as AutoTokenizer gives one, not {tokenizer!r:.60}")
+        digest = model_digest(checked, tokenizer)
+        loaded = loaded_model(called, called.rstrip("/").rpartition("/")[2], digest, checked, tokenizer)
+        return cls(checked, tokenizer, called, loaded.label, digest)
+
+    def twin(self, name: str, seed: int) -> ModelInMemory:
+        """The same configuration and tokenizer with weights drawn from a seed."""
+        label, digest = f"{self.label}, untrained twin {seed}", f"{self.digest} untrained {seed}"
+        return replace(self, name=name, label=label, digest=digest, untrained=seed)
+
+    @property
+    def dtype(self) -> str:
+        return str(_first_weight(self.model).dtype).removeprefix("torch.")
+
+    @property
+    def device(self) -> str:
+        place = _first_weight(self.model).device
+        return str(place) if place.type == "cuda" else place.type
+
+    def load(self, dtype: str) -> LoadedModel:
+        """The model itself, a copy of it where another dtype is wanted, or its untrained twin."""
+        model = self.model
+        if self.untrained is not None:
+            model = _drawn(model, self.untrained)
+        elif DTYPES[dtype] != _first_weight(model).dtype:
+            model = _converted(copy.deepcopy(model), DTYPES[dtype])
+        return loaded_model(self.name, self.label, self.digest, model, self.tokenizer)
+
+
+ModelSource = ModelFolder | ModelInMemory
+DEVICES = ("cpu", "cuda", "mps")
+
+
+def load_source(source: ModelSource, dtype: str, device: str) -> LoadedModel:
+    """A model from its folder, or from memory, where it stays on its device."""
+    return load_folder(source, dtype, device) if isinstance(source, ModelFolder) else source.load(dtype)
+
+
+def tokenizer_of(source: ModelSource) -> Tokenizer:
+    return load_tokenizer(source) if isinstance(source, ModelFolder) else source.tokenizer
+
+
+def context_of(source: ModelSource) -> int | None:
+    """How many tokens the model takes, as its config says."""
+    return stated_context(source) if isinstance(source, ModelFolder) else context_length(source.model)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside the block a model is in eval mode; afterwards each of its modules is in its own mode again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, is_training in modes:
+            module.training = is_training
+
+
+def _checked(model: nn.Module) -> PreTrainedModel:
+    from transformers import PreTrainedModel
+
+    if any(type(module).__module__.partition(".")[0] == "peft" for module in _modules(model)):
+        raise ModelError(
+            "the model has PEFT adapters, whose settings its weights do not show: give what model.merge_and_unload() "
+            "returns, of a copy where you train on"
+        )
+    if not isinstance(model, PreTrainedModel):
+        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {_kind(model)}")
+    _refuse_scattered(model)
+    dtype = str(_first_weight(model).dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ModelError(f"the model is in {dtype}; convert it to one of {', '.join(DTYPES)}, such as model.float()")
+    return model
+
+
+def _modules(model: object) -> Iterator[nn.Module]:
+    return model.modules() if isinstance(model, nn.Module) else iter(())
+
+
+def _kind(model: object) -> str:
+    """What was given, and what to give instead."""
+    kind = type(model).__name__
+    if isinstance(model, str | Path):
+        return f"{str(model)!r:.80}: name it in the study's `models`"
+    for inner in ("_orig_mod", "module", "model"):  # torch.compile, DistributedDataParallel, LoadedModel
+        if hasattr(model, inner):
+            return f"{kind}: give the model inside it, {inner}"
+    return kind
+
+
+def _refuse_scattered(model: PreTrainedModel) -> None:
+    devices = sorted({str(tensor.device) for tensor in (*model.parameters(), *model.buffers())})
+    if "meta" in devices:
+        raise ModelError("some weights of the model are on no device (offloaded, or never loaded): load it whole")
+    if len(devices) != 1:
+        raise ModelError(
+            f"the model is spread over {', '.join(devices)}; load it onto one, such as device_map='cuda:0'"
+        )
+    if (kind := devices[0].partition(":")[0]) not in DEVICES:
+        raise ModelError(f"the model is on {kind}; move it to one of {', '.join(DEVICES)}, such as model.to('cpu')")
+
+
+def _first_weight(model: nn.Module) -> torch.Tensor:
+    """The first parameter with real numbers: quantised weights are integers."""
+    weights = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    if not weights:
+        raise ModelError("the model has no weights in floating point; load it without quantisation")
+    return weights[0]
+
+
+def _own_name(model: PreTrainedModel) -> str:
+    """The hub id that it was loaded from, or the last part of its folder, or its class."""
+    given = str(getattr(model.config, "_name_or_path", "") or "").rstrip("/")
+    return (Path(given).name if Path(given).is_dir() else given) or type(model).__name__
+
+
+def _converted(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """A model with its weights in another dtype. Buffers stay: rounded frequencies would be another model's."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    return model
+
+
+def _drawn(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    """An untrained twin of a model in memory, on its device and in its dtype."""
+    if getattr(model.config, "quantization_config", None) is not None:
+        raise ModelError("an untrained twin of a quantised model cannot be drawn: leave references.twin out")
+    first = _first_weight(model)
+    drawn = untrained(type(model)._from_config, copy.deepcopy(model.config), first.dtype, str(first.device), seed)
+    return Sizes.of(model).apply_to(drawn, seed)
