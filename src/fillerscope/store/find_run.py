@@ -1,0 +1,56 @@
+"""The run folder that somebody means by a path, by the beginning of a name, or by `latest`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fillerscope.errors import StoreError
+from fillerscope.store.schema import MANIFEST
+
+RUNS = Path("runs")  # where runs go, in the current folder
+LATEST = "latest"
+MOST_LISTED = 8  # names in an error
+
+
+def find_run(text: str | Path) -> Path:
+    """A path that exists, whatever it holds; else the one run whose name begins so; `latest` is the newest in `runs`.
+
+    A name is looked for in `runs`, and a path such as `elsewhere/demo` in its own folder."""
+    path = Path(text).expanduser()
+    if os.path.lexists(path):
+        return path
+    if str(text) == LATEST:
+        return _latest()
+    folder = RUNS if len(path.parts) < 2 else path.parent
+    names = [run for run in runs_in(folder) if run.name.startswith(path.name)]
+    exact = [run for run in names if run.name == path.name]
+    if len(exact or names) == 1:
+        return (exact or names)[0]
+    if not names:
+        raise StoreError(
+            f"no run at {path}, and none in {folder} begins with {path.name!r}; `fillerscope runs` lists them"
+        )
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    listed = ", ".join(run.name for run in names[:MOST_LISTED])
+    raise StoreError(f"{len(names)} runs in {folder} begin with {path.name!r}: {listed}{more}; give more of the name")
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The run folders in a folder, the newest first. A folder that cannot be read has none."""
+    try:
+        folders = [path for path in folder.iterdir() if (path / MANIFEST).is_file()]
+        return sorted(folders, key=lambda path: (-changed(path), path.name))
+    except OSError:
+        return []
+
+
+def changed(run: Path) -> float:
+    """When a run was last written to, in seconds since 1970."""
+    return (run / MANIFEST).stat().st_mtime
+
+
+def _latest() -> Path:
+    if not (runs := runs_in(RUNS)):
+        raise StoreError(f"there is no latest run: {RUNS.resolve()} holds none; `fillerscope run` makes one")
+    return runs[0]
