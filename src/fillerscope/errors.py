@@ -11,12 +11,22 @@
     └── FigureError     a figure, layer, head or condition that the run does not hold
 
 A message says what was expected, what came, and what to do. It is one line: the command line prints
-it as it stands and exits with 1.
+it as it stands and exits with 1, and a notebook shows it without a traceback.
 """
+
+import os
+from collections.abc import Callable
 
 
 class FillerscopeError(Exception):
     """The root: whatever is not below it is a bug in fillerscope."""
+
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """What IPython shows in place of a traceback; missing, as IPython asks, where FILLERSCOPE_DEBUG is set."""
+        if os.environ.get("FILLERSCOPE_DEBUG"):
+            raise AttributeError("_render_traceback_")
+        return lambda: [f"{type(self).__name__}: {self}"]
 
 
 class StudyError(FillerscopeError):
