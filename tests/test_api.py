@@ -1,14 +1,17 @@
-"""Attention received on any texts: the same numbers as whole matrices, and one line for what cannot be measured."""
+"""The library's functions: attention of any texts as whole matrices give it, studies of models in memory, runs."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import fillerscope
 from fillerscope.analysis.profile import Profile
@@ -16,8 +19,12 @@ from fillerscope.api import attention_profile, top_tokens
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import PassRunner
-from fillerscope.errors import CaptureError, FigureError, PromptError
+from fillerscope.errors import CaptureError, FigureError, ModelError, PromptError, StudyError
 from fillerscope.models.structure import decoder_of
+from fillerscope.report.explorer.remeasure import Remeasurer
+from fillerscope.report.methods.reproducing import again, study_yaml
+from fillerscope.store.schema import merged_name
+from support.studies import save_model
 from support.tiny import tiny_model, tiny_tokenizer
 
 TEXTS = (
@@ -218,3 +225,170 @@ def test_a_head_that_is_not_there_is_named(profile: Profile) -> None:
     message = re.escape("there is no layer 1 head 5: this model has layers 1 to 3 and heads 1 to 4")
     with pytest.raises(FigureError, match=message):
         top_tokens(profile, layer=1, head=5, top=3)
+
+
+# Run a model in memory
+
+STUDY: dict[str, Any] = {
+    "name": "memory",
+    "problems": {"limit": 4},
+    "prompt": {"system": "Think."},
+    "conditions": ["none", {"name": "mless", "kind": "repeat", "text": " /", "count": 6}],
+    "batch": {"shard": 2, "tokens": 256},
+    "references": {"twin": 2},
+    "generation": {"max_tokens": 6, "recheck": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> fillerscope.Run:
+    folder = tmp_path_factory.mktemp("memory") / "run"
+    return fillerscope.run(STUDY, folder, model=tiny_model("llama"), tokenizer=tiny_tokenizer(), name="tiny")
+
+
+def test_a_model_in_memory_gives_the_numbers_of_the_same_model_in_a_folder(
+    in_memory: fillerscope.Run, tmp_path: Path
+) -> None:
+    saved = str(save_model(tmp_path / "tiny"))
+    loaded = fillerscope.run(STUDY | {"models": [saved]}, tmp_path / "run")
+    for model, other in (("tiny", saved), *((f"tiny#twin{n}", f"{saved}#twin{n}") for n in (1, 2))):
+        ours, theirs = (run.store.get(merged_name(name)) for run, name in ((in_memory, model), (loaded, other)))
+        assert ours.records == theirs.records
+        assert ours.arrays.keys() == theirs.arrays.keys()
+        for key, array in ours.arrays.items():
+            np.testing.assert_array_equal(array, theirs.arrays[key], err_msg=f"{model} {key}")
+    answers, others = in_memory["tiny"].answer_columns(), loaded[saved].answer_columns()
+    assert answers == others
+    assert in_memory.store.manifest["identity"] != loaded.store.manifest["identity"]
+
+
+def test_the_same_model_resumes_and_a_changed_one_starts_anew(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = {key: value for key, value in STUDY.items() if key not in ("references", "generation")}
+    model = tiny_model("llama").train()
+    first = fillerscope.run(study, model=model, tokenizer=tokenizer)
+    (first.path / merged_name("LlamaForCausalLM")).unlink()
+    again = fillerscope.run(study, model=model, tokenizer=tokenizer)
+    assert again.path == first.path
+    assert again.verify() == []
+    assert model.training
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    model.lm_head.weight.data[0, 0] += 1
+    assert fillerscope.run(study, model=model, tokenizer=tokenizer).path != first.path
+    assert (
+        fillerscope.run(fillerscope.Study(**study), model=tiny_model("llama"), tokenizer=tokenizer).path == first.path
+    )
+
+
+def test_how_to_make_it_again_names_the_call(in_memory: fillerscope.Run) -> None:
+    section = again(in_memory)
+    assert "fillerscope.run('study.yaml', model=model, tokenizer=tokenizer)" in section.paragraphs[0]
+    assert "models" not in yaml.safe_load(study_yaml(in_memory))
+    with pytest.raises(ModelError, match="tiny was in memory when it was measured"):
+        Remeasurer().measure(in_memory, "tiny", 0)
+
+
+def test_bfloat16_is_answered_again_in_float32_and_stays(tokenizer: Any, tmp_path: Path) -> None:
+    model = tiny_model("llama").bfloat16()
+    noise = {"max_tokens": 4, "recheck": 0, "noise": {"dtype": "float32"}}
+    run = fillerscope.run(
+        {"name": "noise", "problems": {"limit": 2}, "conditions": ["none"], "generation": noise}, tmp_path / "run",
+        model=model, tokenizer=tokenizer,
+    )  # fmt: skip
+    assert run.store.manifest["identity"]["models"][0]["dtype"] == "bfloat16"
+    assert model.dtype == torch.bfloat16
+    assert len(run[None].again_columns()["text"]) == 2
+
+
+REFUSED_STUDIES: dict[str, tuple[Any, str]] = {
+    "both": (
+        STUDY | {"models": ["a", "b"]},
+        "study 'memory' names a, b, and a model in memory was given: leave `models`",
+    ),
+    "device": (STUDY | {"device": "cuda"}, "study 'memory' asks for device cuda, and the model is on cpu"),
+    "key": (STUDY | {"problems": {"lmit": 3}}, "study: problems.lmit: unknown key 'lmit'; check the spelling"),
+    "value": (STUDY | {"seed": -1}, "study: seed: Input should be greater than or equal to 0"),
+    "sweep": (
+        STUDY | {"conditions": ["none", "mless", {"name": "s", "kind": "repeat", "text": " /", "count": [3, 0, -1]}]},
+        "study: conditions.2.count: Input should be greater than or equal to 1",
+    ),
+    "no name": ({}, "study: 'name' is required and missing"),
+    "key that is no text": (STUDY | {3: 4}, "study: 3: Keys should be strings"),
+    "list": ([STUDY], "a study is a file, a mapping or a Study, not list"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED_STUDIES)
+def test_a_study_that_does_not_fit_is_refused_by_key(what: str, llama: Any, tokenizer: Any, tmp_path: Path) -> None:
+    study, reason = REFUSED_STUDIES[what]
+    with pytest.raises(StudyError, match=re.escape(reason)):
+        fillerscope.run(study, tmp_path / "run", model=llama, tokenizer=tokenizer)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_model_in_memory_a_study_names_its_models(tmp_path: Path) -> None:
+    bare = {key: value for key, value in STUDY.items() if key != "references"}
+    with pytest.raises(StudyError, match="study: 'models' is required and missing"):
+        fillerscope.run(bare)
+    with pytest.raises(StudyError, match="study 'memory' names no model: give it `models`"):
+        fillerscope.run(fillerscope.Study(**bare))
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump(bare), encoding="utf-8")
+    with pytest.raises(StudyError, match=r"study.yaml:1: 'models' is required and missing"):
+        fillerscope.run(file)
+    with pytest.raises(StudyError, match="tokenizer and name belong to a model in memory"):
+        fillerscope.run(bare, name="mine")
+
+
+# What a run offers
+
+
+def test_a_run_says_what_it_is_in_one_line(in_memory: fillerscope.Run) -> None:
+    assert repr(in_memory) == "<Run run: tiny; none, mless; builtin, n = 4; finished>"
+    assert repr(in_memory["tiny"]) == "<ModelRun tiny of run>"
+    assert repr(in_memory.heads()).startswith("<HeadTable tiny: mless against none, queries original, n = 4; 3 layers")
+    assert repr(in_memory.profile("mless")).startswith("<Profile tiny mless aligned original: 3 layers, 4 heads, ")
+    assert repr(in_memory.compare()) == "<Accuracy under each condition: 2 rows>"
+
+
+def test_only_public_names_are_offered(in_memory: fillerscope.Run) -> None:
+    for one in (in_memory, in_memory["tiny"]):
+        assert not [name for name in dir(one) if name.startswith("_")]
+        assert {"heads", "compare", "flips", "findings", "mechanism", "profile"} <= set(dir(one))
+    assert {"figures", "report", "verify"} <= set(dir(in_memory))
+
+
+def test_tables_go_to_pandas(in_memory: fillerscope.Run) -> None:
+    pytest.importorskip("pandas")
+    table = in_memory.heads()
+    frame = table.to_pandas("mass")
+    assert list(zip(frame["layer"], frame["head"], strict=True)) == table.ranked("mass")
+    assert frame["drop"][0] == table.at("drop", *table.ranked("mass")[0]).value
+    compared = in_memory.compare()
+    assert compared.to_pandas()["accuracy"].tolist() == [row.accuracy for row in compared]
+    assert in_memory["tiny"].compare().records() == compared.records()
+    assert in_memory.findings().to_pandas()["name"].tolist() == [finding.name for finding in in_memory.findings()]
+    assert len(in_memory.flips()[:0].to_pandas()) == 0
+
+
+def test_figures_and_report_are_written(in_memory: fillerscope.Run, tmp_path: Path) -> None:
+    drawn = in_memory.figures("heads", out=tmp_path, heads=(2,), layers=(3,))
+    assert {file.suffix for file in drawn["heads"]} >= {".png", ".svg", ".pdf", ".csv"}
+    assert 'src="data:image/png;base64,' in drawn._repr_html_()
+    with pytest.raises(FigureError, match="there is no head 9"):
+        in_memory.figures("heads", out=tmp_path, heads=(9,))
+    with pytest.raises(FigureError, match="there is no figure 'pie'"):
+        in_memory.figures("pie")
+    assert in_memory.report(tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!")
+
+
+def test_a_run_is_opened_by_the_beginning_of_its_name(
+    in_memory: fillerscope.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(in_memory.path, tmp_path / "runs" / "memory-0123456789")
+    monkeypatch.chdir(tmp_path)
+    for text in ("memory", "memory-01", "latest", Path("runs/memory-0123456789")):
+        assert fillerscope.open_run(text).path == Path("runs/memory-0123456789")

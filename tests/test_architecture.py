@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 # Opening a finished run needs none of these.
-UNDERSTAND = ("errors", "display", "progress", "study", "store", "analysis", "figures", "report", "cli")
+UNDERSTAND = ("errors", "display", "progress", "study", "store", "analysis", "figures", "report", "api", "cli")
 NOT_NEEDED_TO_UNDERSTAND = ("torch", "transformers", "ray", "pandas")
 
 # Not part of opening a run, but what they compute needs no tensors.
-WITHOUT_TORCH = (*UNDERSTAND, "problems", "prompts", "api")
+WITHOUT_TORCH = (*UNDERSTAND, "problems", "prompts")
 
 LONGEST_MODULE = 350  # lines
 MOST_PARAMETERS = 6  # of a function, besides self

@@ -1,7 +1,6 @@
 """The public names of fillerscope, each with the module that it is loaded from."""
 
-from .analysis.notebook_run import Run, open_run
-from .api import attention_profile, run
+from .api import Run, attention_profile, open_run, run
 from .arm.hooks import arm
 from .errors import FillerscopeError
 from .models.loading import load_model

@@ -1,52 +1,165 @@
-"""The functions of the library: run a study, or profile the attention of a model in memory.
+"""The functions of the library: run a study, open a run, or profile the attention of a model in memory.
 
 Importing this module loads no torch; calling its functions does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
-from fillerscope.analysis.notebook_run import Run
+from fillerscope.analysis import notebook_run
 from fillerscope.analysis.profile import Profile
-from fillerscope.errors import PromptError
+from fillerscope.errors import FigureError, PromptError, StudyError
 from fillerscope.files import Json
-from fillerscope.measure.run_study import run_study
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.store.find_run import find_run
 from fillerscope.store.live import LiveStore
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
-from fillerscope.study.study import QUERIES, Study
+from fillerscope.study.study import QUERIES, ModelSpec, Study
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fillerscope.capture.passes import Measured
+    from fillerscope.models.in_memory import ModelInMemory
     from fillerscope.models.loading import LoadedModel
 
 
+class FigureOptions(TypedDict, total=False):
+    """What a figure shows where that is not its usual choice; layers and heads count from 1."""
+
+    models: tuple[str, ...]
+    conditions: tuple[str, ...]
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    queries: str
+    band: str  # "interval" or "sd"
+
+
+class Figures(dict[str, list[Path]]):
+    """The files of each figure that was drawn, by its name; a notebook shows the pictures."""
+
+    def _repr_html_(self) -> str:
+        from fillerscope.analysis.notebook_html import picture
+
+        return "".join(picture(name, file) for name, files in self.items() for file in files if file.suffix == ".png")
+
+
+class Run(notebook_run.Run):
+    """A finished run, opened for reading. `open_run` and `run` give one."""
+
+    # Figures and reports are made of runs and stand above them, so the class with these two methods stands here.
+    def figures(self, *names: str, out: str | Path | None = None, **options: Unpack[FigureOptions]) -> Figures:
+        """Draw figures and write their files. Without names those of the study, or all that the run has numbers for."""
+        from fillerscope.figures.registry import asked, draw_and_save, names_for
+
+        folder, drawn = Path(out) if out else None, Figures()
+        for name in names or names_for(self):
+            try:
+                drawn[name] = draw_and_save(self, name, asked(self, name).but(strict=True, **options), folder)
+            except FigureError:
+                if names:
+                    raise
+        return drawn
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the report, one HTML file; `report.html` in the run's folder by default."""
+        from fillerscope.report.html import write_report
+
+        return write_report(self, Path(out) if out else self.path / "report.html")
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run: a folder, the beginning of the name of one in `runs`, or `latest`."""
+    return Run(RunStore.open(find_run(path)))
+
+
+class RunOptions(TypedDict, total=False):
+    """What `run` takes beside a study and a model."""
+
+    progress: Progress  # what it reports to; nobody by default
+    accept_licence: bool  # of models that ask for it; False
+    # Called as soon as the attention of a model is measured, before its answers and its untrained twins, with the run
+    # as far as it is: what needs attention alone can be drawn then.
+    on_measured: Callable[[Run], None]
+
+
 def run(
-    study: Study | str | Path, out: str | Path | None = None, progress: Progress | None = None,
-    accept_licence: bool = False, on_measured: Callable[[Run], None] | None = None,
-) -> Run:  # fmt: skip
+    study: Study | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    model: nn.Module | None = None,
+    tokenizer: Tokenizer | None = None,
+    name: str | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
     """Run a study, or resume one that was interrupted, and open the result.
 
-    `on_measured` is called as soon as the attention of a model is measured, before its answers and its untrained
-    twins, with the run as far as it is: what needs attention alone can be drawn then."""
-    if not isinstance(study, Study):
-        study = Study.load(study)
+    A study is a file, a mapping with the same keys, or a `Study`; `out` is the folder of the run, else one in `runs`.
+    With `model` and `tokenizer` a model in memory is measured as it is, on its device and in its dtype; the study then
+    leaves `models` out. A digest of its weights names the run: the same model resumes it, a changed one starts another.
+    `name` is what the run calls the model, else the name that it was loaded by. Options: those of
+    `RunOptions`.
+    """
+    if model is None and (tokenizer is not None or name is not None):
+        raise StudyError("tokenizer and name belong to a model in memory: give model= as well, or leave them out")
+    checked = _study(study, needs_models=model is None)
+    folder = Path(out) if out else None
+    if model is None:
+        return Run(_run_study(checked, folder, None, **options))
+    from fillerscope.models.in_memory import ModelInMemory, evaluating
+
+    source = ModelInMemory.of(model, tokenizer, name)
+    with evaluating(model):
+        return Run(_run_study(_study_of(checked, source), folder, source, **options))
+
+
+def _study(study: Study | Mapping[str, Any] | str | Path, needs_models: bool) -> Study:
+    if isinstance(study, Study):
+        return study
+    if isinstance(study, Mapping):
+        return Study.parse(study, needs_models)
+    if not isinstance(study, str | Path):
+        raise StudyError(f"a study is a file, a mapping or a Study, not {type(study).__name__}")
+    return Study.load(study, needs_models)
+
+
+def _study_of(study: Study, source: ModelInMemory) -> Study:
+    """The study with a model in memory as its one model, on the device where that is."""
+    if study.models:
+        named = ", ".join(spec.name for spec in study.models)
+        raise StudyError(
+            f"study {study.name!r} names {named}, and a model in memory was given: leave `models` out of the study, or "
+            "model= out of the call"
+        )
+    if study.device not in ("auto", source.device, source.device.partition(":")[0]):
+        raise StudyError(f"study {study.name!r} asks for device {study.device}, and the model is on {source.device}")
+    spec = ModelSpec.model_validate({"name": source.name, "dtype": source.dtype})
+    return study.model_copy(update={"models": (spec,), "device": source.device})
+
+
+def _run_study(
+    study: Study,
+    out: Path | None,
+    source: ModelInMemory | None,
+    progress: Progress = SILENT,
+    accept_licence: bool = False,
+    on_measured: Callable[[Run], None] | None = None,
+) -> RunStore:
+    from fillerscope.measure.run_study import run_study
 
     def measured(store: RunStore) -> None:
         if on_measured is not None:
             on_measured(Run(LiveStore.open(store.path).snapshot(), partial=True))
 
-    return Run(run_study(study, Path(out) if out else None, progress or SILENT, accept_licence, measured))
+    return run_study(study, out, progress, accept_licence, measured, source)
 
 
 class CaptureOptions(TypedDict, total=False):
@@ -71,17 +184,15 @@ def attention_profile(
     tokens of one forward pass; `check=True` first compares the capture with the model's eager attention, and texts in a
     batch with each alone, which costs some short passes. The model keeps its mode, training or eval.
     """
+    from fillerscope.models.in_memory import evaluating
     from fillerscope.models.loading import wrap
 
     if queries not in QUERIES:
         raise PromptError(f"queries are {', '.join(QUERIES)}, not {queries!r}")
     ids = _encoded(texts, tokenizer, model)
-    training = model.training
-    loaded = wrap(model, tokenizer)
-    try:
+    with evaluating(model):
+        loaded = wrap(model, tokenizer)
         measured = _measured(loaded, ids, **options)
-    finally:
-        model.train(training)
     received = [measured.text(i).mean_received(diagonal)[QUERIES.index(queries)] for i in range(len(ids))]
     values = np.full((len(ids), *received[0].shape[:2], max(map(len, ids))), np.nan)
     for row, one in zip(values, received, strict=True):

@@ -20,9 +20,9 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.heads import SHOWN, Column, HeadTable, head_table
 from fillerscope.analysis.inline_svg import BLUE, ORANGE
 from fillerscope.analysis.model_run import ModelRun
-from fillerscope.analysis.notebook_run import open_run
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
+from fillerscope.api import open_run
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, answers_name, merged_name

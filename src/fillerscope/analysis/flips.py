@@ -25,6 +25,13 @@ class Flip:
     def direction(self) -> str:
         return "gained" if self.after["verdict"] == "right" else "lost"
 
+    def record(self) -> Json:
+        """For programs and tables."""
+        return {
+            "id": self.id, "sample": self.sample, "direction": self.direction, "question": self.question,
+            "reference": self.reference, "before": self.before, "after": self.after,
+        }  # fmt: skip
+
 
 def flips(run: ModelRun, condition: str, against: str = BASELINE, temperature: float | None = None) -> list[Flip]:
     """Samples that are right under one condition alone, gained ones first; failed answers are left out."""

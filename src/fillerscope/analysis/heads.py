@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -16,12 +17,16 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.notebook_html import block, note
 from fillerscope.analysis.notebook_html import table as columned
 from fillerscope.analysis.references import same_odds, uniform
+from fillerscope.analysis.rows import optional
 from fillerscope.analysis.stats import split_half
 from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
 from fillerscope.files import Json
 from fillerscope.store.schema import SINK_MASS
 from fillerscope.study.conditions import BASELINE
+
+if TYPE_CHECKING:
+    import pandas
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +70,7 @@ SHOWN = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HeadTable:
     """`drop` and `peak` are ratios with / without filler; `mass` is a share of attention; `entropy` is a
     difference in nats. `uniform` and `odds` are the drops that length alone would give, by uniform attention and by
@@ -125,10 +130,24 @@ class HeadTable:
         """One measure of one head; both are counted from 1."""
         return self.columns[column].at(layer, head)
 
+    def to_pandas(self, by: str = "drop") -> pandas.DataFrame:
+        """A row for each head, ranked, with all measures that are known and their intervals."""
+        names = [name for name in self.columns if self.knows(name)]
+        rows = [self.row(layer, head, names) for layer, head in self.ranked(by)]
+        frame: pandas.DataFrame = optional("pandas").DataFrame(rows)
+        return frame
+
+    @property
+    def _title(self) -> str:
+        return f"{self.label}: {self.condition} against {BASELINE}, queries {self.queries}, n = {self.problems}"
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        return f"<HeadTable {self._title}; {layers} layers, {heads} heads>"
+
     def _repr_html_(self) -> str:
         """What a notebook shows: the map of `drop`, and the heads that are changed most."""
-        title = f"{self.label}: {self.condition} against {BASELINE}, queries {self.queries}, n = {self.problems}"
-        return block(title, head_map(self), note(MAP_NOTE), _strongest(self))
+        return block(self._title, head_map(self), note(MAP_NOTE), _strongest(self))
 
 
 MAP_NOTE = (

@@ -31,6 +31,12 @@ def page(run: Run) -> str:
     return block(title, *(_tried(section, run) for section in sections), further)
 
 
+def summary(run: Run) -> str:
+    """A run in one line: its folder, models, conditions, data and state."""
+    state = _state(run).partition(" (")[0]
+    return f"{run.path.resolve().name}: {_models(run)}; {_few(run.conditions)}; {_data(run)}; {state}"
+
+
 def _tried(section: Callable[[Run], Markup], run: Run) -> Markup:
     """A notebook shows a run of any state, so that whoever looks at it learns what is wrong."""
     try:

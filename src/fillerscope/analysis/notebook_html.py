@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -27,6 +29,12 @@ def note(text: str) -> Markup:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     """A table whose first column stands to the left and all others to the right."""
     return rendered("table.html.j2", columns=columns, rows=rows)
+
+
+def picture(name: str, file: Path) -> Markup:
+    """A PNG file, in the page itself."""
+    data = b64encode(file.read_bytes()).decode("ascii")
+    return rendered("picture.html.j2", name=name, data=data)
 
 
 def facts(named: Mapping[str, str]) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from fillerscope.analysis.colour_scale import Scale
 from fillerscope.analysis.inline_svg import BLUE, ORANGE, Curve, Shaded, heat_map, line, strongest
 from fillerscope.analysis.notebook_html import block, note
+from fillerscope.analysis.rows import optional
 from fillerscope.analysis.stats import mean_interval
 from fillerscope.display import bounded, number, token
-from fillerscope.errors import FigureError, FillerscopeError
+from fillerscope.errors import FigureError
 from fillerscope.store.moments import Moments
 from fillerscope.study.conditions import BASELINE
 
@@ -26,7 +27,7 @@ Floats = NDArray[np.float64]
 LABELS = {"difference": "Change in attention", "logratio": "Log ratio of attention"}  # of views; others: as it is
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """Arrays [layer, head, position]. Layers and heads are counted from 1 wherever a name asks for one."""
 
@@ -101,11 +102,11 @@ class Profile:
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        frame: pandas.DataFrame = _optional("pandas").DataFrame(self.columns())
+        frame: pandas.DataFrame = optional("pandas").DataFrame(self.columns())
         return frame
 
     def to_xarray(self) -> xarray.Dataset:
-        xarray = _optional("xarray")
+        xarray = optional("xarray")
         low, high = self.interval()
         arrays = {"n": self.count, "mean": self.mean, "sd": self.sd, "low": low, "high": high}
         coordinates = {
@@ -114,6 +115,10 @@ class Profile:
             "position": np.arange(self.positions),
         }
         return xarray.Dataset({key: (self.dims, array) for key, array in arrays.items()}, coordinates)
+
+    def __repr__(self) -> str:
+        shape = f"{self.layers} layers, {self.heads} heads, {self.positions} positions"
+        return f"<Profile {self.name}: {shape}, n = {self.problems}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the curve of one head, else a map of layers, or of the heads of one layer."""
@@ -180,12 +185,3 @@ def _mean(values: Floats) -> Floats:
 
 def _filler(profile: Profile) -> Shaded | None:
     return Shaded(*profile.filler, "filler") if profile.filler else None
-
-
-def _optional(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError:
-        raise FillerscopeError(f"this needs {name}: pip install 'fillerscope[tables]'") from None

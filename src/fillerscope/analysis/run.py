@@ -28,8 +28,11 @@ class Run(StoredRun):
     def __getitem__(self, model: str | None) -> ModelRun:
         name = self.model(model)
         if name not in self._model_runs:
-            self._model_runs[name] = ModelRun(self, name)
+            self._model_runs[name] = self._model_run(name)
         return self._model_runs[name]
+
+    def _model_run(self, name: str) -> ModelRun:
+        return ModelRun(self, name)
 
     @property
     def model_runs(self) -> list[ModelRun]:

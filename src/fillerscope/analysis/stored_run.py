@@ -24,6 +24,10 @@ class StoredRun:
     def __init__(self, store: RunStore, partial: bool = False) -> None:
         self.store, self.partial = store, partial
 
+    def __dir__(self) -> list[str]:
+        """Public names, which is what completion offers."""
+        return [name for name in super().__dir__() if not name.startswith("_")]
+
     @property
     def path(self) -> Path:
         return self.store.path

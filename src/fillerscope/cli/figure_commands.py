@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run
+from fillerscope.api import open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before, names_for

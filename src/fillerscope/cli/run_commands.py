@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fillerscope.analysis.findings.finding import Finding
@@ -57,7 +58,8 @@ def measure(study: Study, out: Path | None, reporter: TerminalProgress, accept_l
     """Run a study. Its first figures are drawn as soon as attention is measured."""
     from fillerscope.api import run
 
-    return run(study, out, reporter, accept_licence, lambda measured: draw_first(measured, reporter))
+    first = partial(draw_first, reporter=reporter)
+    return run(study, out, progress=reporter, accept_licence=accept_licence, on_measured=first)
 
 
 def draw_first(run: Run, reporter: TerminalProgress) -> None:

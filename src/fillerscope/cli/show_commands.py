@@ -6,18 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.answers import answer_findings
-from fillerscope.analysis.findings.controls import control_findings
-from fillerscope.analysis.findings.mechanism import mechanism_findings
-from fillerscope.analysis.flips import flips
-from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.integrity import faults as faults_of
-from fillerscope.analysis.mechanism import mechanism_rows
 from fillerscope.analysis.noise import noise_floor
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run
+from fillerscope.api import open_run
 from fillerscope.cli import tables
-from fillerscope.errors import FigureError
 from fillerscope.files import Json
 
 
@@ -34,8 +27,7 @@ class HeadOptions:
 
 def show_heads(path: Path, options: HeadOptions, json: bool) -> None:
     """Show the ranked heads of one model."""
-    run = open_run(path)
-    table = head_table(run[options.model], options.condition or run.main, options.queries)
+    table = open_run(path).heads(options.condition, options.queries, options.model)
     if json:
         tables.print_json(tables.head_records(table, options.by, options.top))
     else:
@@ -45,30 +37,28 @@ def show_heads(path: Path, options: HeadOptions, json: bool) -> None:
 def show_mechanism(path: Path, condition: str | None, model: str | None, verbose: bool, json: bool) -> None:
     """What a run says of the mechanism, and by layer."""
     run = open_run(path)
-    name = run.condition(condition).name if condition else run.main
-    rows = mechanism_rows(run[model], name)
-    told = mechanism_findings(run[model], name) + control_findings(run[model], name)
+    mechanism = run.mechanism(condition, model)
     if json:
         tables.print_json({
-            "run": str(path), "model": run.model(model), "condition": name,
-            "findings": [finding.record() for finding in told], "layers": rows,
+            "run": str(path), "model": mechanism.model, "condition": mechanism.condition,
+            "findings": mechanism.findings.records(), "layers": mechanism.layers.records(),
         })  # fmt: skip
         return
-    if rows:
-        tables.layers(f"{run.label(model)}, {name} against none, by layer", rows)
-    tables.findings(told, verbose)
+    if mechanism.layers:
+        tables.layers(mechanism.layers.title, mechanism.layers)
+    tables.findings(mechanism.findings, verbose)
 
 
 def show_comparison(path: Path, models: list[str], by: str | None, verbose: bool, json: bool) -> None:
     """Show accuracies, the noise floor and what they say."""
     run = open_run(path)
-    rows = compare(run, models, by)
-    whole = rows if by is None else compare(run, models)
+    rows = run.compare(by, models)
+    whole = rows if by is None else run.compare(models=models)
     floors = {model: noise_floor(run[model]) for model in models or run.models}
     told = {model: answer_findings(run[model], whole, floor) for model, floor in floors.items()}
     if json:
         tables.print_json({
-            "run": str(path), "rows": [row.record() for row in rows],
+            "run": str(path), "rows": rows.records(),
             "findings": {model: [finding.record() for finding in found] for model, found in told.items()},
             "noise": {model: [row.record() for row in floor] for model, floor in floors.items()},
             "recheck": _rechecks(run),
@@ -117,19 +107,17 @@ def show_flips(path: Path, options: FlipOptions, json: bool) -> None:
     """Show the problems whose verdict changed between two conditions."""
     run = open_run(path)
     name, against = options.condition or run.main, options.against
-    if name == against:
-        raise FigureError(f"{name!r} does not differ from itself; name two conditions, by --condition and --against")
-    found = flips(run[options.model], name, against, options.temperature)
+    flips = run.flips(name, against, options.temperature, options.model)
     if json:
-        tables.print_json({"condition": name, "against": against, "flips": tables.flip_records(found)})
+        tables.print_json({"condition": name, "against": against, "flips": flips.records()})
     else:
-        tables.flips(found, (against, name), options.top)
+        tables.flips(flips, (against, name), options.top)
 
 
 def verify_run(path: Path, json: bool) -> bool:
     """Whether all is well."""
     run = open_run(path)
-    faults = run.store.verify() or faults_of(run)
+    faults = run.verify()
     if json:
         tables.print_json({"run": str(path), "files": len(run.store.manifest["files"]), "faults": faults})
     elif faults:

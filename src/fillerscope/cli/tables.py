@@ -21,7 +21,7 @@ from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
 
 __all__ = [
-    "accuracies", "comparison", "console", "findings", "flip_records", "flips", "head_records", "heads", "layers",
+    "accuracies", "comparison", "console", "findings", "flips", "head_records", "heads", "layers",
     "lines", "noise", "print_json", "table",
 ]  # fmt: skip
 
@@ -233,10 +233,3 @@ def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:
         lines([f"{len(changed) - top} more; --top {len(changed)} shows all."])
 
 
-def flip_records(changed: Sequence[Flip]) -> list[Json]:
-    """The same for programs."""
-    return [
-        {"id": flip.id, "sample": flip.sample, "direction": flip.direction, "question": flip.question,
-         "reference": flip.reference, "before": flip.before, "after": flip.after}
-        for flip in changed
-    ]  # fmt: skip
