@@ -28,7 +28,7 @@ CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with 
 DRAW = drawn_at_random(3)
 COMMANDS = (
     ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["findings"], ["heads"], ["mechanism"], ["compare"],
-    ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
+    ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"], ["runs"],
 )  # fmt: skip
 
 
@@ -613,14 +613,14 @@ MISTAKES = [
     ("figures RUN heads --model other", 1, "this run has no model 'other'; it has tiny-a"),
     ("figures RUN heads --band wide", 1, "--band takes interval or sd, not 'wide'"),
     ("figures RUN depth --out FILE", 1, "cannot write figures to FILE: File exists; choose another folder"),
-    ("figures nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-    ("heads nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("figures nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
+    ("heads nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
     ("heads FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
-    ("verify nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-    ("export nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-    ("report nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("verify nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
+    ("export nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
+    ("report nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
     ("report FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
-    ("view nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("view nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
     ("view RUN FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
     ("view RUN --port 99999", 2, "Invalid value for '--port' / '-p': Input should be less than or equal to 65535"),
     ("view", 2, "; see fillerscope view --help"),
@@ -632,8 +632,8 @@ MISTAKES = [
     ("compare RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
     ("compare RUN --by level --json", 1, "this run has no answers; give `generation` in its study and run it"),
     ("flips RUN", 1, "this run has no answers; give `generation` in its study and run it again"),
-    ("compare nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
-    ("flips nowhere", 1, "no run at nowhere: it has no manifest.json; `fillerscope run` makes one"),
+    ("compare nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
+    ("flips nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
     ("compare ANSWERED --by colour", 1, "the problems have no field 'colour'; they have level"),
     ("compare ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
     ("flips ANSWERED --model other", 1, "this run has no model 'other'; it has a, b"),
@@ -666,6 +666,9 @@ MISTAKES = [
     ("demo --limit 0", 2, "Invalid value for '--limit' / '-n': Input should be greater than or equal to 1; see"),
     ("figures RUN --head 0", 2, "Invalid value for '--head': Input should be greater than or equal to 1; see fill"),
     ("heads", 2, "; see fillerscope heads --help"),
+    ("heads latest", 1, "there is no latest run: "),
+    ("runs --out nowhere", 1, "no runs: there is no folder nowhere; `fillerscope demo` makes a first run"),
+    ("runs --out FILE", 1, "cannot list the runs in FILE: Not a directory; name their folder with --out"),
     ("figure RUN", 2, "No such command 'figure'"),
     ("heads RUN --tops 3", 2, "No such option: --tops"),
 ]  # fmt: skip

@@ -8,7 +8,20 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")]
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/demo-0123456789.")]
+
+
+def _found(given: Path | list[Path]) -> Path | list[Path]:
+    """The run folders that were meant: names may be shortened."""
+    from fillerscope.store.find_run import find_run  # when a run is asked for: help stays quick
+
+    return [find_run(path) for path in given] if isinstance(given, list) else find_run(given)
+
+
+_RUN = "A run folder, the beginning of the name of one in runs/, or latest"
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=f"{_RUN}.", callback=_found)]
+RunPaths = Annotated[
+    list[Path], typer.Argument(metavar="RUN...", help=f"{_RUN}; finished or in progress.", callback=_found)
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
 File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
 Models = Annotated[

@@ -87,7 +87,7 @@ def measure_and_draw(
     with TerminalProgress(json) as reporter:
         from fillerscope.api import run as run_study
 
-        run = run_study(study, out, reporter, accept_licence)
+        run = run_study(study, out, progress=reporter, accept_licence=accept_licence)
     changes: Json = {
         "queries": queries, "strict": strict or None, "layers": spec.layers, "heads": spec.heads,
         "skip_first": spec.skip_first, "y_max": spec.y_max,

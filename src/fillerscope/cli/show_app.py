@@ -1,4 +1,4 @@
-"""The commands that show what a run holds: findings, heads, mechanism, compare, flips, view, verify."""
+"""The commands that list runs and show what one holds: runs, findings, heads, mechanism, compare, flips, view, verify."""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from typing import Annotated
 
 import typer
 
-from fillerscope.cli.options import Json, Model, RunModels, RunPath, Verbose
+from fillerscope.cli.options import Json, Model, RunModels, RunPath, RunPaths, Verbose
 
 show_app = typer.Typer()
+
+
+@show_app.command(rich_help_panel="Results of a run")
+def runs(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder that holds the runs.")] = Path("runs"),
+    verdicts: Annotated[
+        bool, typer.Option("--verdicts", help="Work out every verdict that is not known yet, however long it takes.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the runs of a folder: models, conditions, problems, verdict, size, state and age.
+
+    Wherever another command asks for RUN, the beginning of a name is enough, and `latest` is the newest.
+
+    Example: `fillerscope runs --out runs`
+    """
+    from fillerscope.cli.run_list import show_runs
+
+    show_runs(out, verdicts, json)
 
 
 @show_app.command(rich_help_panel="Results of a run")
@@ -95,7 +114,7 @@ def flips(
 
 @show_app.command(rich_help_panel="Results of a run")
 def view(
-    runs: Annotated[list[Path], typer.Argument(help="One or several run folders, finished or in progress.")],
+    runs: RunPaths,
     port: Annotated[
         int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or a free one.")
     ] = None,

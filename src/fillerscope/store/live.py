@@ -74,6 +74,13 @@ class LiveStore(RunStore):
         store.refresh()
         return store
 
+    @classmethod
+    def glance(cls, path: Path) -> Self:
+        """A store that can say how far a run is, at once: nothing is merged, so it holds no numbers of its own."""
+        store = cls(path, RunStore.open(path).manifest, checksums=False)
+        store.problems = store._count_problems()
+        return store
+
     def snapshot(self) -> Self:
         """The store as it is now: later refreshes of this one do not change its numbers."""
         with self._lock:

@@ -308,6 +308,21 @@ def _locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
+def is_being_written(path: Path) -> bool:
+    """Whether a process holds the lock of a run folder at this moment."""
+    from filelock import FileLock, Timeout
+
+    if not (path / "lock").exists():
+        return False
+    try:
+        with FileLock(path / "lock", timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # somebody else's folder: whether they are writing cannot be told
+        return False
+
+
 def _disk(path: Path) -> AbstractContextManager[None]:
     full = f"no space left at {path}; free some and run again, it resumes from here"
     return disk_errors(StoreError, f"to {path}", "choose another folder with --out", full)

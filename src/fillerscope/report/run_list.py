@@ -1,0 +1,151 @@
+"""The runs of a folder, each in a row: what was asked, how far it got, and the verdict of its report.
+
+A verdict takes a second or more, so it is remembered in the cache for as long as the run and the code stay the same.
+What is no run, or a damaged one, has a row that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from fillerscope.analysis.run import Run, open_run
+from fillerscope.errors import FillerscopeError, StoreError
+from fillerscope.files import Json, replacing
+from fillerscope.models.catalogue import cache_folder
+from fillerscope.progress import SILENT, Progress
+from fillerscope.report.headline import headline
+from fillerscope.store.live import LiveStore
+from fillerscope.store.run_folder import is_being_written
+from fillerscope.store.schema import MANIFEST
+from fillerscope.study.study import Study
+
+FINISHED, IN_PROGRESS, INTERRUPTED = "finished", "in progress", "interrupted"
+NO_RUN, DAMAGED = "not a run", "damaged"
+PATIENCE = 3.0  # seconds for verdicts that are not remembered
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A row of the list. `changed` is in seconds since 1970; `note` says what is wrong."""
+
+    name: str
+    path: str
+    state: str
+    bytes: int = 0
+    changed: float = 0.0
+    models: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    problems: int | None = None
+    verdict: str = ""  # empty where it is not known
+    note: str = ""
+
+    def record(self) -> Json:
+        return asdict(self)
+
+
+def list_runs(folder: Path, patience: float = PATIENCE, progress: Progress = SILENT) -> list[RunEntry]:
+    """All folders in a folder, the newest first. New verdicts are worked out for `patience` seconds, newest first."""
+    try:
+        folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except FileNotFoundError:
+        raise StoreError(f"no runs: there is no folder {folder}; `fillerscope demo` makes a first run") from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(f"cannot list the runs in {folder}: {reason}; name their folder with --out") from None
+    entries = sorted(map(_entry, folders), key=lambda entry: (-entry.changed, entry.name))
+    stop = time.monotonic() + patience
+    return [_with_verdict(entry, stop, progress) for entry in entries]
+
+
+def _entry(path: Path) -> RunEntry:
+    entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path), _changed(path))
+    if not (path / MANIFEST).exists():
+        return replace(entry, note=f"it has no {MANIFEST}")
+    try:
+        store = LiveStore.glance(path)
+        study = Study.model_validate(store.study)
+    except (FillerscopeError, ValueError, OSError) as error:
+        note = str(error) if isinstance(error, FillerscopeError) else "study.json does not hold a study"
+        return replace(entry, state=DAMAGED, note=note)
+    unfinished = IN_PROGRESS if is_being_written(path) else INTERRUPTED
+    facts = store.manifest.get("models", {})
+    return replace(
+        entry,
+        state=FINISHED if store.finished else unfinished,
+        models=[str(facts.get(spec.name, {}).get("label") or spec.name) for spec in study.models],
+        conditions=[condition.name for condition in study.conditions],
+        problems=store.problems,
+    )
+
+
+def _bytes(path: Path) -> int:
+    """The size of all files below a folder; those that cannot be read, or vanish meanwhile, count nothing."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += (Path(folder) / name).lstat().st_size
+    return total
+
+
+def _changed(path: Path) -> float:
+    for place in (path / MANIFEST, path):
+        with contextlib.suppress(OSError):
+            return place.stat().st_mtime
+    return 0.0
+
+
+def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
+    """The entry with the verdict of its first model, where it is remembered or there is time to work it out."""
+    if entry.state != FINISHED:
+        return entry
+    note = _note(Path(entry.path))
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return replace(entry, verdict=str(json.loads(note.read_text(encoding="utf-8"))["verdict"]))
+    if time.monotonic() >= stop:
+        return entry
+    progress.stage(f"reading {entry.name}", 0, None)
+    try:
+        verdict = _verdict(open_run(entry.path))
+    except (FillerscopeError, OSError) as error:
+        return replace(entry, state=DAMAGED, note=str(error))
+    with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(note, sync=False, concurrent=True) as draft:
+            draft.write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
+    return replace(entry, verdict=verdict)
+
+
+def _verdict(run: Run) -> str:
+    """The tone of the headline, and the condition that it is about; an error where a part cannot be read."""
+    if not run.fillers:
+        return "nothing to compare"
+    told = headline(run)
+    if told.left_out:
+        raise StoreError(told.left_out[0])
+    return f"{told.tone} ({run.main})"
+
+
+def _note(path: Path) -> Path:
+    """Where the verdict of a run is remembered: another place when the run or the code that decides has changed."""
+    stat = (path / MANIFEST).stat()
+    key = json.dumps([str(path.resolve()), stat.st_size, stat.st_mtime_ns, _deciding_code()])
+    return cache_folder() / "verdicts" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+@cache
+def _deciding_code() -> str:
+    """A digest of the code that a verdict comes from."""
+    digest, root = hashlib.sha256(), files("fillerscope")
+    folders = [root.joinpath(name) for name in ("analysis", "analysis/findings", "report", "study")]
+    for file in (file for folder in folders for file in folder.iterdir() if file.name.endswith(".py")):
+        digest.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
