@@ -1,4 +1,4 @@
-"""The commands that list runs and show what one holds: runs, findings, heads, mechanism, compare, flips, view, verify."""
+"""The commands that list runs and show what one holds: runs, findings, heads, compare, flips and others."""
 
 from __future__ import annotations
 

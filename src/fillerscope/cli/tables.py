@@ -231,5 +231,3 @@ def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:
         console().print(view)
     if len(changed) > top:
         lines([f"{len(changed) - top} more; --top {len(changed)} shows all."])
-
-
