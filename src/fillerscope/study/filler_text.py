@@ -1,0 +1,65 @@
+"""A filler written in one line, such as `mless` or `" ..." x 55`, as a condition of a study."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+import yaml
+from pydantic import ValidationError
+
+from fillerscope.errors import StudyError
+from fillerscope.study.conditions import PRESETS, Condition
+
+READY = tuple(name for name, one in PRESETS.items() if one.has_filler and one.intervention is None)
+FORMS = f"{', '.join(READY)}, or a text and its number of tokens, such as '\" ...\" x 55'"
+_COUNTED = re.compile(r"(?P<text>.+?)\s+[x\u00d7]\s*(?P<count>\d+)\s*", re.DOTALL)
+_QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
+
+
+def filler_condition(written: str) -> Condition:
+    """The condition that a line stands for: a ready-made filler, or a text of one's own.
+
+    `" ..." x 55` repeats a text up to 55 tokens, `mless x 20` is a ready-made one of another length, and a text in
+    quotes or of several words goes in as it stands."""
+    counted = _COUNTED.fullmatch(written)
+    body, count = (counted["text"], int(counted["count"])) if counted else (written, None)
+    if body.strip() in PRESETS:
+        return _ready(body.strip(), count)
+    text = _unquoted(body)
+    if not text:
+        raise StudyError(f"the filler is empty; give {FORMS}")
+    if count is None and text == body and len(text.split()) < 2:
+        raise StudyError(f"{text.strip()!r} is no filler{_guess(text.strip())}; give {FORMS}")
+    return _checked({"name": "filler", "kind": "text" if count is None else "repeat", "text": text, "count": count})
+
+
+def _ready(name: str, count: int | None) -> Condition:
+    if name not in READY:
+        raise StudyError(f"{name!r} is a condition without visible filler; give {FORMS}")
+    return PRESETS[name] if count is None else _checked(PRESETS[name].model_dump() | {"count": count})
+
+
+def _unquoted(text: str) -> str:
+    """A text without the quotes around it; inside double quotes `\\n` and its like are what they are in YAML."""
+    if not _QUOTED.fullmatch(text) or len(text.strip()) < 2:
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = None
+    return value if isinstance(value, str) else text.strip()[1:-1]
+
+
+def _guess(word: str) -> str:
+    close = get_close_matches(word, READY, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _checked(fields: dict[str, object]) -> Condition:
+    try:
+        return Condition.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "filler"
+        raise StudyError(f"{where}: {first['msg'].removeprefix('Value error, ')}; give {FORMS}") from None
