@@ -27,6 +27,7 @@ from fillerscope.capture.layer_inputs import (
 )
 from fillerscope.capture.masks import MaskRule
 from fillerscope.capture.memory import pass_tokens
+from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.precision import in_float32
 from fillerscope.capture.row_samples import PREFIX, Sample, make_sample, recording_masks, run_alone, run_in_rows
@@ -91,6 +92,17 @@ def check_rows(loaded: LoadedModel, longest: int = LONGEST, tokens: int | None =
     return _check_within_memory(loaded, longest, tokens, layouts)
 
 
+def check_texts(loaded: LoadedModel, texts: Sequence[Text]) -> RowCheck:
+    """Return the cheapest layout in which these very texts give the same numbers as each text alone.
+
+    For a few short texts in float32: they go through all layers with whole matrices, which are compared with what the
+    capture measures. No other text has to be tried for their sake."""
+    plain = [replace(text, row_weights=None) for text in texts]
+    with explained_failures(loaded.label):
+        alone = [run_alone(loaded.model, text.ids, text.rows) for text in plain]
+    return _first_layout(loaded, [Sample(plain, alone, None)], get_args(Layout))
+
+
 def _check_within_memory(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequence[Layout]) -> RowCheck:
     try:
         return _check_layouts(loaded, longest, tokens, layouts)
@@ -104,11 +116,17 @@ def _check_layouts(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequ
     with explained_failures(loaded.label):
         short = make_sample(loaded, LENGTHS, None)
         long = make_sample(loaded, _long_lengths(loaded, longest), depth_of_kinds(loaded.model)).filling(tokens)
+    return _first_layout(loaded, [short, long], layouts)
+
+
+def _first_layout(loaded: LoadedModel, samples: Sequence[Sample], layouts: Sequence[Layout]) -> RowCheck:
+    """Try layouts in turn. The first sample, which goes through all layers, shows what rounding does."""
+    short, longest = samples[0], max(len(text) for sample in samples for text in sample.texts)
     tried: list[str] = []
     for layout in layouts:
         try:
             with recording_masks() as masks:
-                gaps = [gap for sample in (short, long) for gap in _layer_gaps(loaded, sample, layout)]
+                gaps = [gap for sample in samples for gap in _layer_gaps(loaded, sample, layout)]
         except (FillerscopeError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a model that cannot run this way at all
@@ -116,8 +134,8 @@ def _check_layouts(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequ
             continue
         gap, allowed, layer = _worst(loaded, gaps, short)
         if gap <= allowed:
-            sinks, tokens = any(inputs.sinks for inputs in short.alone), max(map(len, long.texts))
-            return RowCheck(layout, gap, allowed, tokens, sinks, _windows(loaded.model, masks), tuple(tried))
+            sinks = any(inputs.sinks for inputs in short.alone)
+            return RowCheck(layout, gap, allowed, longest, sinks, _windows(loaded.model, masks), tuple(tried))
         place = "after the last layer" if layer == AFTER_LAST else f"in layer {layer + 1}"
         tried.append(f"{layout}: {gap:.1e} {place}, {allowed:.0e} is allowed")
     raise CaptureError(

@@ -57,13 +57,17 @@ class Sample:
         return replace(self, texts=self.texts * times, alone=self.alone * times)
 
     def matches(self, packing: Packing | None) -> list[TokenMatch]:
-        """For the tokens of a pass, the same tokens of the text run alone. The prefix is the same in all texts."""
+        """For the tokens of a pass, the same tokens of the text run alone; of a prefix, of a text that has it."""
         assert packing is not None
-        known = {text.ids: inputs for text, inputs in zip(self.texts, self.alone, strict=True)}
         return [
-            TokenMatch(place, known.get(text.ids, self.alone[0]), slice(text.shared, len(text.ids)))
+            TokenMatch(place, self._alone(text.ids), slice(text.shared, len(text.ids)))
             for place, text in zip(packing.places(), packing.texts, strict=True)
         ]
+
+    def _alone(self, ids: tuple[int, ...]) -> LayerInputs:
+        """What the first text that begins with these tokens gave alone."""
+        pairs = zip(self.texts, self.alone, strict=True)
+        return next(inputs for text, inputs in pairs if text.ids[: len(ids)] == ids)
 
 
 def make_sample(loaded: LoadedModel, lengths: Sequence[int], depth: int | None) -> Sample:

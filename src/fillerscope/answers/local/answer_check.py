@@ -7,7 +7,7 @@ measured on the model itself; where half precision is too coarse for the compari
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, cast
@@ -37,6 +37,7 @@ MORE = 9  # tokens after a text, which must not change its logits
 LEAST = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 MOST = {torch.float32: 1e-2, torch.float64: 1e-2, torch.float16: 2e-1, torch.bfloat16: 4e-1}
 OFTEN = 8.0
+COMPARED = 256  # tokens of an answer: the logits of more would fill memory
 ENGINES = {"rows": LocalGenerator, "alone": AloneGenerator}
 
 
@@ -91,6 +92,37 @@ def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
             "generation.exact cannot be kept on this device: the logits of a prompt depend on what is answered beside "
             "it; set generation.rows to 1, or leave exact out"
         )
+
+
+def checked_answers(
+    loaded: LoadedModel, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]
+) -> list[Reply]:
+    """Greedy answers that were compared with the stock model afterwards: each token (of a long answer the first ones)
+    is what a plain forward pass over prompt and answer chooses, up to rounding. Engines are tried in turn."""
+    tried: list[str] = []
+    for name, engine in ENGINES.items():
+        generator = engine(loaded)
+        try:
+            replies = generator.answer(requests, decoding, tick)
+            pairs = [(request, reply.ids[:COMPARED]) for request, reply in zip(requests, replies, strict=True)]
+            gap = max((_shortfall(generator, *pair) for pair in pairs if pair[1]), default=0.0)
+        except (FillerscopeError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # a model whose layers do not take these caches
+            tried.append(f"{name}: does not run ({first_line(error)})")
+            continue
+        if gap <= tolerance_of(loaded.model):
+            return replies
+        tried.append(f"{name}: a token is {gap:.1e} of the logits' spread below the stock model's choice")
+    raise GenerationError(f"{loaded.label} cannot generate answers as the stock model does ({'; '.join(tried)})")
+
+
+def _shortfall(engine: LocalGenerator, request: Request, generated: tuple[int, ...]) -> float:
+    """How far the logits of generated tokens are below the largest in a plain pass, relative to their spread."""
+    logits = _plain(engine, request, generated)
+    chosen = logits.gather(-1, torch.tensor(generated, device=logits.device)[:, None])[:, 0]
+    worst = float(((logits.amax(-1) - chosen) / logits.std(-1).clamp(min=1e-30)).max())
+    return worst if worst == worst else float("inf")
 
 
 def tolerance_of(model: PreTrainedModel) -> float:
