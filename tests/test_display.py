@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 
-from fillerscope.display import HIDDEN, NEVER, bounded, printable, token
+import pytest
+
+from fillerscope.display import HIDDEN, NEVER, bounded, printable, token, visible
 
 
 def test_numbers_in_words() -> None:
@@ -27,3 +29,17 @@ def test_what_cannot_be_seen_is_replaced() -> None:
     for letter in map(chr, range(sys.maxunicode + 1)):
         hidden = (unicodedata.category(letter) in HIDDEN or letter in NEVER) and letter not in "\n\t"
         assert printable(letter) == ("\ufffd" if hidden else letter)
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"),
+    [
+        (" the", " the"), (" ", "\u2423"), (" " * 9, "\u2423\u00d79"), ("\n\n", "\u21b5\u21b5"), ("\t", "\u21e5"),
+        ("\x1b[31m", "\u241b[31m"), ("\x00", "\u2400"), ("\r\n", "\u240d\u21b5"), ("\u0301", "\u25cc\u0301"),
+        ("\u202eabc", "\ufffdabc"), ("\ufffd", "\ufffd"), ("\u200d", "\ufffd"), ("\xa0", "\u237d"), ("", ""),
+        ("\u6f22", "\u6f22"), ("<|im_start|>", "<|im_start|>"),
+    ],
+)  # fmt: skip
+def test_a_token_can_be_seen_and_moves_nothing(token: str, shown: str) -> None:
+    assert visible(token) == shown
+    assert visible(token).isprintable() or "\ufffd" in shown

@@ -10,7 +10,9 @@ import pytest
 
 import fillerscope
 
-NAMES = {"FillerscopeError", "Run", "Study", "arm", "attention_profile", "load_model", "open_run", "run"}
+NAMES = {
+    "FillerscopeError", "Run", "Study", "arm", "attention_profile", "load_model", "open_run", "run", "try_question",
+}  # fmt: skip
 
 
 def test_every_public_name_can_be_loaded() -> None:

@@ -1,6 +1,6 @@
 """The public names of fillerscope, each with the module that it is loaded from."""
 
-from .api import Run, attention_profile, open_run, run
+from .api import Run, attention_profile, open_run, run, try_question
 from .arm.hooks import arm
 from .errors import FillerscopeError
 from .models.loading import load_model
@@ -17,4 +17,5 @@ __all__ = [
     "load_model",
     "open_run",
     "run",
+    "try_question",
 ]

@@ -1,4 +1,4 @@
-"""The functions of the library: run a study, open a run, or profile the attention of a model in memory.
+"""The functions of the library: run a study, open a run, try a question, or profile a model in memory.
 
 Importing this module loads no torch; calling its functions does.
 """
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
+from pydantic import ValidationError
 
 from fillerscope.analysis import notebook_run
 from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.trial import Trial, View
 from fillerscope.errors import FigureError, PromptError, StudyError
 from fillerscope.files import Json
 from fillerscope.progress import SILENT, Progress
@@ -22,6 +24,8 @@ from fillerscope.store.find_run import find_run
 from fillerscope.store.live import LiveStore
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
+from fillerscope.study.conditions import BASELINE, Condition
+from fillerscope.study.filler_text import filler_condition
 from fillerscope.study.study import QUERIES, ModelSpec, Study
 
 if TYPE_CHECKING:
@@ -233,6 +237,62 @@ def _encoded(texts: Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> li
     if context is not None and longest > context:
         raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
     return ids
+
+
+class TrialOptions(TypedDict, total=False):
+    """How `try_question` asks."""
+
+    layer: int  # from 1; 1
+    head: int | None  # from 1; None: the mean of all
+    queries: str  # query rows: original, all or last; original
+    system: str  # the text before the question; that of studies
+    raw: bool  # the text alone, without system text, template and answers; False
+    max_tokens: int  # of an answer; 64
+    device: str  # auto
+    accept_licence: bool  # False
+    progress: Progress
+
+
+def try_question(
+    question: str, model: str | LoadedModel = "smollm2-135m", filler: str = "mless", **options: Unpack[TrialOptions]
+) -> Trial:
+    """Ask one question without and with filler: attention received by every token, both answers, and what changed.
+
+    `filler` is a ready-made one (mless, mful, random) or a text with a number of tokens, such as '" ..." x 55'.
+    Prompts, numbers and greedy answers are those of a study with this problem alone. They are compared with the model's
+    own eager attention and with plain forward passes before they are returned."""
+    condition = filler_condition(filler)
+    if not question.strip():
+        raise PromptError("the question is empty; write one, in quotes")
+    study = _trial_study(model if isinstance(model, str) else model.name, condition, options)
+    view = View(options.get("layer", 1), options.get("head"), options.get("queries", "original"))
+    progress = options.get("progress", SILENT)
+    from fillerscope.measure.one_question import measure_question
+    from fillerscope.models.loading import load_model
+
+    if isinstance(model, str):
+        progress.stage(f"loading {model}", 0, None)
+        licence = options.get("accept_licence", False)
+        model = load_model(model, device=study.device, progress=progress, accept_licence=licence)
+    view.refuse_missing(model.layers, model.heads, model.label)
+    result = measure_question(study, model, question, progress)
+    return Trial.of(result, condition, view, (model.name, model.label))
+
+
+def _trial_study(model: str, condition: Condition, options: TrialOptions) -> Study:
+    """The study of one question that nobody stores: the baseline and one filler."""
+    raw = {"system": "", "template": "raw", "raw": "{question}"}
+    system = {"system": options["system"]} if "system" in options else {}
+    answered = {"generation": {"max_tokens": options.get("max_tokens", 64)}}
+    try:
+        return Study.model_validate(
+            {"name": "try", "models": [model], "conditions": [BASELINE, condition], "prompt": raw}
+            | ({} if options.get("raw") else {"prompt": system} | answered)
+            | {"device": options.get("device", "auto")}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StudyError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}") from None
 
 
 def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[Json]:

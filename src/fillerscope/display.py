@@ -40,6 +40,21 @@ def token(text: str) -> str:
     return f'"{text}"'.replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u21b5")
 
 
+def visible(text: str) -> str:
+    """A token as text in which everything can be seen: line breaks, tabs, control characters, spaces that stand alone
+    and marks that would sit on the letter before. A part of a character is shown as the replacement character."""
+    if text and not text.strip(" "):
+        return "\u2423" * len(text) if len(text) <= 4 else f"\u2423\u00d7{len(text)}"
+    shown = "".join(_VISIBLE.get(letter, letter) for letter in text)
+    mark = "\u25cc" if shown and unicodedata.combining(shown[0]) else ""
+    return mark + printable(shown)
+
+
+_VISIBLE = {chr(code): chr(0x2400 + code) for code in range(32)} | {
+    "\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", "\x7f": "\u2421", "\xa0": "\u237d",
+}  # fmt: skip
+
+
 def readable(size: int) -> str:
     """A number of bytes as text: `94 MiB`, `1.04 GiB`."""
     if size < 1 << 20:

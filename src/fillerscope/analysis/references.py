@@ -44,7 +44,9 @@ def uniform(run: ModelRun, condition: str, queries: str = "original") -> Uniform
             if kind[0] == 0:
                 continue
             if kind not in known:
-                known[kind] = _summary(original, *kind, queries, run.attention.diagonal, run.attention.skip_first)
+                known[kind] = uniform_summary(
+                    original, *kind, queries, run.attention.diagonal, run.attention.skip_first
+                )
             received[row, layer], mass[row, layer] = known[kind]
     return Uniform(received, mass)
 
@@ -71,10 +73,10 @@ def same_odds(run: ModelRun, condition: str, queries: str = "original") -> Float
     return odds
 
 
-def _summary(
+def uniform_summary(
     original: Marks, window: int | None, hides: bool, queries: str, diagonal: bool, skip_first: bool
 ) -> tuple[float, float]:
-    """Received by original tokens, and the share of the filler."""
+    """What uniform attention gives in one prompt: received by original tokens, and the share of the filler."""
     group = tuple(map(str, QUERIES)).index(queries)
     values = received_uniform(original, query_rows(original, group), window, hides, diagonal)
     wanted = original & np.isfinite(values)
