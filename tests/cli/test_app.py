@@ -27,8 +27,9 @@ from support.synthetic import MLESS, NONE, Synthetic
 CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with real weights
 DRAW = drawn_at_random(3)
 COMMANDS = (
-    ["demo"], ["run"], ["reproduce"], ["profile"], ["figures"], ["findings"], ["heads"], ["mechanism"], ["compare"],
-    ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"], ["runs"],
+    ["demo"], ["try"], ["run"], ["reproduce"], ["profile"], ["figures"], ["findings"], ["heads"], ["mechanism"],
+    ["compare"], ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
+    ["runs"],
 )  # fmt: skip
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fillerscope.analysis.painted import pieces, scale_of
 from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.trial import View
 from fillerscope.cli import tables
+from fillerscope.cli.painted_text import print_legend, print_painted
+from fillerscope.cli.try_commands import show_prompts
 from fillerscope.errors import FigureError, PromptError
 from fillerscope.files import Json, disk_errors
 from fillerscope.progress import TerminalProgress
+from fillerscope.study.filler_text import filler_condition
 
 
 def show_models(json: bool) -> None:
@@ -59,33 +64,52 @@ class ProfileOptions:
     out: Path | None
     device: str
     accept_licence: bool
+    filler: str | None = None
 
 
 def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
-    """Show which tokens of a text receive most attention."""
-    from fillerscope.api import attention_profile, top_tokens
+    """Show what the tokens of a text receive, and with filler what that changes."""
+    from fillerscope.api import attention_profile, top_tokens, try_question
     from fillerscope.models.loading import load_model
 
     text, layer, head = _text_of(text), options.layer, options.head
+    if options.filler is not None:
+        filler_condition(options.filler)  # refuses before a model is loaded
     with TerminalProgress(json) as reporter:
         loaded = load_model(
             options.model, device=options.device, progress=reporter, accept_licence=options.accept_licence
         )
         reporter.stage("measuring", 0, None)
         profile = attention_profile(loaded.model, loaded.tokenizer, [text], options.queries)
-    rows = top_tokens(profile, layer, head, options.top)
+        rows = top_tokens(profile, layer, head, options.top)
+        trial = None if options.filler is None else try_question(
+            text, loaded, options.filler, layer=layer, head=head, queries=options.queries, raw=True, progress=reporter
+        )  # fmt: skip
     if options.out is not None:
         _write_profile(profile, options.out)
     if json:
-        tables.print_json(
-            {"model": loaded.name, "layer": layer, "head": head, "queries": options.queries, "tokens": rows}
-        )
+        record = {"model": loaded.name, "layer": layer, "head": head, "queries": options.queries, "tokens": rows}
+        tables.print_json(record | ({"trial": trial.record()} if trial else {}))
         return
     where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
     cells = [[str(row["position"]), repr(row["token"]), f"{row['received']:.4f}"] for row in rows]
     tables.table(f"{loaded.label}, {where}: tokens by attention received", ("position", "token", "received"), cells)
+    if trial is None:
+        _paint(profile, View(layer, head))
+    else:
+        show_prompts(trial)
+        tables.lines(["", trial.sentence])
     if options.out is not None:
         tables.lines([f"Wrote {options.out / 'profile.csv'}, all layers and heads"])
+
+
+def _paint(profile: Profile, view: View) -> None:
+    """Print the text with its tokens in colours."""
+    received = view.of(profile.mean)
+    scale, console = scale_of(received), tables.console()
+    shown = pieces(profile.tokens, [""] * len(profile.tokens), received, scale)
+    print_painted(console, "The text", shown)
+    print_legend(console, scale)
 
 
 def _write_profile(profile: Profile, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""The commands that measure: demo, run, reproduce, profile."""
+"""The commands that measure: demo, try, run, reproduce, profile."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from fillerscope.cli.options import (
 )
 
 run_app = typer.Typer()
+OneModel = Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")]
+OneLayer = Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")]
+OneHead = Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; by default the mean of all.")]
+FILLER = "mless (slashes), mful (words), random (a sentence), or a text and its tokens, such as '\" ...\" x 55'."
 
 
 @run_app.command(rich_help_panel="Start here")
@@ -41,6 +45,33 @@ def demo(
 
     study = Changes(limit=limit).apply(ready_study("demo-quick" if quick else "demo"))
     measure_and_show(study, out, ShowOptions(json, True, findings, verbose))
+
+
+@run_app.command("try", rich_help_panel="Start here")
+def try_question(
+    question: Annotated[str, typer.Argument(help="A question, in quotes.")],
+    model: OneModel = "smollm2-135m", layer: OneLayer = 1, head: OneHead = None,
+    filler: Annotated[str, typer.Option("--filler", help=FILLER)] = "mless",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of an answer.")] = 64,
+    system: Annotated[str | None, typer.Option("--system", help="The text before the question.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page as well, to this file.")] = None,
+    device: Device = None, accept_licence: Licence = False, json: Json = False,
+) -> None:  # fmt: skip
+    """Ask one question without and with filler: colour its tokens by attention, compare the two answers.
+
+    Examples:
+
+    `fillerscope try "What is 17 + 25?"`
+
+    `fillerscope try "What is 17 + 25?" --filler '" ..." x 40' --layer 3 --head 2 --html try.html`
+    """
+    from fillerscope.api import TrialOptions
+    from fillerscope.cli.try_commands import try_and_show
+
+    options = TrialOptions(
+        layer=layer, head=head, max_tokens=max_tokens, device=device or "auto", accept_licence=accept_licence
+    )
+    try_and_show(question, model, filler, options if system is None else options | {"system": system}, html, json)
 
 
 @run_app.command(rich_help_panel="Studies")
@@ -89,20 +120,21 @@ def reproduce(
 @run_app.command(rich_help_panel="Start here")
 def profile(
     text: Annotated[str, typer.Argument(help="A text, or the path of a text file.")],
-    model: Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")] = (
-        "smollm2-135m"
-    ),
-    layer: Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")] = 1,
-    head: Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; by default all.")] = None,
+    model: OneModel = "smollm2-135m", layer: OneLayer = 1, head: OneHead = None,
+    filler: Annotated[str | None, typer.Option("--filler", help=f"Filler to put before the text: {FILLER}")] = None,
     queries: Annotated[str, typer.Option("--queries", "-q", help="Query rows: all, or last.")] = "all",
     top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to list.")] = 15,
     out: Out = None, device: Device = None, accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Show which tokens of a text receive attention. Needs no study.
+    """Show which tokens of a text receive attention, and what filler before it changes. Needs no study.
 
-    Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3`
+    Examples:
+
+    `fillerscope profile "The quick brown fox" --layer 1 --head 3`
+
+    `fillerscope profile "The quick brown fox" --filler mless`
     """
     from fillerscope.cli.model_commands import ProfileOptions, profile_text
 
-    options = ProfileOptions(model, layer, head, queries, top, out, device or "auto", accept_licence)
+    options = ProfileOptions(model, layer, head, queries, top, out, device or "auto", accept_licence, filler)
     profile_text(text, options, json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, Difference
 from fillerscope.analysis.estimate import MISSING, Estimate
@@ -217,17 +217,25 @@ def _passes(rows: Sequence[Accuracy]) -> None:
 
 def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:
     """Print both answers to each problem side by side."""
-    from rich.table import Table
-
     gained = sum(flip.direction == "gained" for flip in changed)
     lines([f"{names[0]} to {names[1]}: {gained} gained, {len(changed) - gained} lost"], style="bold")
     for flip in changed[:top]:
         lines(["", f"{flip.id}, sample {flip.sample}: {flip.direction}; reference {flip.reference}", flip.question])
-        view = Table(header_style="bold", expand=True)
         sides = tuple(zip(names, (flip.before, flip.after), strict=True))
-        for name, side in sides:
-            view.add_column(plain(f"{name}: {side['verdict']}, answer {side['extracted'] or '-'}"), ratio=1)
-        view.add_row(*(plain(str(side["text"]).strip()) for _, side in sides))
-        console().print(view)
+        side_by_side({
+            f"{name}: {side['verdict']}, answer {side['extracted'] or '-'}": str(side["text"]).strip()
+            for name, side in sides
+        })  # fmt: skip
     if len(changed) > top:
         lines([f"{len(changed) - top} more; --top {len(changed)} shows all."])
+
+
+def side_by_side(texts: Mapping[str, str]) -> None:
+    """Print texts in columns of equal width, each below its title."""
+    from rich.table import Table
+
+    view = Table(header_style="bold", expand=True)
+    for title in texts:
+        view.add_column(plain(title), ratio=1, overflow="fold")
+    view.add_row(*(plain(text) for text in texts.values()))
+    console().print(view)

@@ -5,9 +5,7 @@ scripts may run. Tables and print versions lie in it packed.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,15 +16,15 @@ from fillerscope import __version__
 from fillerscope.analysis.findings.all import available_comparison, findings_of, missing_parts
 from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
-from fillerscope.errors import FigureError, StoreError
+from fillerscope.errors import StoreError
 from fillerscope.figures.captions import data_name
 from fillerscope.figures.saved import SavedFigure, stamp_of
-from fillerscope.files import disk_errors, replacing
 from fillerscope.report import page_parts, payload
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import methods
 from fillerscope.report.packed_arrays import clean
+from fillerscope.report.page_file import page_target, write_page
 from fillerscope.report.page_parts import Part
 from fillerscope.report.pictures import pictures
 
@@ -34,8 +32,6 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
     "form-action 'none'"
 )
-PAGES = (".html", ".htm")
-REMEDY = "choose another file with --out"
 Tell = Callable[[str, int, int | None], None]
 Ready = Mapping[str, SavedFigure]  # figures that were drawn already, by name
 HEAD = 1000  # bytes at the start of a report, among which its stamp is
@@ -43,11 +39,8 @@ HEAD = 1000  # bytes at the start of a report, among which its stamp is
 
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Ready | None = None) -> Path:
     """Write the report of a run: whole, or what was there before stays. Figures in `ready` are not drawn again."""
-    target = _target(path)
-    page = render(run, tell, ready)
-    with _disk(path), replacing(target, sync=False, concurrent=True) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    return path
+    target = page_target(path)
+    return write_page(render(run, tell, ready), path, target)
 
 
 def is_current(run: Run, path: Path) -> bool:
@@ -57,28 +50,6 @@ def is_current(run: Run, path: Path) -> bool:
             return stamp_of(run).encode() in file.read(HEAD)
     except OSError:
         return False
-
-
-def _target(path: Path) -> Path:
-    """The file to write, or an error before anything is drawn: never a run's own file, a device or a folder."""
-    with _disk(path):
-        target = path.resolve()
-        if not path.name or target.is_dir():
-            raise _unwritable(path, "it is a folder")
-        if target.exists() and (target.suffix.lower() not in PAGES or not target.is_file()):
-            raise _unwritable(path, "it is there already, and no HTML file")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise _unwritable(path, "Permission denied")
-    return target
-
-
-def _unwritable(path: Path, reason: str) -> FigureError:
-    return FigureError(f"cannot write {path}: {reason}; {REMEDY}")
-
-
-def _disk(path: Path) -> AbstractContextManager[None]:
-    return disk_errors(FigureError, str(path), REMEDY)
 
 
 def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -> str:
