@@ -166,6 +166,9 @@ def _run_study(
     return run_study(study, out, progress, accept_licence, measured, source)
 
 
+ANSWER_TOKENS = 48  # of an answer to a question that is tried: a small model writes them in a few seconds
+
+
 class CaptureOptions(TypedDict, total=False):
     """How `attention_profile` measures."""
 
@@ -247,7 +250,7 @@ class TrialOptions(TypedDict, total=False):
     queries: str  # query rows: original, all or last; original
     system: str  # the text before the question; that of studies
     raw: bool  # the text alone, without system text, template and answers; False
-    max_tokens: int  # of an answer; 64
+    max_tokens: int  # of an answer; ANSWER_TOKENS
     device: str  # auto
     accept_licence: bool  # False
     progress: Progress
@@ -283,7 +286,7 @@ def _trial_study(model: str, condition: Condition, options: TrialOptions) -> Stu
     """The study of one question that nobody stores: the baseline and one filler."""
     raw = {"system": "", "template": "raw", "raw": "{question}"}
     system = {"system": options["system"]} if "system" in options else {}
-    answered = {"generation": {"max_tokens": options.get("max_tokens", 64)}}
+    answered = {"generation": {"max_tokens": options.get("max_tokens", ANSWER_TOKENS)}}
     try:
         return Study.model_validate(
             {"name": "try", "models": [model], "conditions": [BASELINE, condition], "prompt": raw}

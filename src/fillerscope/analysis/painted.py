@@ -23,6 +23,7 @@ RAMP = (
     ("#fde725", "#000000"),
 )  # fmt: skip
 BLOCKS = "\u00b7\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # a bar for each step of the ramp, for want of colour
+ENDS = (5, 95)  # percentiles between which the scale lies
 COLLAPSED = 4  # repetitions from which on a filler is shown once, with their number
 
 
@@ -40,28 +41,44 @@ class Piece:
 
 
 def scale_of(*received: Floats) -> Scale:
-    """One scale for several prompts, by factors. Their first tokens, which often take most, do not stretch it."""
+    """One scale for several prompts, by factors, without the few largest and smallest values.
+
+    First tokens, which often take most, and the last ones, which few rows see, would leave all others alike."""
     values = np.concatenate([one[1:] if len(one) > 2 else one for one in received])
-    return Scale.amounts(values)
+    kept = values[np.isfinite(values) & (values > 0)]
+    low, high = map(float, np.percentile(kept, ENDS)) if kept.size else (0.1, 1.0)
+    return Scale(min(low, high / 2), high, tuple(ground for ground, _ in RAMP), True)
 
 
 def pieces(tokens: Sequence[str], spans: Sequence[str], received: Floats, scale: Scale) -> list[Piece]:
-    """The tokens of a prompt in order, with repeated filler as one piece."""
-    steps = steps_of(received, scale)
-    result, place = [], 0
-    while place < len(tokens):
-        size, repeats = _run(tokens, spans, place)
-        stop = place + size * repeats
-        some = received[place:stop]
-        if repeats > 1:
-            step = steps_of(np.array([some.mean()]), scale)[0]
-            text = visible("".join(tokens[place : place + size]))
-            result.append(Piece(text, float(some.mean()), step, spans[place], repeats, float(some.sum())))
-        else:
-            ends = tokens[place].endswith("\n")
-            result.append(Piece(visible(tokens[place]), float(some[0]), steps[place], spans[place], breaks=ends))
-        place = stop
-    return result
+    """The tokens of a prompt in order. Repeated filler is one piece; other filler stands in brackets."""
+    start = spans.index("filler") if "filler" in spans else len(tokens)
+    stop = start + list(spans).count("filler")
+    before, after = (
+        _tokens(tokens[some], spans[some], received[some], scale) for some in (slice(start), slice(stop, None))
+    )
+    filler = _filler(tokens[start:stop], received[start:stop], scale) if stop > start else []
+    return [*before, *filler, *after]
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with two digits that count."""
+    return "-" if math.isnan(share) else f"{100 * share:.2g}%" if share < 0.1 else f"{share:.0%}"
+
+
+def _tokens(tokens: Sequence[str], spans: Sequence[str], received: Floats, scale: Scale) -> list[Piece]:
+    rows = zip(tokens, spans, received.tolist(), steps_of(received, scale), strict=True)
+    return [Piece(visible(text), value, step, span, breaks=text.endswith("\n")) for text, span, value, step in rows]
+
+
+def _filler(tokens: Sequence[str], received: Floats, scale: Scale) -> list[Piece]:
+    size, mean, total = _unit(tokens), float(received.mean()), float(received.sum())
+    repeats = len(tokens) // size
+    if repeats < COLLAPSED:
+        inside = _tokens(tokens, ["filler"] * len(tokens), received, scale)
+        return [Piece("[", math.nan, None, "filler"), *inside, Piece(f": {percent(total)}]", math.nan, None, "filler")]
+    step = steps_of(np.array([mean]), scale)[0]
+    return [Piece(visible("".join(tokens[:size])), mean, step, "filler", repeats, total)]
 
 
 def steps_of(received: Floats, scale: Scale) -> list[int | None]:
@@ -70,13 +87,8 @@ def steps_of(received: Floats, scale: Scale) -> list[int | None]:
     return [None if math.isnan(place) else min(int(place * len(RAMP)), len(RAMP) - 1) for place in places]
 
 
-def _run(tokens: Sequence[str], spans: Sequence[str], start: int) -> tuple[int, int]:
-    """How many tokens the unit of a repeated filler has, and how often it comes; (1, 1) for any other token."""
-    if spans[start] != "filler" or (start and spans[start - 1] == "filler"):
-        return 1, 1
-    stop = next((place for place in range(start, len(spans)) if spans[place] != "filler"), len(spans))
-    block = list(tokens[start:stop])
-    for size in range(1, len(block) // COLLAPSED + 1):
-        if len(block) % size == 0 and block == block[:size] * (len(block) // size):
-            return size, len(block) // size
-    return 1, 1
+def _unit(tokens: Sequence[str]) -> int:
+    """The number of tokens that give all of them when they are repeated."""
+    block = list(tokens)
+    sizes = (size for size in range(1, len(block)) if len(block) % size == 0)
+    return next((size for size in sizes if block == block[:size] * (len(block) // size)), len(block))

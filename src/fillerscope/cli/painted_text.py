@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fillerscope.analysis.colour_scale import Scale
-from fillerscope.analysis.painted import BLOCKS, RAMP, Piece
+from fillerscope.analysis.painted import BLOCKS, RAMP, Piece, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,10 +27,10 @@ def print_legend(console: Console, scale: Scale) -> None:
     """Print the ramp with the numbers at its ends."""
     from rich.text import Text
 
-    legend = Text("\nAttention received by a token: ").append(f"{scale.low:.2%} ")
+    legend = Text("\nAttention received by a token: ").append(f"{percent(scale.low)} or less ")
     for step in range(len(RAMP)):
         legend.append(_mark(console, step), style=_style(console, step))
-    legend.append(f" {scale.high:.2%} or more, of the weight of an average later token")
+    legend.append(f" {percent(scale.high)} or more, of the weight of an average later token")
     console.print(legend, overflow="fold")
 
 
@@ -50,7 +50,7 @@ def _label(piece: Piece) -> str:
     """A token as it is, a run of filler with its number and what it receives in all."""
     if piece.repeats == 1:
         return piece.text
-    return f"[{piece.text.strip()} \u00d7 {piece.repeats}: {piece.total:.1%}]"
+    return f"[{piece.text.strip()} \u00d7 {piece.repeats}: {percent(piece.total)}]"
 
 
 def _has_colour(console: Console) -> bool:

@@ -52,18 +52,14 @@ def try_question(
     question: Annotated[str, typer.Argument(help="A question, in quotes.")],
     model: OneModel = "smollm2-135m", layer: OneLayer = 1, head: OneHead = None,
     filler: Annotated[str, typer.Option("--filler", help=FILLER)] = "mless",
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of an answer.")] = 64,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of an answer.")] = 48,
     system: Annotated[str | None, typer.Option("--system", help="The text before the question.")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page as well, to this file.")] = None,
     device: Device = None, accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Ask one question without and with filler: colour its tokens by attention, compare the two answers.
 
-    Examples:
-
-    `fillerscope try "What is 17 + 25?"`
-
-    `fillerscope try "What is 17 + 25?" --filler '" ..." x 40' --layer 3 --head 2 --html try.html`
+    Example: `fillerscope try "What is 17 + 25?" --filler '" ..." x 40' --layer 3 --html try.html`
     """
     from fillerscope.api import TrialOptions
     from fillerscope.cli.try_commands import try_and_show
@@ -128,11 +124,7 @@ def profile(
 ) -> None:  # fmt: skip
     """Show which tokens of a text receive attention, and what filler before it changes. Needs no study.
 
-    Examples:
-
-    `fillerscope profile "The quick brown fox" --layer 1 --head 3`
-
-    `fillerscope profile "The quick brown fox" --filler mless`
+    Example: `fillerscope profile "The quick brown fox" --layer 1 --head 3 --filler mless`
     """
     from fillerscope.cli.model_commands import ProfileOptions, profile_text
 

@@ -33,7 +33,7 @@ def try_and_show(question: str, model: str, filler: str, options: TrialOptions, 
     _show_answers(trial)
     tables.lines(["", trial.sentence])
     tables.lines(
-        ["One question shows no effect: `fillerscope demo` and `fillerscope run` compare many, with intervals."]
+        ["One question proves nothing: `fillerscope demo` and `fillerscope run` compare many, with intervals."]
     )
     if written is not None:
         tables.lines([f"Wrote {written}"])

@@ -10,9 +10,8 @@ from markupsafe import Markup
 from fillerscope import __version__
 from fillerscope.analysis.colour_scale import Scale
 from fillerscope.analysis.markup import templates
-from fillerscope.analysis.painted import RAMP, Piece, pieces, scale_of
+from fillerscope.analysis.painted import RAMP, Piece, percent, pieces, scale_of
 from fillerscope.analysis.trial import Side, Trial
-from fillerscope.display import number
 from fillerscope.report.page_file import page_target, write_page
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -42,8 +41,8 @@ def render(trial: Trial, question: str) -> str:
         _column("Without filler", trial.plain, scale), _column(f"With {trial.filler}", trial.filled, scale)
     ]  # fmt: skip
     return templates("fillerscope.report").get_template("trial.html.j2").render(
-        question=question, trial=trial, columns=columns, ramp=RAMP, ends=(f"{scale.low:.2%}", f"{scale.high:.2%}"),
-        version=__version__, policy=Markup(POLICY), percent=lambda value: number(value, ".2%"),
+        question=question, trial=trial, columns=columns, ramp=RAMP, ends=(percent(scale.low), percent(scale.high)),
+        version=__version__, policy=Markup(POLICY), percent=percent,
     )  # fmt: skip
 
 
