@@ -23,6 +23,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fillerscope.problems.boxed import boxed
+
 ANNOUNCING = ("####",)
 ANSWER = ("answer", "answers", "final result")
 SUMMARY = ("total", "result", "sum", "final value", "solution")
@@ -44,8 +46,6 @@ REACH = 300  # how far behind a phrase its answer may reach, in characters
 WORD = 40
 LANGUAGES = ("python", "python3", "py", "sage", "sympy", "javascript", "js", "java", "c", "cpp", "matlab", "r", "julia")
 
-_BOXES = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"[^\s${}\\]{1,100}")
 _LINK = r"(?:[^\n.!?:=]|\.(?=\d)){0,80}?(?::|=|\b(?:" + "|".join(LINKS) + r")\b)"
 _STOPS = "\u3002\uff01\uff1f"  # full stop, exclamation mark and question mark of Chinese
 _LINK_CHINESE = rf"[^\n.:={_STOPS}\uff1a]{{0,40}}?(?:[:=\uff1a]|{'|'.join(LINKS_CHINESE)})"
@@ -61,9 +61,6 @@ _CONCLUDED = re.compile(
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n|(?<=[" + _STOPS + "])")
 _LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|[;" + _STOPS + r"\uff1b]|\b(?:because|since)\b")
 _PROGRAM = re.compile(rf"```[ \t]*(?:{'|'.join(LANGUAGES)})\s.*?(?:```|\Z)", re.DOTALL | re.IGNORECASE)
-_BETWEEN_BOXES = re.compile(
-    r"\}?[\s$]{0,9}(?:[,;]|,? ?(?:and|or)\b)[\s$]{0,9}(?:[a-zA-Z] ?= ?)?\\(?:boxed|fbox)\s{0,9}\{?"
-)
 _MARKUP = " \t\r\n*_:=~`\"'>#-"
 _SPAN = re.compile(r"\$\$([^$]+)\$\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$(?!\s)([^$\n]*[^$\s\\])\$(?!\d)", re.DOTALL)
 _LETTER = r"[^\W\u3040-\u30ff\u4e00-\u9fff]"  # Chinese and Japanese write no space between a number and a word
@@ -80,8 +77,8 @@ _EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?
 
 def extract(text: str, truncated: bool = False) -> str | None:
     """The answer in a text as it is written there, or None. `truncated`: the text ended at the token limit."""
-    if boxed := _boxed(text, truncated):
-        return boxed
+    if content := boxed(text, truncated):
+        return content
     prose = _PROGRAM.sub("\n", text)
     sentences = list(_sentences(prose))
     if truncated:
@@ -91,40 +88,7 @@ def extract(text: str, truncated: bool = False) -> str | None:
 
 def extract_box(reference: str) -> str:
     """A reference without the box that some data sets put around it."""
-    return _boxed(reference, truncated=False) or reference
-
-
-def _boxed(text: str, truncated: bool) -> str | None:
-    """The content of the last box. Braces are matched in one pass, so that an unclosed box does not count."""
-    waiting: list[int] = []
-    boxes: list[tuple[int, int]] = []  # where the content begins and ends, in the order of beginnings
-    for token in _BOXES.finditer(text):
-        kind = token[0]
-        if kind == "}" and waiting:
-            start = waiting.pop()
-            if start > (boxes[-1][0] if boxes else -1) and text[start : token.start()].strip():
-                boxes.append((start, token.start()))
-        elif kind == "{":
-            waiting.append(-1)
-        elif token["open"]:
-            waiting.append(token.end())
-        elif kind.startswith(("\\boxed", "\\fbox")) and (bare := _bare(text, token.end(), truncated)):
-            boxes.append((token.end(), token.end() + len(bare)))
-    return _joined(text, boxes) if boxes else None
-
-
-def _joined(text: str, boxes: list[tuple[int, int]]) -> str:
-    """The last box, together with the boxes of the same list."""
-    first = len(boxes) - 1
-    while first > 0 and _BETWEEN_BOXES.fullmatch(text, boxes[first - 1][1], boxes[first][0]):
-        first -= 1
-    return ", ".join(text[start:end].strip() for start, end in boxes[first:])
-
-
-def _bare(text: str, start: int, truncated: bool) -> str | None:
-    """The answer in `\\boxed 5`, which has no braces to say where it ends."""
-    match = _BARE.match(text, start)
-    return None if match is None or (truncated and match.end() == len(text)) else match[0].rstrip(".,;:")
+    return boxed(reference) or reference
 
 
 def _announced(text: str) -> str | None:
