@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # `store` only the files named here: how weights are fetched and files are written changes no number.
 PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
 FILES = (
-    "models/attention.py", "models/in_memory.py", "models/loading.py", "models/positions.py", "models/structure.py",
-    "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
+    "models/attention.py", "models/description.py", "models/in_memory.py", "models/loading.py", "models/positions.py",
+    "models/structure.py", "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may grade differently

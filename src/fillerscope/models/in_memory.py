@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 from fillerscope.errors import ModelError
+from fillerscope.models.description import load_tokenizer, stated_context
 from fillerscope.models.digests import model_digest
-from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, load_tokenizer, loaded_model, stated_context
+from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length
 from fillerscope.models.untrained import Sizes, untrained

@@ -16,6 +16,7 @@ from torch import nn
 from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_missing_weights
+from fillerscope.models.description import load_tokenizer, read_config
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -114,25 +115,8 @@ def _devices() -> list[str]:
     return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
 
-def load_tokenizer(folder: ModelFolder) -> Tokenizer:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
-            folder.path, trust_remote_code=False, local_files_only=True
-        )
-    except Exception as error:
-        raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
-    return tokenizer
-
-
-def stated_context(folder: ModelFolder) -> int | None:
-    """How many tokens a model takes, as its config says, without loading it."""
-    return getattr(_read_config(folder).get_text_config(decoder=True), "max_position_embeddings", None)
-
-
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
-    loader = _loader_for(_read_config(folder), folder.name)
+    loader = _loader_for(read_config(folder), folder.name)
     try:
         model, report = loader.from_pretrained(
             folder.path,
@@ -150,21 +134,12 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
 
 def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
     """A model with random weights, scaled to the size of the model's own."""
-    config = _read_config(folder)
+    config = read_config(folder)
     assert folder.untrained is not None
     own = Sizes.of(_load_weights(folder, DTYPES[precision]))
     make = partial(_loader_for(config, folder.name).from_config, trust_remote_code=False)
     drawn = untrained(make, config, DTYPES[precision], device, folder.untrained)
     return own.apply_to(drawn, folder.untrained)
-
-
-def _read_config(folder: ModelFolder) -> PretrainedConfig:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
-    except Exception as error:
-        raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
 
 
 def _loader_for(config: PretrainedConfig, name: str) -> Any:

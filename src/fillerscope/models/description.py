@@ -1,0 +1,41 @@
+"""What a model's folder says of itself, without its weights: tokenizer and configuration. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fillerscope.display import first_line
+from fillerscope.errors import ModelError
+from fillerscope.models.resolve import ModelFolder
+from fillerscope.prompts.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+def load_tokenizer(folder: ModelFolder) -> Tokenizer:
+    """The tokenizer of a model."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+            folder.path, trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:
+        raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
+    return tokenizer
+
+
+def stated_context(folder: ModelFolder) -> int | None:
+    """How many tokens a model takes, as its config says, without loading it."""
+    return getattr(read_config(folder).get_text_config(decoder=True), "max_position_embeddings", None)
+
+
+def read_config(folder: ModelFolder) -> PretrainedConfig:
+    """The configuration of a model."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
