@@ -171,7 +171,7 @@ def test_blank_lines_and_a_byte_order_mark_are_allowed(tmp_path: Path) -> None:
         ("7", "rows.jsonl:3: expected an object with named fields, found a number"),
         (
             {"frage": "x", "level": 1},
-            "rows.jsonl:3: no field problem or question or prompt or input; the row has ",
+            "rows.jsonl:3: no field problem or question or prompt or instruction or input or query; the row has ",
         ),
         (
             {"frage": "x", "level": 1},
@@ -258,10 +258,12 @@ def test_empty_arrays_and_tables_are_no_source(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_say_what_to_do(tmp_path: Path) -> None:
     assert "no file of problems at gone.jsonl; check the path" in refusal(tmp_path / "gone.jsonl")
     assert "no file of problems at gone.parquet" in refusal(tmp_path / "gone.parquet")
-    assert "is a folder; give one file in it that ends in .jsonl or .json or .parquet" in refusal(tmp_path)
-    table = tmp_path / "rows.csv"
+    assert "is a folder; give one file in it that ends in .jsonl or .json or .parquet or .csv or .tsv" in refusal(
+        tmp_path
+    )
+    table = tmp_path / "rows.xlsx"
     table.write_text("question\nx\n")
-    assert "rows.csv is not a source of problems; give `builtin`, hub:owner/name, or a file" in refusal(table)
+    assert "rows.xlsx is not a source of problems; give `builtin`, a data set (gsm8k, math500" in refusal(table)
     loop = tmp_path / "loop.jsonl"
     loop.symlink_to(loop)
     assert "cannot read loop.jsonl: Too many levels of symbolic links" in refusal(loop)
@@ -361,8 +363,8 @@ def test_the_files_of_a_split_are_chosen(files: list[str], split: str, chosen: l
             r"hub:o/n is made by a script \(name.py\), which fillerscope does not run; save",
         ),
         (
-            ["README.md", "test.csv"],
-            "hub:o/n has no file that ends in .jsonl or .json or .parquet; save the data",
+            ["README.md", "test.txt"],
+            "hub:o/n has no file that ends in .jsonl or .json or .parquet or .csv or .tsv; save the data",
         ),
         (
             ["train.jsonl", "dev.jsonl"],

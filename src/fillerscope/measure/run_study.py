@@ -18,7 +18,7 @@ from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.models.resolve import resolve
-from fillerscope.problems.sources import Problem, load_problems
+from fillerscope.problems.sources import Problem, read_problems
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
@@ -51,9 +51,10 @@ def run_study(
     `in_memory` is the one model of the study where it is not to be found by its name."""
     if not study.models:
         raise StudyError(f"study {study.name!r} names no model: give it `models`")
-    problems = load_problems(study.problems)
-    if not problems:
-        raise ProblemError(f"{study.problems.source} holds no problems")
+    data = read_problems(study.problems)
+    problems = data.problems
+    if data.recognised is not None and data.recognised.form != "whole":
+        progress.say(f"{study.problems.source}: the reference answer is {data.recognised.answers}")
     if study.generation is not None:
         _refuse_unanswered(problems, study.problems.source)
     folders: dict[str, ModelSource] = {
@@ -75,6 +76,8 @@ def run_study(
     with store.writing():
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for progress
+        if data.recognised is not None:
+            store.note("data", data.recognised.record())
         if is_outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
         announce(progress, _plan(tasks, shards, store))

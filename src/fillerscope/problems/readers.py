@@ -1,19 +1,24 @@
-"""Read the rows of a .jsonl, .json or .parquet file, one at a time, each with its place in the file.
+"""Read the rows of a .jsonl, .json, .parquet, .csv or .tsv file, one at a time, each with its place in the file.
 
 Knows files and formats, not problems: `sources.py` decides what a column means.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
+from fillerscope.study.data_sets import DATA_SETS
 
+DELIMITERS = ",;\t"  # of a .csv file; spreadsheets of many countries write `;`
+LARGEST_CELL = 1 << 26  # characters; Python refuses more than 131,072 unless told
 LIST_KEYS = ("data", "rows", "problems", "questions")
 
 
@@ -21,7 +26,7 @@ LIST_KEYS = ("data", "rows", "problems", "questions")
 class Row:
     """One row of a file."""
 
-    place: str  # `file:line` in JSON Lines, `file: row n` elsewhere, both counted from 1
+    place: str  # `file:line` in JSON Lines, CSV and TSV, `file: row n` elsewhere, both counted from 1
     fields: Json
 
 
@@ -32,8 +37,8 @@ def read_rows(path: Path, name: str) -> Iterator[Row]:
         raise ProblemError(f"{name} is a folder; give one file in it that ends in {' or '.join(READERS)}")
     if reader is None:
         raise ProblemError(
-            f"{name} is not a source of problems; give `builtin`, hub:owner/name, "
-            f"or a file that ends in {' or '.join(READERS)}"
+            f"{name} is not a source of problems; give `builtin`, a data set ({', '.join(DATA_SETS)}), "
+            f"hub:owner/name, or a file that ends in {' or '.join(READERS)}"
         )
     try:
         yield from reader(path, name)
@@ -81,10 +86,98 @@ def _parquet(path: Path, name: str) -> Iterator[Row]:
         raise ProblemError(f"{name}: {reason}; write it again") from None
 
 
+class _Table(Protocol):
+    """What `csv.reader` returns."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+    def __next__(self) -> list[str]: ...
+
+
+def _csv(path: Path, name: str) -> Iterator[Row]:
+    return _delimited(path, name, DELIMITERS)
+
+
+def _tsv(path: Path, name: str) -> Iterator[Row]:
+    return _delimited(path, name, "\t")
+
+
+def _delimited(path: Path, name: str, delimiters: str) -> Iterator[Row]:
+    """Rows below a header. A quoted cell may hold line breaks, so that a row is named by the line it begins on."""
+    csv.field_size_limit(LARGEST_CELL)
+    with path.open("rb") as file:
+        rows = _numbered(_table(file, name, _delimiter(path, name, delimiters)), name)
+        line, names = next(rows, (1, []))
+        header = [column.strip() for column in names]
+        _check_header(header, f"{name}:{line}")
+        for line, cells in rows:
+            if len(cells) != len(header):
+                reason = f"{_cells(len(cells))}, and the header has {len(header)}"
+                raise ProblemError(f"{name}:{line}: {reason}; put text that holds a delimiter in double quotes")
+            yield Row(f"{name}:{line}", dict(zip(header, cells, strict=True)))
+
+
+def _table(file: Iterable[bytes], name: str, delimiter: str) -> _Table:
+    """A reader of cells. Without `skipinitialspace`, quotes after `, ` would be taken for text."""
+    lines = (_decoded(raw, f"{name}:{number}") for number, raw in enumerate(file, start=1))
+    return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+
+
+def _numbered(table: _Table, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line that each begins on; blank lines are skipped."""
+    while True:
+        line = table.line_num + 1
+        try:
+            cells = next(table, None)
+        except csv.Error as error:
+            is_line_end = "new-line" in str(error)  # a lone carriage return, as old spreadsheets write
+            quotes = "close every double quote, and write one inside a quoted text twice"
+            advice = "save it with the line ends of Unix or Windows" if is_line_end else quotes
+            raise ProblemError(f"{name}:{line}: not a readable row: {one_line(error)}; {advice}") from None
+        if cells is None:
+            return
+        if cells and (len(cells) > 1 or cells[0].strip()):
+            yield line, cells
+
+
+def _delimiter(path: Path, name: str, known: str) -> str:
+    """The delimiter that divides the header into most columns."""
+    counts: dict[str, int] = {}
+    for delimiter in known:
+        with path.open("rb") as file:
+            try:
+                counts[delimiter] = len(next((cells for cells in _table(file, name, delimiter) if cells), []))
+            except csv.Error:  # a quote ends before something that is no delimiter: it is another one
+                continue
+    most = max(counts.values(), default=1)
+    fitting = [delimiter for delimiter, count in counts.items() if count == most]
+    if most > 1 and len(fitting) > 1:
+        shown = " and by ".join(map(repr, fitting))
+        raise ProblemError(f"{name}:1: the header can be divided by {shown}; put names that hold one in double quotes")
+    return fitting[0] if fitting else known[0]
+
+
+def _check_header(header: list[str], place: str) -> None:
+    for number, column in enumerate(header, start=1):
+        if not column.strip():
+            advice = "name every column (pandas writes one without a name unless told index=False)"
+            raise ProblemError(f"{place}: column {number} of the header has no name; {advice}")
+        if header.index(column) + 1 < number:
+            first = header.index(column) + 1
+            raise ProblemError(f"{place}: columns {first} and {number} are both called {column!r}; rename one")
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
 READERS: dict[str, Callable[[Path, str], Iterator[Row]]] = {
     ".jsonl": _jsonl,
     ".json": _json,
     ".parquet": _parquet,
+    ".csv": _csv,
+    ".tsv": _tsv,
 }
 
 

@@ -1,47 +1,58 @@
 """Load the problems of a study: built in, from a file, or from a data set on the hub.
 
-Decides which column is the question, the answer and the id, and refuses ambiguous rows with their place.
-Knows nothing of prompts, of tokens, or of how an answer is judged.
+Makes problems of rows and refuses ambiguous ones with their place; `recognise.py` says which column is what. Knows
+nothing of prompts, of tokens, or of how an answer is judged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
-from fillerscope.problems.readers import Row, kind_of, one_line, read_rows
+from fillerscope.problems.readers import Row, kind_of, read_rows
+from fillerscope.problems.recognise import RECOGNISED, Recognised, names_of, recognise
+from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
 from fillerscope.study.study import ProblemsSpec, digest_of
 
-__all__ = ["Problem", "load_problems", "problems_digest"]
+__all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_problems"]
 
-Role = Literal["id", "question", "answer"]
-# Names are tried in this order, whatever their case.
-RECOGNISED: dict[Role, tuple[str, ...]] = {
-    "id": ("unique_id", "id", "problem_id"),
-    "question": ("problem", "question", "prompt", "input"),
-    "answer": ("answer", "target", "expected_answer", "final_answer"),
-}
 BUILTIN_COUNT = 64
 META_LENGTH = 200
 # Short in some rows and long in others: out of meta in all of them.
 LONG_TEXT = {"solution", "rationale", "explanation", "reasoning", "response", "generated_solution"}
 
 
+@dataclass(frozen=True)
+class ProblemSet:
+    """Problems, and what was recognised in the data that they come from; None where they are built in."""
+
+    problems: list[Problem]
+    recognised: Recognised | None = None
+
+
 def load_problems(spec: ProblemsSpec) -> list[Problem]:
     """The first `limit` problems of the source in its own order, or all where there are fewer."""
-    if spec.source == "builtin":
-        return generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind)
-    problems = list(_problems(islice(_rows(spec), spec.limit), spec.fields))
-    if not problems:
+    return read_problems(spec).problems
+
+
+def read_problems(spec: ProblemsSpec) -> ProblemSet:
+    """The same, with what was recognised in the data."""
+    if spec.source == BUILTIN:
+        return ProblemSet(generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind))
+    known = data_set(spec.source)
+    rows = list(islice(_rows(spec, known), spec.limit))
+    if not rows:
         raise ProblemError(f"{spec.source} holds no problems; give a source with at least one row")
-    return problems
+    fields = {**known.fields, **spec.fields} if known else spec.fields
+    columns = recognise(rows, spec.model_copy(update={"fields": fields}))
+    return ProblemSet(list(_problems(rows, columns)), columns)
 
 
 def problems_digest(problems: Iterable[Problem]) -> str:
@@ -49,18 +60,33 @@ def problems_digest(problems: Iterable[Problem]) -> str:
     return digest_of([[problem.id, problem.question, problem.answer] for problem in problems])
 
 
-def _rows(spec: ProblemsSpec) -> Iterator[Row]:
-    if spec.source.startswith("hub:"):
-        for path, name in fetch(spec.source.removeprefix("hub:"), spec.split):
-            yield from read_rows(path, name)
-    else:
+def _rows(spec: ProblemsSpec, known: DataSet | None) -> Iterator[Row]:
+    if known is None and not spec.source.startswith(HUB):
         yield from read_rows(Path(spec.source), spec.source)
+        return
+    for path, name in _files(spec, known):
+        yield from read_rows(path, name)
 
 
-def _problems(rows: Iterable[Row], named: Mapping[Role, str]) -> Iterator[Problem]:
+def _files(spec: ProblemsSpec, known: DataSet | None) -> Iterator[tuple[Path, str]]:
+    """The files of a data set on the hub. Where one that goes by a word cannot be had, the error says what to do."""
+    if known is None:
+        yield from fetch(spec.source.removeprefix(HUB), spec.split)
+        return
+    split = known.split if spec.split == DEFAULT_SPLIT else spec.split
+    try:
+        yield from fetch(known.repo, split)
+    except ProblemError as error:
+        fields = " and ".join(known.fields[role] for role in ("question", "answer"))
+        file = f"{known.name}.jsonl"
+        advice = f"without the hub, save its problems as {file} beside the study, an object with {fields} a line"
+        raise ProblemError(f"{spec.source}: {error}; {advice}, and write `source: {file}`") from None
+
+
+def _problems(rows: Sequence[Row], columns: Recognised) -> Iterator[Problem]:
     places: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
-        problem = _problem(row, number, named)
+        problem = _problem(row, number, columns)
         if problem.id in places:
             advice = "give each row its own, or name another column in `problems.fields`"
             raise ProblemError(f"{row.place}: id {problem.id!r} is also at {places[problem.id]}; {advice}")
@@ -68,31 +94,21 @@ def _problems(rows: Iterable[Row], named: Mapping[Role, str]) -> Iterator[Proble
         yield problem
 
 
-def _problem(row: Row, number: int, named: Mapping[Role, str]) -> Problem:
-    columns = {role: _column(row, role, named) for role in RECOGNISED}
+def _problem(row: Row, number: int, columns: Recognised) -> Problem:
+    named, own = columns.named, {role: columns.column(row, role) for role in RECOGNISED}
     return Problem(
-        id=_short(row, columns["id"], required="id" in named) or f"row-{number:06d}",
-        question=_question(row, columns["question"]),
-        answer=_answer(row, columns["answer"], required="answer" in named),
-        meta=_meta(row, set(columns.values())),
+        id=_short(row, own["id"], required="id" in named) or f"row-{number:06d}",
+        question=_question(row, own["question"]),
+        answer=_answer(row, own["answer"], columns),
+        meta=_meta(row, set(own.values())),
     )
-
-
-def _column(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
-    if role in named and named[role] not in row.fields:
-        missing = f"no field {named[role]!r}, which problems.fields.{role} names"
-        raise ProblemError(f"{row.place}: {missing}; the row has {_names(row)}")
-    if role in named:
-        return named[role]
-    by_lower = {name.lower(): name for name in reversed(row.fields)}
-    return next((by_lower[name] for name in RECOGNISED[role] if name in by_lower), None)
 
 
 def _question(row: Row, column: str | None) -> str:
     if column is None:
         names = " or ".join(RECOGNISED["question"])
         advice = "name the question's column in `problems.fields`"
-        raise ProblemError(f"{row.place}: no field {names}; the row has {_names(row)}; {advice}")
+        raise ProblemError(f"{row.place}: no field {names}; the row has {names_of(row)}; {advice}")
     value = row.fields[column]
     if not isinstance(value, str):
         raise ProblemError(f"{row.place}: {column}: a question is text, found {kind_of(value)}")
@@ -101,12 +117,19 @@ def _question(row: Row, column: str | None) -> str:
     return _sound(value, row, column)
 
 
-def _answer(row: Row, column: str | None, required: bool) -> str:
-    """The answer: the text after `####`, which some data sets put between working and answer, or all of it."""
-    answer = _short(row, column, required).rpartition("####")[2].strip()
+def _answer(row: Row, column: str | None, columns: Recognised) -> str:
+    """The answer, less the working that some data sets put before it."""
+    required = "answer" in columns.named
+    text = _short(row, column, required)
+    answer = columns.extract(text) if text else ""
+    if answer is None and columns.worked is None:
+        raise ProblemError(
+            f"{row.place}: {column}: `problems.answer_form` is {columns.form}, and this text is not written so; "
+            "mend it, or choose another form"
+        )
     if required and not answer:
         raise ProblemError(f"{row.place}: {column}: nothing follows ####; give the answer there")
-    return answer
+    return answer or ""
 
 
 def _short(row: Row, column: str | None, required: bool) -> str:
@@ -145,7 +168,3 @@ def _sound(text: str, row: Row, column: str | None) -> str:
 def _is_unicode(text: str) -> bool:
     """JSON can spell half of a surrogate pair, which no tokenizer and no file takes."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _names(row: Row) -> str:
-    return one_line(", ".join(row.fields) or "no fields")

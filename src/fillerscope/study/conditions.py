@@ -19,15 +19,30 @@ KINDS = ("repeat", "text", "sentence", "characters")
 class Condition(Strict):
     """A filler recipe with the place where the filler goes, an intervention, or both."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60)
-    kind: Literal["none", "repeat", "text", "sentence", "characters"] = "none"
-    text: str = ""
-    count: int | None = Field(None, ge=1, le=100_000)
-    position: Literal["start", "before_question", "end", "random"] = "before_question"
-    draw: Literal["once", "problem"] = "once"
-    intervention: Intervention | None = None
-    label: str = ""
-    sweep: str = ""  # the condition with lists that this one is a cell of
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=60, description="What tables and figures call it.",
+        examples=["dots"],
+    )  # fmt: skip
+    kind: Literal["none", "repeat", "text", "sentence", "characters"] = Field(
+        "none",
+        description="The filler: `text` repeated, `text` as it is, random sentences, or random characters.",
+        examples=["repeat"],
+    )
+    text: str = Field(
+        "", description="What is repeated or inserted; of characters, the alphabet. A list is a sweep.", examples=[" ."]
+    )
+    count: int | None = Field(
+        None, ge=1, le=100_000, description="How many tokens of filler, exactly. A list is a sweep.", examples=[55]
+    )
+    position: Literal["start", "before_question", "end", "random"] = Field(
+        "before_question", description="Where the filler goes. A list is a sweep.", examples=["end"]
+    )
+    draw: Literal["once", "problem"] = Field(
+        "once", description="Whether drawn filler is the same for all problems.", examples=["problem"]
+    )
+    intervention: Intervention | None = Field(None, description="What is done inside the model.")
+    label: str = Field("", description="What figures call it; empty: its name.", examples=["Dots"])
+    sweep: str = Field("", description="Written by fillerscope: the condition with lists that this one is a cell of.")
 
     @field_validator(*SWEPT, mode="before")
     @classmethod

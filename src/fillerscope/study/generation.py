@@ -23,13 +23,20 @@ class Strict(BaseModel):
 class EndpointSpec(Strict):
     """A server with OpenAI's completions interface that writes the answers instead of the model loaded here."""
 
-    url: str = Field(pattern=r"^https?://\S+$")  # with its version: http://localhost:8000/v1
-    model: str | None = None  # as the server calls it; None: as the study does
-    key: str = "OPENAI_API_KEY"  # the environment variable that holds the key, never the key itself
-    prompt: Literal["auto", "ids", "text"] = "auto"  # auto: ids, or text where the server takes no ids
-    concurrency: int = Field(8, ge=1, le=1024)  # answers asked for at once
-    timeout: float = Field(300.0, gt=0, allow_inf_nan=False)  # seconds for one answer
-    retries: int = Field(6, ge=0, le=100)
+    url: str = Field(
+        pattern=r"^https?://\S+$", description="Where the server is, with its version.",
+        examples=["http://localhost:8000/v1"],
+    )  # fmt: skip
+    model: str | None = Field(None, description="What the server calls the model; null: as the study does.")
+    key: str = Field(
+        "OPENAI_API_KEY", description="The environment variable that holds the key, never the key.", examples=["MY_KEY"]
+    )
+    prompt: Literal["auto", "ids", "text"] = Field(
+        "auto", description="How prompts are sent; auto: as ids, or as text where ids are refused.", examples=["text"]
+    )
+    concurrency: int = Field(8, ge=1, le=1024, description="Answers asked for at once.", examples=[32])
+    timeout: float = Field(300.0, gt=0, allow_inf_nan=False, description="Seconds for one answer.", examples=[600])
+    retries: int = Field(6, ge=0, le=100, description="How often a failed request is sent again.", examples=[2])
 
     @field_validator("url")
     @classmethod
@@ -74,24 +81,38 @@ class NoiseSpec(Strict):
     """The noise floor: prompts without filler are answered twice, the second time with other neighbours in the batch,
     or in another dtype where one is named. A server is asked again."""
 
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = Field(
+        None, description="The dtype of the second answers; null: the same.", examples=["float32"]
+    )
 
 
 class GenerationSpec(Strict):
     """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
 
-    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS)
-    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(listed)] = Field((0.0,), min_length=1)
-    samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(listed)] = Field(
-        (1,), min_length=1
+    max_tokens: int = Field(512, ge=1, le=MOST_TOKENS, description="The most tokens of an answer.", examples=[1024])
+    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(listed)] = Field(
+        (0.0,), min_length=1, description="One or a list; 0 is greedy.", examples=[0.8]
     )
-    top_p: float = Field(1.0, gt=0, le=1)
-    # of pass@k; empty: 1, 4, 8 and 16 as far as samples go
-    k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)] = ()
-    rows: int | None = Field(None, ge=1)  # answers in progress at once; None: as suits the device
-    recheck: int = Field(4, ge=0)  # so many greedy answers are written again one at a time, and compared
-    noise: NoiseSpec | None = None  # how many verdicts rounding alone changes
-    exact: bool = False  # an answer is the same to the bit whatever is answered beside it; slower
+    samples: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(listed)] = Field(
+        (1,), min_length=1, description="Answers to each prompt, one number or a list; above 1 with a temperature.",
+        examples=[1],
+    )  # fmt: skip
+    top_p: float = Field(1.0, gt=0, le=1, description="Share of probability that is drawn from.", examples=[0.95])
+    k: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)] = Field(
+        (), description="The k of pass@k; empty: 1, 4, 8 and 16 as far as samples go.", examples=[1]
+    )
+    rows: int | None = Field(
+        None, ge=1, description="Answers in progress at once; null: as suits the device.", examples=[16]
+    )
+    recheck: int = Field(
+        4, ge=0, description="So many greedy answers are written again one at a time, and compared.", examples=[0]
+    )
+    noise: NoiseSpec | None = Field(
+        None, description="Answer the baseline twice: how many verdicts does rounding alone change?", examples=[True]
+    )
+    exact: bool = Field(
+        False, description="Answers are the same to the bit whatever is answered beside them; slower.", examples=[True]
+    )
 
     @field_validator("noise", mode="before")
     @classmethod

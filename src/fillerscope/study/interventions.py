@@ -22,19 +22,36 @@ class Redistribution(Strict):
     `arm` moves the elements nearest to zero, `scatter` as many at random, and `gaussian` adds noise to all of them.
     In L2, the change of each is as large as ARM's."""
 
-    kind: Literal["arm", "scatter", "gaussian"]
-    preset: str = ""  # a model of ARM_PRESETS, spelt in any way; what is given beside it goes before it
-    benchmark: str = ""  # whose settings the preset takes: MATH-500 unless named
-    follows: Literal["text", "code"] = "text"  # what a preset does where the paper's text and released code differ
-    layers: Layers = Field((1,), min_length=1)
-    c: float = Field(0.13, ge=0, allow_inf_nan=False)
-    fraction: Share | None = None  # of the elements; None: as `c` says
-    p1: float = Field(99.5, ge=0, le=100, allow_inf_nan=False)  # the percentile that positive draws reach
-    quantile_of: Literal["values", "sizes"] = "values"  # whose percentile: of a, or of |a|
-    p_min: Share = 0.02
-    p_max: Share = 0.25
-    at_least_one: bool = False  # one element is moved even where the share says none
-    mode: Literal["add", "replace"] = "add"
+    kind: Literal["arm", "scatter", "gaussian"] = Field(
+        description="ARM, the same on random elements, or noise of its size.", examples=["arm"]
+    )
+    preset: str = Field(
+        "", description="A model with published settings; what is given beside it goes before it.",
+        examples=["Qwen2.5-Math-7B"],
+    )  # fmt: skip
+    benchmark: str = Field("", description="Whose settings the preset takes; empty: MATH-500.")
+    follows: Literal["text", "code"] = Field(
+        "text", description="What a preset does where the paper's text and released code differ."
+    )
+    layers: Layers = Field((1,), min_length=1, description="The layers that are changed, from 1.", examples=[[1, 2]])
+    c: float = Field(
+        0.13, ge=0, allow_inf_nan=False, description="How near to zero elements are moved. A list is a sweep.",
+        examples=[0.1],
+    )  # fmt: skip
+    fraction: Share | None = Field(
+        None, description="The share of elements that is moved; null: as `c` says. A list is a sweep.", examples=[0.25]
+    )
+    p1: float = Field(
+        99.5, ge=0, le=100, allow_inf_nan=False, description="The percentile that draws reach. A list is a sweep.",
+        examples=[95],
+    )  # fmt: skip
+    quantile_of: Literal["values", "sizes"] = Field(
+        "values", description="Whose percentile: of a, or of |a|.", examples=["sizes"]
+    )
+    p_min: Share = Field(0.02, description="The least share that is moved. A list is a sweep.", examples=[0.0])
+    p_max: Share = Field(0.25, description="The largest share that is moved. A list is a sweep.", examples=[0.5])
+    at_least_one: bool = Field(False, description="Move one element even where the share says none.", examples=[True])
+    mode: Literal["add", "replace"] = Field("add", description="Add to elements or replace them.", examples=["replace"])
 
     @model_validator(mode="before")
     @classmethod
@@ -60,8 +77,8 @@ class Redistribution(Strict):
 class Knockout(Strict):
     """The filler stays where it is, and no later token sees it in these layers (none given: in all)."""
 
-    kind: Literal["knockout"]
-    layers: Layers = ()
+    kind: Literal["knockout"] = Field(description="Hide the filler.", examples=["knockout"])
+    layers: Layers = Field((), description="The layers in which it is hidden, from 1; empty: all.", examples=[[1]])
 
     def applies(self, layer: int) -> bool:
         """Whether it applies in a layer, counted from 0."""
@@ -71,8 +88,8 @@ class Knockout(Strict):
 class Shift(Strict):
     """No filler, and the question has the positions that it would have after so many tokens of filler."""
 
-    kind: Literal["shift"]
-    by: int = Field(55, ge=1, le=100_000)
+    kind: Literal["shift"] = Field(description="Move the question's positions.", examples=["shift"])
+    by: int = Field(55, ge=1, le=100_000, description="By so many positions. A list is a sweep.", examples=[55])
 
 
 Intervention = Annotated[Redistribution | Knockout | Shift, Field(discriminator="kind")]

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
+from fillerscope.study.data_sets import DEFAULT_SPLIT, is_file
 from fillerscope.study.study import ModelSpec, Study
 
 DEMOS = ("demo", "demo-quick")
@@ -39,8 +40,10 @@ class Changes:
         given = _given(layers=self.layers or None, heads=self.heads or None)
         update["figures"] = tuple(figure.model_copy(update=given) for figure in figures)
         if self.problems is not None:
-            # A mapping or split belongs to the data it was written for.
-            update["problems"] = problems.model_copy(update={"fields": {}, "split": "test"})
+            # A mapping, split or form belongs to the data it was written for.
+            update["problems"] = problems.model_copy(
+                update={"fields": {}, "split": DEFAULT_SPLIT, "answer_form": "auto"}
+            )
         return _checked(study.model_copy(update=update))
 
 
@@ -79,6 +82,6 @@ def _given(**values: object) -> Json:
 
 def data_path(text: str | None) -> str | None:
     """A path of problems from the command line, made absolute: it is relative to the current folder."""
-    if text is None or text == "builtin" or text.startswith("hub:"):
+    if text is None or not is_file(text):
         return text
     return str(Path(text).expanduser().resolve())

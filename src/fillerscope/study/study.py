@@ -13,84 +13,36 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
-from fillerscope.study.generation import EndpointSpec, GenerationSpec, Strict, refuse_repeats
+from fillerscope.study.data_sets import is_file
+from fillerscope.study.generation import GenerationSpec, Strict, refuse_repeats
+from fillerscope.study.sections import (
+    DEFAULT_SYSTEM,
+    QUERIES,
+    ActivationProbe,
+    AttentionProbe,
+    BatchSpec,
+    Example,
+    FigureSpec,
+    ModelSpec,
+    Probes,
+    ProblemsSpec,
+    PromptSpec,
+    Queries,
+    References,
+)
 from fillerscope.study.sweeps import places, swept
-from fillerscope.study.token_classes import CLASSES, refuse_bad
 from fillerscope.study.yaml_lines import LinedYaml, located
 
-Queries = Literal["all", "original", "last"]
-QUERIES: tuple[Queries, ...] = ("all", "original", "last")
-DEFAULT_SYSTEM = "Please reason step by step and put your final answer within \\boxed{}."
-
-
-class ModelSpec(Strict):
-    """A model by catalogue name, hub id, folder or GGUF file."""
-
-    name: str = Field(min_length=1)
-    endpoint: EndpointSpec | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    template: Literal["auto", "chat", "raw"] | None = None  # None: as the study's prompt says
-
-
-class ProblemsSpec(Strict):
-    """Where problems come from: `builtin`, a .jsonl, .json or .parquet file, or `hub:owner/name`."""
-
-    source: str = "builtin"
-    limit: int | None = Field(None, ge=1)
-    seed: int = Field(0, ge=0)
-    kind: Literal["words", "sums"] = "words"  # builtin only: problems in words, or sums such as 47 + 25
-    difficulty: tuple[int, ...] = (1, 2, 3)  # builtin only
-    fields: dict[Literal["id", "question", "answer"], str] = Field(default_factory=dict)
-    split: str = "test"  # hub only
-
-    @field_validator("difficulty")
-    @classmethod
-    def _known(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or not set(value) <= {0, 1, 2, 3}:
-            raise ValueError("difficulty takes a list of 0, 1, 2 and 3")
-        return value
-
-
-class Example(Strict):
-    """A worked example: a question, and the answer as the model should write it."""
-
-    question: str = Field(min_length=1)
-    answer: str = Field(min_length=1)
-
-
-class PromptSpec(Strict):
-    """`chat` uses the tokenizer's own template, `raw` the format below, `auto` chat where there is one."""
-
-    system: str = DEFAULT_SYSTEM
-    examples: tuple[Example, ...] = ()  # shown before every question, as earlier turns
-    template: Literal["auto", "chat", "raw"] = "auto"
-    raw: str = "{system}\n\n{question}\n"
-
-    @field_validator("raw")
-    @classmethod
-    def _has_question(cls, value: str) -> str:
-        if value.count("{question}") != 1 or value.count("{system}") > 1:
-            raise ValueError("raw takes {question} exactly once and {system} at most once")
-        return value
-
-    @model_validator(mode="after")
-    def _has_room_for_examples(self) -> Self:
-        if self.examples and "{system}" not in self.raw:
-            raise ValueError("examples stand after the system text: raw needs {system}")
-        return self
+__all__ = [
+    "DEFAULT_SYSTEM", "QUERIES", "ActivationProbe", "AttentionProbe", "BatchSpec", "Example", "FigureSpec", "ModelSpec",
+    "Probes", "ProblemsSpec", "PromptSpec", "Queries", "References", "Study", "digest_of",
+]  # fmt: skip
 
 
 def _named(value: object) -> object:
@@ -98,119 +50,35 @@ def _named(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class AttentionProbe(Strict):
-    """How attention received is counted; see docs/method.md for the definitions."""
-
-    diagonal: bool = False
-    skip_first: bool = True
-    positions: int = Field(256, ge=2)  # profiles keep this many positions; head summaries see them all
-
-
-class ActivationProbe(Strict):
-    """How MLP activations are counted, and the classes of tokens for which they are counted apart."""
-
-    c: float = Field(0.13, gt=0, allow_inf_nan=False)  # near zero is below 1.4826 * MAD * c
-    classes: dict[str, str] = Field(default_factory=lambda: dict(CLASSES))  # names and patterns, the first that fits
-
-    @field_validator("classes", mode="before")
-    @classmethod
-    def _mapped(cls, value: object) -> object:
-        """Stored as pairs: JSON is written with its keys sorted, and the order of classes matters."""
-        if isinstance(value, list | tuple) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
-            return {str(name): pattern for name, pattern in value}
-        return value
-
-    @field_validator("classes")
-    @classmethod
-    def _usable(cls, value: dict[str, str]) -> dict[str, str]:
-        refuse_bad(value)
-        return value
-
-    @field_serializer("classes")
-    def _paired(self, value: dict[str, str]) -> list[tuple[str, str]]:
-        return list(value.items())
-
-
-class Probes(Strict):
-    """What is measured. All but answers happens in one pass over the prompts."""
-
-    attention: AttentionProbe | None = AttentionProbe()  # `off` where answers are all that is wanted
-    affine: bool = False  # attention outputs with filler as an affine image of those without
-    activations: ActivationProbe | None = None
-    answering: bool = False  # where the answer attends, in a pass over prompt and answer
-
-    @field_validator("attention", "activations", mode="before")
-    @classmethod
-    def _off(cls, value: object) -> object:
-        return None if value is False else {} if value is True else value
-
-    @model_validator(mode="after")
-    def _attended(self) -> Self:
-        if self.attention is None and (self.affine or self.activations or self.answering):
-            raise ValueError("affine, activations and answering are measured with attention: leave it on")
-        return self
-
-
-class References(Strict):
-    """References that are measured in the same run: untrained twins of the model."""
-
-    twin: int = Field(0, ge=0, le=100)  # how many: the same configuration with weights drawn anew
-
-    @field_validator("twin", mode="before")
-    @classmethod
-    def _counted(cls, value: object) -> object:
-        if isinstance(value, bool):
-            raise ValueError("twin takes a number: 3 or more, or 0")
-        return value
-
-    @field_validator("twin")
-    @classmethod
-    def _several(cls, value: int) -> int:
-        if value == 1:
-            raise ValueError("one untrained twin does not show how much twins differ: ask for 3 or more, or 0")
-        return value
-
-
-class BatchSpec(Strict):
-    tokens: int | None = Field(None, ge=1)  # in one forward pass; None: as many as memory holds and speed asks for
-    shard: int = Field(32, ge=1)  # problems in one shard
-    prefix: Literal["share", "off"] = "share"  # whether what all prompts of a condition begin with is run once
-
-    @field_validator("prefix", mode="before")
-    @classmethod
-    def _off(cls, value: object) -> object:
-        return {False: "off", True: "share"}.get(value, value) if isinstance(value, bool) else value
-
-
-class FigureSpec(Strict):
-    """A figure to draw when the run is done, with the heads that it shows."""
-
-    name: str
-    conditions: tuple[str, ...] = ()
-    layers: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    heads: tuple[Annotated[int, Field(ge=1)], ...] = ()  # `fillers` takes one a model, in order
-    queries: Queries | Literal["answer"] | None = None
-    skip_first: tuple[bool, ...] = ()  # one for all models or one a model; empty: as the probe says
-    y_max: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = ()
-
-
 class Study(Strict):
     """Everything a run needs to know. `load` reads one from a file."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=60)
-    models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field((), min_length=1)  # () for one in memory
-    problems: ProblemsSpec = ProblemsSpec()
-    prompt: PromptSpec = PromptSpec()
-    conditions: Annotated[tuple[Annotated[Condition, BeforeValidator(ready_made)], ...], BeforeValidator(expanded)] = (
-        USUAL
+    name: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=60,
+        description="What the run folder is called: small letters, digits and - _ .", examples=["my-study"],
+    )  # fmt: skip
+    models: tuple[Annotated[ModelSpec, BeforeValidator(_named)], ...] = Field(  # () for a model in memory
+        (), min_length=1, description="The models, each by name or with settings.", examples=[["smollm2-135m"]]
     )
-    probes: Probes = Probes()
-    generation: GenerationSpec | None = None
-    references: References = References()
-    seed: int = Field(0, ge=0)
-    batch: BatchSpec = BatchSpec()
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    figures: tuple[FigureSpec, ...] = ()
+    problems: ProblemsSpec = Field(ProblemsSpec(), description="Where problems come from, and how many.")
+    prompt: PromptSpec = Field(PromptSpec(), description="What stands around the question.")
+    conditions: Annotated[tuple[Annotated[Condition, BeforeValidator(ready_made)], ...], BeforeValidator(expanded)] = (
+        Field(
+            USUAL, description="What is compared: `none` first, then ready-made names or conditions of your own.",
+            examples=[["none", "mless", "random"]],
+        )
+    )  # fmt: skip
+    probes: Probes = Field(Probes(), description="What is measured inside the model.")
+    generation: GenerationSpec | None = Field(None, description="How answers are written; null: no answers.")
+    references: References = Field(References(), description="Untrained models to compare with.")
+    seed: int = Field(0, ge=0, description="Seed of drawn fillers, positions, interventions and answers.", examples=[1])
+    batch: BatchSpec = Field(BatchSpec(), description="How work is divided.")
+    device: str = Field(
+        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N.", examples=["cpu"]
+    )
+    figures: tuple[FigureSpec, ...] = Field(
+        (), description="Figures to draw; empty: all that the run has numbers for.", examples=[[{"name": "heads"}]]
+    )
 
     @field_validator("models")
     @classmethod
@@ -283,7 +151,7 @@ class Study(Strict):
     def with_sources_from(self, folder: Path) -> Study:
         """Relative paths in a study file are relative to that file."""
         source = self.problems.source
-        if source == "builtin" or source.startswith("hub:") or Path(source).is_absolute():
+        if not is_file(source) or Path(source).is_absolute():
             return self
         problems = self.problems.model_copy(update={"source": str((folder / source).resolve())})
         return self.model_copy(update={"problems": problems})

@@ -27,6 +27,7 @@ from fillerscope.report.methods.reproducing import (
 from fillerscope.report.methods.statistics import seeds, statistics
 from fillerscope.report.sections import Facts, Section, as_text, counted, grouped, listed
 from fillerscope.study.conditions import Condition
+from fillerscope.study.data_sets import data_set
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import ModelSpec
 
@@ -99,9 +100,13 @@ def _data(run: Run) -> Section:
     facts: Facts = [("Source", spec.source)]
     if spec.source == "builtin":
         facts.append(("Difficulty", listed([str(level) for level in spec.difficulty])))
-    if spec.source.startswith("hub:"):
+    if known := data_set(spec.source):
+        facts.append(("Data set on the hub", known.repo))
+    if spec.source.startswith("hub:") or known:
         facts.append(("Split", spec.split))
     facts += [(f"Column of the {role}", column) for role, column in spec.fields.items()]
+    recognised = run.store.manifest.get("data") or {}
+    facts += [("Reference answers", str(form))] if (form := recognised.get("answers")) else []
     facts += [("Limit", f"{spec.limit:,}")] if spec.limit else []
     if isinstance(digest := run.store.manifest["identity"].get("problems"), str):
         facts.append(("Digest of ids, questions and answers", digest))

@@ -13,6 +13,7 @@ from fillerscope.analysis.findings.all import available_answers, available_recor
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.report.sections import Facts, Section, counted, grouped
+from fillerscope.study.data_sets import is_file
 
 LAYOUTS = {
     "shared": "texts share a row and prefixes", "packed": "texts share a row, without shared prefixes",
@@ -162,7 +163,7 @@ def again(run: Run) -> Section:
         "that can change a number, so the same study, weights, data, code and kind of device give the same folder name."
     )
     source = run.study.problems.source
-    relative = source != "builtin" and not source.startswith("hub:") and not Path(source).is_absolute()
+    relative = is_file(source) and not Path(source).is_absolute()
     note = [f"The path {source} is taken as relative to study.yaml."] if relative else []
     return Section("How to make it again", [text, *note], code=study_yaml(run))
 

@@ -1,0 +1,190 @@
+r"""Recognise what the columns of a data set hold: question, answer and id, and how its answers are written.
+
+Looks at all rows that are taken, so that nothing is decided by the first of them. What is recognised is recorded, for
+people to see; `problems.fields` and `problems.answer_form` of a study go before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fillerscope.errors import ProblemError
+from fillerscope.files import Json
+from fillerscope.problems.boxed import boxed
+from fillerscope.problems.readers import Row, one_line
+from fillerscope.study.data_sets import Role
+from fillerscope.study.study import ProblemsSpec
+
+Form = Literal["whole", "hashes", "box"]
+ROLES: tuple[Role, ...] = get_args(Role)
+# Names are tried in this order, whatever their case.
+RECOGNISED: dict[Role, tuple[str, ...]] = {
+    "id": ("unique_id", "id", "problem_id"),
+    "question": ("problem", "question", "prompt", "instruction", "input", "query"),
+    "answer": (
+        "answer", "target", "expected_answer", "final_answer", "gold", "gold_answer", "ground_truth", "label",
+    ),
+}  # fmt: skip
+# Columns that often hold the working as well: taken for answers only where they show which part is the answer, or where
+# all of them are short.
+WORKED = ("solution", "output", "response", "completion")
+SHORT = 40  # characters of a text that can be an answer as a whole
+FORMS: dict[Form, str] = {
+    "whole": "the whole text",
+    "hashes": "what follows #### at its end",
+    "box": "what stands in its last \\boxed{}",
+}
+MARKED: tuple[Form, ...] = ("hashes", "box")  # forms that show which part of a text is the answer
+_HASHES = re.compile(r"(?<!#)####(?!#)([^\n]*)\s*\Z")
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """Which columns are taken for what, and how answers are written in theirs."""
+
+    rows: int
+    columns: Mapping[Role, tuple[str, ...]]  # most often several only where rows differ
+    named: Mapping[Role, str]  # by the study
+    others: tuple[str, ...]
+    worked: str | None  # the column of worked solutions that answers come from
+    form: Form
+    matching: int  # answers that are written in this form
+    written: int  # answers that are not empty
+
+    def column(self, row: Row, role: Role) -> str | None:
+        """The column of a row that has this role."""
+        own = _column(row, role, self.named)
+        return own if own or role != "answer" or self.worked not in row.fields else self.worked
+
+    def extract(self, text: str) -> str | None:
+        """The answer in a text, or None where the text is not written in this form."""
+        return _extract(text, self.form)
+
+    @property
+    def answers(self) -> str:
+        """How answers are written, as text: empty where there are none."""
+        if not self.columns["answer"] or not self.written:
+            return ""
+        some = "" if self.matching == self.written else f" ({self.matching} of {self.written} have it)"
+        boxes = f"; {self.matching} of {self.written} are in a \\boxed{{}}, which grading takes off"
+        return FORMS[self.form] + (some if self.form != "whole" else boxes if self.matching else "")
+
+    def record(self) -> Json:
+        """The same for programs and for the run folder."""
+        return {
+            "rows": self.rows,
+            "columns": {role: list(columns) for role, columns in self.columns.items()},
+            "named": dict(self.named),
+            "others": list(self.others),
+            "answer_form": self.form if self.answers else None,
+            "answers": self.answers,
+        }
+
+
+def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
+    """What the columns of some rows hold; an error where that leaves a doubt."""
+    named = spec.fields
+    for row in rows:
+        _refuse_two_questions(row, named)
+    answered = any(_column(row, "answer", named) for row in rows)
+    worked = None if answered else _worked(rows, spec)
+    columns = {role: _taken(rows, role, named) for role in ROLES}
+    if worked is not None:
+        columns["answer"] = (worked,)
+    used = {column for names in columns.values() for column in names}
+    others = tuple(dict.fromkeys(name for row in rows for name in row.fields if name not in used))
+    texts = list(_texts(rows, columns["answer"]))
+    form = _form([text for _, text in texts], spec) if worked is None else _worked_form(texts)
+    if worked is None and spec.answer_form == "auto":
+        _refuse_some_hashes(texts, columns["answer"])
+    sign: Form = "box" if form == "whole" else form
+    matching = sum(_extract(text, sign) is not None for _, text in texts)
+    return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts))
+
+
+def _column(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
+    if role in named and named[role] not in row.fields:
+        missing = f"no field {named[role]!r}, which problems.fields.{role} names"
+        raise ProblemError(f"{row.place}: {missing}; the row has {names_of(row)}")
+    if role in named:
+        return named[role]
+    by_lower = {name.lower(): name for name in reversed(row.fields)}
+    return next((by_lower[name] for name in RECOGNISED[role] if name in by_lower), None)
+
+
+def _refuse_two_questions(row: Row, named: Mapping[Role, str]) -> None:
+    """An instruction with an input of its own is a question in two parts, which nobody can put together but its
+    author."""
+    by_lower = {name.lower(): name for name in reversed(row.fields)}
+    if "question" in named or not {"instruction", "input"} <= by_lower.keys():
+        return
+    column = _column(row, "question", named)
+    if column == by_lower["instruction"] and str(row.fields[by_lower["input"]] or "").strip():
+        both = f"{by_lower['instruction']} and {by_lower['input']}"
+        advice = "name one as `problems.fields.question`, or join them in a column of its own"
+        raise ProblemError(f"{row.place}: both {both} hold text, and either may be the question; {advice}")
+
+
+def _taken(rows: Iterable[Row], role: Role, named: Mapping[Role, str]) -> tuple[str, ...]:
+    """The columns that have a role, the most frequent first."""
+    counts = Counter(column for row in rows if (column := _column(row, role, named)))
+    return tuple(column for column, _ in counts.most_common())
+
+
+def _texts(rows: Iterable[Row], columns: Sequence[str]) -> Iterable[tuple[Row, str]]:
+    """The answers that are not empty; numbers are texts as well, and NaN is none."""
+    for row in rows:
+        value = next((row.fields[column] for column in columns if column in row.fields), None)
+        if isinstance(value, str | int | float) and value == value and str(value).strip():
+            yield row, str(value)
+
+
+def _worked(rows: Sequence[Row], spec: ProblemsSpec) -> str | None:
+    """The column of worked solutions that answers can be taken from."""
+    by_lower = {name.lower(): name for row in rows for name in row.fields}
+    columns = [by_lower[name] for name in WORKED if name in by_lower and by_lower[name] != spec.fields.get("question")]
+    for column in columns:
+        if any(isinstance(row.fields.get(column), list | dict) for row in rows):
+            continue
+        texts = [text for _, text in _texts(rows, [column])]
+        marked = any(_extract(text, form) is not None for text in texts for form in MARKED)
+        if marked or (texts and all(len(text.strip()) <= SHORT and "\n" not in text.strip() for text in texts)):
+            return column
+    return None
+
+
+def _worked_form(texts: Sequence[tuple[Row, str]]) -> Form:
+    """The form that most of them have; the others give no answer."""
+    counts = {form: sum(_extract(text, form) is not None for _, text in texts) for form in MARKED}
+    best: Form = "hashes" if counts["hashes"] >= counts["box"] else "box"
+    return best if counts[best] else "whole"
+
+
+def _form(texts: Sequence[str], spec: ProblemsSpec) -> Form:
+    if spec.answer_form != "auto":
+        return spec.answer_form
+    return next((form for form in MARKED if texts and all(_extract(text, form) is not None for text in texts)), "whole")
+
+
+def _refuse_some_hashes(texts: Sequence[tuple[Row, str]], columns: Sequence[str]) -> None:
+    without = [row for row, text in texts if _extract(text, "hashes") is None]
+    if without and len(without) < len(texts):
+        some = f"{len(texts) - len(without)} of {len(texts)} answers end with #### and a text, and this one does not"
+        advice = "mend it, or set `problems.answer_form` to hashes or whole"
+        raise ProblemError(f"{without[0].place}: {columns[0]}: {some}; {advice}")
+
+
+def _extract(text: str, form: Form) -> str | None:
+    if form == "hashes":
+        match = _HASHES.search(text)
+        return match[1].strip() if match else None
+    return boxed(text) if form == "box" else text
+
+
+def names_of(row: Row) -> str:
+    """The fields of a row, for a message."""
+    return one_line(", ".join(row.fields) or "no fields")
