@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check page page-types bench lock clean
+.PHONY: help demo test test-slow check page page-types study-page bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
@@ -26,6 +26,7 @@ help:
 	@echo "                  where Node and web/node_modules are present, lint and unit tests of the page as well"
 	@echo "make page         build the page of report and explorer from web/ (needs Node 20.19 or later; users do not)"
 	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
+	@echo "make study-page   write docs/study.md and the JSON Schema of study files from the models"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
 	@echo "make lock         write $(LOCK) from pyproject.toml (ARGS=--upgrade takes the newest versions)"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
@@ -55,6 +56,9 @@ page: page-types
 
 page-types: $(READY)
 	$(BIN)/python web/page_types.py
+
+study-page: $(READY)
+	$(BIN)/python docs/study_page.py
 
 # The other tools come with much, so only this target installs them; what is installed keeps its version.
 bench: $(READY)
