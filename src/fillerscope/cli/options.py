@@ -35,7 +35,7 @@ RunModels = Annotated[
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Take only the first N problems.")]
 Problems = Annotated[
     str | None,
-    typer.Option("--problems", help="A .jsonl, .json or .parquet file, hub:owner/name, or builtin."),
+    typer.Option("--problems", help="A .jsonl, .json, .parquet, .csv or .tsv file, gsm8k, hub:owner/name, or builtin."),
 ]
 Layers = Annotated[list[int] | None, typer.Option("--layer", "-l", min=1, help="A layer, from 1; repeat for several.")]
 Heads = Annotated[list[int] | None, typer.Option("--head", min=1, help="A head, from 1; repeat for several.")]

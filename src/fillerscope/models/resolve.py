@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
@@ -23,6 +24,10 @@ from fillerscope.progress import SILENT, Progress
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOOKS_LIKE_A_PATH = re.compile(r"^[./~\\]|\\|^[A-Za-z]:|/.*/|/$|\.(gguf|safetensors|bin|pt|pth|ckpt)$", re.IGNORECASE)
+
+
+# On this machine, to be fetched from the package index, a GGUF file to be converted, or to be fetched from the hub.
+Place = Literal["here", "catalogue", "file", "hub"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,24 @@ def find(name: str) -> ModelFolder:
     check_folder(folder, name)
     label = path.resolve().name if path.is_dir() else name.partition("/")[2]
     return ModelFolder(folder, name, label, remembered_digest(folder))
+
+
+def place_of(name: str) -> Place:
+    """Where a model is, without fetching or reading it; an error where it can be nowhere."""
+    path = Path(name).expanduser()
+    try:
+        find(name)
+        return "here"
+    except ModelError:
+        if name in CATALOGUE:
+            return "catalogue"
+        if path.is_file() and path.suffix.lower() == ".gguf":
+            return "file"
+        if path.exists():
+            raise
+    if not _HUB_ID.fullmatch(name) or _LOOKS_LIKE_A_PATH.search(name):
+        raise ModelError(_unknown(name))
+    return "hub"
 
 
 def resolve_here(name: str, progress: Progress = SILENT) -> ModelFolder:

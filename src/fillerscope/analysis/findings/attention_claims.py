@@ -17,7 +17,7 @@ from fillerscope.analysis.findings.view import View
 from fillerscope.analysis.mechanism import mean_over
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.stored_run import StoredRun
-from fillerscope.study.conditions import BASELINE
+from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.interventions import Knockout, Shift
 
 Floats = NDArray[np.float64]
@@ -78,10 +78,14 @@ def controls_of(run: StoredRun, main: str) -> list[str]:
 
 def unseen_like(run: StoredRun, main: str) -> list[str]:
     """Conditions that share a filler's positions, or its tokens unseen in layer 1."""
-    wanted = run.condition(main)
+    return unseen_among(run.study.conditions, run.condition(main))
+
+
+def unseen_among(conditions: Sequence[Condition], wanted: Condition) -> list[str]:
+    """The same, of the conditions of a study."""
     if not wanted.has_filler:
         return []
-    others = [one for one in run.study.conditions if not one.sweep and one.name != main]
+    others = [one for one in conditions if not one.sweep and one.name != wanted.name]
     moved = [one.name for one in others if isinstance(one.intervention, Shift) and one.intervention.by == wanted.count]
     hidden = [
         one.name for one in others
@@ -93,10 +97,13 @@ def unseen_like(run: StoredRun, main: str) -> list[str]:
 
 def sentences_like(run: StoredRun, main: str) -> list[str]:
     """Sentences of the same length at the same place, and nothing done inside the model."""
-    wanted = run.condition(main)
-    others = [run.condition(name) for name in run.fillers if name != main]
+    return sentences_among([run.condition(name) for name in run.fillers], run.condition(main))
+
+
+def sentences_among(conditions: Sequence[Condition], wanted: Condition) -> list[str]:
+    """The same, of the conditions of a study."""
     return [
-        one.name for one in others
-        if one.kind == "sentence" and not one.intervention and wanted.has_filler
+        one.name for one in conditions
+        if one.name != wanted.name and one.kind == "sentence" and not one.intervention and wanted.has_filler
         and (one.count, one.position) == (wanted.count, wanted.position)
     ]  # fmt: skip

@@ -1,0 +1,107 @@
+"""The commands about a study of one's own: init, fields, check, study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from fillerscope.cli.options import Json, Limit
+
+study_app = typer.Typer()
+
+Fields = Annotated[
+    list[str] | None,
+    typer.Option("--field", help="A column by its role, such as question=text, answer=gold or id=key; repeat."),
+]
+Data = Annotated[
+    str, typer.Option("--data", help="A file, gsm8k, math500, aime24, aime25, hub:owner/name, or builtin.")
+]
+
+
+class KeysInHelp(TyperCommand):
+    """A command whose help ends with the keys of a study file."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        from fillerscope.cli.study_commands import show_keys
+
+        show_keys("", json=False)
+
+
+@study_app.command(rich_help_panel="Studies")
+def init(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="The study file to write.")] = Path("study.yaml"),
+    model: Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")] = (
+        "smollm2-135m"
+    ),
+    data: Data = "builtin",
+    answers: Annotated[
+        bool | None,
+        typer.Option("--answers/--no-answers", help="Ask for answers; by default where the data has references."),
+    ] = None,
+    limit: Limit = None, field: Fields = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+) -> None:  # fmt: skip
+    """Write a study to start from, with comments, for a model and a data set.
+
+    Example: `fillerscope init my-study.yaml --data problems.csv --model smollm2-135m`
+    """
+    from fillerscope.cli.study_commands import fields_of, new_study
+    from fillerscope.report.preview.new_study import NewStudy
+
+    new_study(NewStudy(file, model, data, fields_of(field), limit, answers), force)
+
+
+@study_app.command(rich_help_panel="Studies")
+def fields(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="A data file, gsm8k, math500, aime24, aime25 or hub:owner/name.")
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Whose tokenizer shows the prompt; smollm2-135m where cached.")
+    ] = None,
+    field: Fields = None, limit: Limit = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Show what is recognised in a data file: columns, problems as they are asked, references as they are graded.
+
+    Example: `fillerscope fields problems.csv --field answer=gold`
+    """
+    from fillerscope.cli.study_commands import fields_of, show_fields
+
+    show_fields(source, fields_of(field), limit, model, json)
+
+
+@study_app.command(rich_help_panel="Studies")
+def check(
+    study: Annotated[Path, typer.Argument(help="A study file in YAML.")],
+    json: Json = False,
+) -> None:
+    """Show what a study asks for without running it: models, problems, prompts, work, reachable verdicts.
+
+    Example: `fillerscope check my-study.yaml`
+    """
+    from fillerscope.cli.study_commands import show_check
+
+    if not show_check(study, json):
+        raise typer.Exit(1)
+
+
+@study_app.command(cls=KeysInHelp, rich_help_panel="Studies")
+def study(
+    key: Annotated[str, typer.Argument(help="A key or a section, such as problems or generation.max_tokens.")] = "",
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of study files.")] = False,
+    json: Json = False,
+) -> None:
+    """Explain the keys of a study file: type, default, meaning and an example of each.
+
+    Example: `fillerscope study problems.fields`
+    """
+    from fillerscope.cli.study_commands import print_schema, show_keys
+
+    if schema:
+        print_schema()
+    else:
+        show_keys(key, json)

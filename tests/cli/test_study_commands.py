@@ -1,0 +1,237 @@
+"""init, fields, check and study as a person meets them, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from fillerscope.cli import app
+from fillerscope.study.study import Study
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+QUESTION = "Ann has 2 apples and 3 pears.\nHow many fruits has she?"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """`fillerscope ...` in this process, in an empty folder and with an empty cache."""
+    monkeypatch.setenv("FILLERSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["fillerscope", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            app.main()
+        assert isinstance(stopped.value.code, int)
+        return Result(stopped.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from support.tiny import tiny_model, tiny_tokenizer
+
+    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
+    tiny_model("llama").save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text(f'question,answer,level\n"{QUESTION}","2 + 3 = 5\n#### 5",1\nWhat is 2*3?,#### 6,2\n')
+    return path
+
+
+@pytest.mark.parametrize("name", ["init", "fields", "check", "study"])
+def test_help_shows_an_example_that_can_be_typed(command: Command, name: str) -> None:
+    shown = command(name, "--help")
+    example = re.search(r"Example: (fillerscope .*?) ╭", " ".join(shown.out.split()))
+    assert example
+    typed = shlex.split(example[1])[1:]
+    assert typed[0] == name
+    assert command(*typed, "--help").code == 0
+
+
+def test_the_help_of_study_lists_the_keys(command: Command) -> None:
+    shown = command("study", "--help").out
+    assert all(key in shown for key in ("answer_form", "max_tokens", "twin", "skip_first"))
+
+
+@pytest.mark.usefixtures("data")
+def test_a_study_is_written_checked_and_not_overwritten(command: Command, model: Path) -> None:
+    written = command("init", "my.yaml", "--data", "rows.csv", "--model", model)
+    assert written.code == 0
+    assert "fillerscope check my.yaml" in written.out
+    study = Study.load("my.yaml")
+    assert study.problems.fields == {"question": "question", "answer": "answer"}
+    assert (study.problems.answer_form, study.problems.limit) == ("hashes", 2)
+    again = command("init", "my.yaml", "--no-answers")
+    assert (again.code, again.err) == (
+        2, "fillerscope: my.yaml exists already; choose another name, or --force to overwrite it\n"
+    )  # fmt: skip
+    assert command("init", "my.yaml", "--no-answers", "--force").code == 0
+    assert Study.load("my.yaml").generation is None
+
+
+def test_a_study_in_another_folder_finds_its_data(command: Command, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    assert command("init", "studies/a.yaml", "--data", "rows.csv").code == 0
+    assert Study.load("studies/a.yaml").problems.source == str(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["init", "no/such/folder/a.yaml"], "cannot write no/such/folder/a.yaml: No such file or directory"),
+        (["init", "--data", "gone.csv"], "no file of problems at gone.csv"),
+        (["init", "--data", "bare.csv", "--answers"], "bare.csv: 1 of 1 problems have no answer; --no-answers"),
+        (["init", "--data", "odd.csv"], "odd.csv:2: no field problem or question"),
+        (["init", "--data", "odd.csv", "--field", "frage"], "--field takes question=COLUMN"),
+        (["fields", "rows.csv", "--model", "nobody"], "there is no folder or GGUF file nobody on this machine"),
+        (["fields", "rows.csv", "--field", "answer=gold"], "no field 'gold', which problems.fields.answer names"),
+        (["check", "gone.yaml"], "no study file at gone.yaml"),
+        (["study", "max_token"], "a study file has no key 'max_token'; did you mean max_tokens?"),
+    ],
+)
+@pytest.mark.usefixtures("data")
+def test_mistakes_are_one_line(command: Command, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "bare.csv").write_text("question\nWhat?\n")
+    (tmp_path / "odd.csv").write_text("frage\nWas?\n")
+    result = command(*arguments)
+    assert result.code in (1, 2)
+    assert message in result.err
+    assert len(result.err.splitlines()) == 1
+    assert result.out == ""
+
+
+def test_a_study_without_answers_is_written_where_there_are_none(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("frage\nWas?\n")
+    told = command("init", "--data", "odd.csv", "--field", "question=frage").out
+    assert "asks for no answers" in told
+    study = Study.load("study.yaml")
+    assert study.generation is None
+    assert study.problems.fields == {"question": "frage"}
+
+
+@pytest.mark.usefixtures("data")
+def test_fields_show_what_was_recognised(command: Command, model: Path) -> None:
+    shown = command("fields", "rows.csv", "--model", model)
+    assert shown.code == 0
+    assert "rows.csv: CSV, 2 problems" in shown.out
+    assert "what follows #### at its end" in shown.out
+    assert "reference: 5" in shown.out
+    assert "\u27e6" in shown.out
+    record = json.loads(command("fields", "rows.csv", "--model", model, "--json").out)
+    assert record["recognised"]["columns"] == {"id": [], "question": ["question"], "answer": ["answer"]}
+    assert [one["graded"] for one in record["first"]] == ["5", "6"]
+    assert record["prompt"]["filler_tokens"] == 55
+    assert record["prompt"]["after"].startswith(QUESTION[:10])
+
+
+@pytest.mark.usefixtures("data")
+def test_without_a_model_the_prompt_is_left_out_and_that_is_said(command: Command) -> None:
+    shown = command("fields", "rows.csv")
+    assert shown.code == 0
+    assert "The prompt is not shown: smollm2-135m is not on this machine" in shown.out
+
+
+def write(path: Path, model: object, **settings: Any) -> Path:
+    conditions = ["none", {"name": "dots", "kind": "repeat", "text": " /", "count": 6}]
+    path.write_text(yaml.safe_dump({"name": "t", "models": [str(model)], "conditions": conditions} | settings))
+    return path
+
+
+@pytest.mark.usefixtures("data")
+def test_check_counts_what_a_study_asks_for(command: Command, model: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"problems": {"source": "rows.csv"}, "references": {"twin": 2}}
+    study = write(
+        tmp_path / "s.yaml", model, generation={"max_tokens": 9, "temperature": 0.5, "samples": 3}, **settings
+    )
+    record = json.loads(command("check", study, "--json").out)
+    plain, dots = record["prompts"]
+    assert (plain["filler_tokens"], dots["filler_tokens"]) == (0, 6)
+    assert dots["tokens"] == plain["tokens"] + 6
+    assert record["models"][0]["place"] == "here"
+    assert record["models"][0]["longest"] == dots["tokens"]
+    assert record["work"]["answers"] == 2 * 2 * 3
+    assert record["work"]["most_answer_tokens"] == 2 * 2 * 3 * 9
+    assert record["work"]["forward_tokens"] == 3 * record["models"][0]["prompt_tokens"]
+    assert record["obstacles"] == []
+    shown = command("check", study)
+    assert (shown.code, shown.err) == (0, "")
+    assert "What it can tell:" in shown.out
+
+
+@pytest.mark.usefixtures("data")
+def test_the_work_that_is_foreseen_is_the_work_that_is_done(model: Path, tmp_path: Path) -> None:
+    from fillerscope.api import run
+    from fillerscope.report.preview.check import check_study
+
+    study = Study.load(write(tmp_path / "s.yaml", model, problems={"source": "rows.csv"}, generation={"max_tokens": 3}))
+    check = check_study(study)
+    done = run(study, tmp_path / "run")
+    assert len(done.model_runs[0].answer_columns()["verdict"]) == check.answers
+    assert done.store.manifest["data"]["answer_form"] == "hashes"
+    assert done.model_runs[0].answer_columns()["id"][0] == check.data.first[0].id
+
+
+def test_check_fails_where_a_study_cannot_run(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "bare.csv").write_text("question\nWhat?\n")
+    study = write(tmp_path / "s.yaml", model, problems={"source": "bare.csv"}, generation={})
+    shown = command("check", study)
+    assert shown.code == 1
+    assert "1 of 1 problems have no answer to grade by" in shown.out
+    (tmp_path / "long.csv").write_text(f"question\n{'word ' * 9000}\n")
+    shown = command("check", write(tmp_path / "s.yaml", model, problems={"source": "long.csv"}))
+    assert shown.code == 1
+    assert "no problem can be measured" in shown.out
+
+
+def test_check_says_where_models_are(command: Command, tmp_path: Path) -> None:
+    study = write(tmp_path / "s.yaml", "smollm2-135m", problems={"limit": 3})
+    record = json.loads(command("check", study, "--json").out)
+    assert (record["models"][0]["place"], record["models"][0]["bytes"]) == ("catalogue", 92_871_040)
+    assert record["work"]["forward_tokens"] is None
+    assert "to be fetched" in command("check", study).out
+    wrong = command("check", write(tmp_path / "s.yaml", "smolm2-135m"))
+    assert (wrong.code, "did you mean smollm2-135m?" in wrong.err) == (1, True)
+
+
+def test_keys_are_explained(command: Command) -> None:
+    shown = command("study", "problems.fields").out
+    assert "fields: {" in shown
+    assert [key["path"] for key in json.loads(command("study", "twin", "--json").out)] == ["references.twin"]
+    assert json.loads(command("study", "--schema").out)["properties"]["problems"]
+
+
+def test_data_is_looked_at_without_torch(data: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from fillerscope.cli.study_commands import show_fields\n"
+        f"show_fields({str(data)!r}, {{}}, None, None, False)"
+    )
+    environment = {"FILLERSCOPE_CACHE": str(data.parent / "none"), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "reference: 5" in done.stdout
