@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check page page-types study-page bench lock clean
+.PHONY: help demo test test-slow check docs page page-types study-page bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-slow    run those that take longer: the page in a browser, real servers, kills at every write"
 	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale;"
 	@echo "                  where Node and web/node_modules are present, lint and unit tests of the page as well"
+	@echo "make docs         build the site from docs/ into docs/_build; a warning fails it (ARGS='-b linkcheck' tries every link)"
 	@echo "make page         build the page of report and explorer from web/ (needs Node 20.19 or later; users do not)"
 	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
 	@echo "make study-page   write docs/study.md and the JSON Schema of study files from the models"
@@ -60,6 +61,12 @@ page-types: $(READY)
 study-page: $(READY)
 	$(BIN)/python docs/study_page.py
 
+docs: $(READY)
+	@$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/installed.txt
+	@set -o pipefail; $(PIP) -c $(VENV)/installed.txt -e '.[docs]' | $(show-progress)
+	@$(BIN)/python -m sphinx -q --fail-on-warning --keep-going $(ARGS) docs docs/_build
+	@echo "the site is in docs/_build/index.html"
+
 # The other tools come with much, so only this target installs them; what is installed keeps its version.
 bench: $(READY)
 	@$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/installed.txt
@@ -81,7 +88,7 @@ lock:
 	@echo "$(LOCK) pins $$(grep -c '^[a-z]' $(LOCK)) packages"
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist docs/_build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made once, and again when the requirements change. The stamp is written last, so an interrupted set-up
