@@ -7,12 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import typer.main
 
 from fillerscope.cli.app import app
+from fillerscope.errors import StoreError
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -34,7 +36,8 @@ def parse(words: list[str]) -> None:
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
     assert not words or not hasattr(command, "commands"), f"no such command: {words[0]}"
-    command.make_context("fillerscope", words)
+    with suppress(StoreError):  # the run that a page names is not here: the words were understood
+        command.make_context("fillerscope", words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
