@@ -51,7 +51,7 @@ def test_the_split_and_columns_of_a_data_set_are_known(tmp_path: Path, monkeypat
         path.write_text('{"question": "q", "problem": "p", "id": 7, "answer": "so\\n#### 18"}\n')
         return path
 
-    files = ["main/test.jsonl", "main/train.jsonl", "socratic/test.jsonl", "data/train.jsonl"]
+    files = ["main/test.jsonl", "main/train.jsonl", "socratic/test.jsonl", "data/train.jsonl", "data/old.jsonl"]
     monkeypatch.setattr(hub, "_listed", lambda repo: files[:3] if "gsm8k" in repo else files[3:])
     monkeypatch.setattr(hub, "_fetched", fetched)
     (gsm,) = load_problems(ProblemsSpec(source="gsm8k"))
