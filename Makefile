@@ -7,8 +7,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.ready-dev
 LOCK := requirements/lock.txt
+DEV_LOCK := requirements/dev.txt
 TORCH := requirements/torch.txt
+TRITON := requirements/triton.txt
 PIP := $(BIN)/python -m pip install --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
@@ -29,22 +32,24 @@ help:
 	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
 	@echo "make study-page   write docs/study.md and the JSON Schema of study files from the models"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
-	@echo "make lock         write $(LOCK) from pyproject.toml (ARGS=--upgrade takes the newest versions)"
+	@echo "make lock         write $(LOCK) and $(DEV_LOCK) from pyproject.toml (ARGS=--upgrade takes"
+	@echo "                  the newest versions)"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
-	@echo "Each of them first installs into $(VENV) what it needs. PYTHON=python3.12 chooses the interpreter."
+	@echo "Each of them first installs into $(VENV) what it needs; the tools of tests and checks come with those."
+	@echo "PYTHON=python3.12 chooses the interpreter."
 
 demo: $(READY)
 	@$(BIN)/fillerscope demo
 
-test: $(READY)
+test: $(DEV_READY)
 	@$(require-browser)
 	@$(PYTEST) -m 'not slow' $(ARGS)
 
-test-slow: $(READY)
+test-slow: $(DEV_READY)
 	@$(require-browser)
 	@$(PYTEST) -m slow $(ARGS)
 
-check: $(READY)
+check: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -55,7 +60,7 @@ check: $(READY)
 page: page-types
 	cd web && npm ci --no-audit --no-fund && npm run build
 
-page-types: $(READY)
+page-types: $(DEV_READY)
 	$(BIN)/python web/page_types.py
 
 study-page: $(READY)
@@ -68,24 +73,29 @@ docs: $(READY)
 	@echo "the site is in docs/_build/index.html"
 
 # The other tools come with much, so only this target installs them; what is installed keeps its version.
-bench: $(READY)
+bench: $(DEV_READY)
 	@$(BIN)/python -m pip list --format=freeze --exclude-editable > $(VENV)/installed.txt
 	@set -o pipefail; $(PIP) -c $(VENV)/installed.txt -e '.[bench]' | $(show-progress)
 	@$(BIN)/python benchmarks/capture.py $(ARGS)
 
 # One version of each package for all Pythons and systems, with the hashes of all its files. Versions stay where
-# they still fit. torch and what comes with it are taken out: see requirements/torch.txt.
+# they still fit. torch and what comes with it are taken out: see requirements/torch.txt. The second file adds what
+# development needs to the first one, whose versions bind it.
 UV := uv==0.13.7
+COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
+  --fork-strategy fewest --generate-hashes --custom-compile-command 'make lock' -c $(TORCH)
 without-torch = awk '/^[^ \#]/ { skip = /^(torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*)==/ } !skip'
+without-those-of = awk 'NR == FNR { if (/^[^ \#]/) seen[$$0]; next } /^[^ \#]/ { skip = $$0 in seen } !skip'
 
 lock:
 	@$(require-python)
 	@$(require-venv)
 	@$(PYTHON) -m venv $(VENV)/lock && $(VENV)/lock/bin/python -m pip install --quiet '$(UV)'
-	@$(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 --fork-strategy fewest \
-	  --generate-hashes --extra dev -c $(TORCH) --custom-compile-command 'make lock' -o $(LOCK) $(ARGS) pyproject.toml
+	@$(COMPILE) --group build -o $(LOCK) $(ARGS) pyproject.toml
 	@$(without-torch) $(LOCK) > $(VENV)/lock.txt && cp $(VENV)/lock.txt $(LOCK)
-	@echo "$(LOCK) pins $$(grep -c '^[a-z]' $(LOCK)) packages"
+	@$(COMPILE) --extra dev --group build -c $(LOCK) -o $(DEV_LOCK) $(ARGS) pyproject.toml
+	@$(without-torch) $(DEV_LOCK) > $(VENV)/dev.txt && $(without-those-of) $(LOCK) $(VENV)/dev.txt > $(DEV_LOCK)
+	@for file in $(LOCK) $(DEV_LOCK); do echo "$$file pins $$(grep -c '^[a-z]' $$file) packages"; done
 
 clean:
 	rm -rf $(VENV) dist docs/_build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
@@ -94,6 +104,7 @@ clean:
 # Made once, and again when the requirements change. The stamp is written last, so an interrupted set-up
 # is taken up again; an environment whose interpreter has gone is made anew. All but torch is checked against
 # the hashes of the lock. torch comes after it, because a build of torch finds its other requirements there.
+# Tests and checks need more, which completes the same environment: a newcomer who runs the demo does not wait for it.
 $(READY): pyproject.toml $(LOCK) $(TORCH)
 	@$(require-python)
 	@$(require-venv)
@@ -109,6 +120,13 @@ $(READY): pyproject.toml $(LOCK) $(TORCH)
 	@set -o pipefail; $(PIP) -r $(TORCH) | $(show-progress)
 	@echo "[5/5] installing fillerscope"
 	@$(PIP) --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV_READY): $(READY) $(DEV_LOCK) $(TRITON)
+	@echo "[1/2] installing the tools of tests and checks"
+	@set -o pipefail; $(PIP) --require-hashes --no-deps -r $(DEV_LOCK) | $(show-progress)
+	@echo "[2/2] installing triton, where torch did not bring it"
+	@set -o pipefail; $(PIP) -r $(TORCH) -r $(TRITON) | $(show-progress)
 	@touch $@
 
 # pip goes first: it should not replace itself while it installs the others.

@@ -1,4 +1,4 @@
-"""The set-up of `make`: the lock holds what pyproject.toml asks for, and nothing of the machine that wrote it."""
+"""The set-up of `make`: the locks hold what pyproject.toml asks for, and nothing of the machine that wrote them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCK = (ROOT / "requirements" / "lock.txt").read_text(encoding="utf-8")
-TORCH = (ROOT / "requirements" / "torch.txt").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
+
+def requirements(name: str) -> str:
+    return (ROOT / "requirements" / name).read_text(encoding="utf-8")
+
+
+LOCK, DEV, TORCH, TRITON = map(requirements, ("lock.txt", "dev.txt", "torch.txt", "triton.txt"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OF_EACH_MACHINE = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)")
 
 
@@ -40,29 +45,49 @@ def lines_of(extra: str) -> list[str]:
     return lines
 
 
-def wanted() -> list[Requirement]:
-    """What the set-up has to provide: to build, to run, and to develop."""
-    lines = PROJECT["build-system"]["requires"] + PROJECT["project"]["dependencies"] + lines_of("dev")
-    return [Requirement(line) for line in lines]
+def missing_from(pins: dict[str, str], lines: list[str]) -> list[str]:
+    """Requirements that no pin meets."""
+    needed = [Requirement(line) for line in lines]
+    return [str(one) for one in needed if not fits(one, pins.get(canonicalize_name(one.name)))]
 
 
-def test_the_lock_holds_what_pyproject_asks_for() -> None:
+def test_the_lock_holds_what_the_package_needs() -> None:
+    """To build and to run: with this and torch, `make demo` and a user's studies work."""
     pins = versions_in(LOCK) | versions_in(TORCH)
-    needed = [one for one in wanted() if one.name != "triton"]  # a build of torch for CUDA names its version
-    missing = [str(one) for one in needed if not fits(one, pins.get(canonicalize_name(one.name)))]
+    missing = missing_from(pins, PROJECT["build-system"]["requires"] + PROJECT["project"]["dependencies"])
     assert not missing, f"not in requirements/lock.txt: {missing}; run `make lock`"
+
+
+def test_both_locks_hold_what_development_needs() -> None:
+    pins = versions_in(LOCK) | versions_in(DEV) | versions_in(TORCH)
+    missing = missing_from(pins, [line for line in lines_of("dev") if not line.startswith("triton")])
+    assert not missing, f"not in requirements/dev.txt: {missing}; run `make lock`"
+    assert [one.name for one in map(Requirement, entries(TRITON))] == ["triton"]
+
+
+def test_test_tools_are_not_installed_for_users() -> None:
+    """`make demo` installs the lock and torch."""
+    tools = {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["optional-dependencies"]["dev"]}
+    brought = {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}
+    assert not (tools - brought) & (versions_in(LOCK) | versions_in(TORCH)).keys()
+
+
+def test_no_package_has_two_versions() -> None:
+    ours, tools = versions_in(LOCK), versions_in(DEV)
+    assert {name: tools[name] for name in tools.keys() & ours.keys() if tools[name] != ours[name]} == {}
 
 
 def fits(requirement: Requirement, version: str | None) -> bool:
     return version is not None and requirement.specifier.contains(version)
 
 
-def test_every_entry_of_the_lock_is_one_version_with_hashes() -> None:
+@pytest.mark.parametrize("lock", [LOCK, DEV], ids=["lock", "dev"])
+def test_every_entry_of_a_lock_is_one_version_with_hashes(lock: str) -> None:
     entry = re.compile(r"[a-z0-9-]+==\S+( ; [^\\]*?)?(\s+--hash=sha256:[0-9a-f]{64})+")
-    strange = [line for line in entries(LOCK) if not entry.fullmatch(line)]
+    strange = [line for line in entries(lock) if not entry.fullmatch(line)]
     assert not strange, f"neither an index nor a path nor a package without a hash belongs here: {strange}"
 
 
-def test_the_lock_leaves_to_each_machine_its_build_of_torch() -> None:
+def test_the_locks_leave_to_each_machine_its_build_of_torch() -> None:
     assert versions_in(TORCH).keys() == {"torch"}
-    assert not [name for name in versions_in(LOCK) if OF_EACH_MACHINE.fullmatch(name)]
+    assert not [name for name in versions_in(LOCK) | versions_in(DEV) if OF_EACH_MACHINE.fullmatch(name)]
