@@ -68,6 +68,24 @@ def _flush_folder(path: Path) -> None:
         os.close(folder)
 
 
+@contextmanager
+def file_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Let one process at a time into the block; `wait` is called if another one is in it. The dead hold no lock."""
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        wait()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

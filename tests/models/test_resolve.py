@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 from huggingface_hub import errors
 
@@ -17,6 +17,7 @@ from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.digests import cached_sha256, folder_digest
 from fillerscope.models.gguf import converted_folder
 from fillerscope.models.resolve import find, resolve, resolve_here
+from support.hub import Hub, serving, use
 
 HUB_ID = "someone/some-model"
 
@@ -77,7 +78,7 @@ def test_another_name_is_told_what_there_is() -> None:
 
 @pytest.mark.parametrize("name", ["./missing", "~/missing", "/missing/model", "a/b/c", "owner/model.gguf", "x/"])
 def test_paths_that_do_not_exist_are_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "snapshot", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub, "snapshot", lambda *_: pytest.fail("asked the hub"))
     with pytest.raises(ModelError, match=r"there is no folder or GGUF file .*check the path"):
         resolve(name)
 
@@ -159,41 +160,28 @@ def test_a_missing_shard_is_named(folder: Path) -> None:
         resolve(str(folder))
 
 
-def stand_in_for_the_hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> dict[str, Any]:
-    asked: dict[str, Any] = {}
-
-    def download(repo: str, **options: Any) -> str:
-        asked.update(repo=repo, **options)
-        if isinstance(answer, Exception):
-            raise answer
-        return str(answer)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    return asked
+@pytest.fixture
+def served(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub that holds the tiny model."""
+    with serving(Hub({path.name: path.read_bytes() for path in folder.iterdir()})) as stand_in:
+        use(stand_in, tmp_path / "client", monkeypatch)
+        yield stand_in
 
 
-def test_a_hub_id_is_downloaded_without_pickles_or_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = stand_in_for_the_hub(monkeypatch, folder)
-    found = resolve(HUB_ID)
-    assert (found.path, found.name, found.label) == (folder, HUB_ID, "some-model")
-    assert asked["repo"] == HUB_ID
-    wanted = ["a.safetensors", "config.json", "tokenizer.model", "merges.txt", "chat_template.jinja"]
+def test_a_hub_id_is_downloaded_without_pickles_or_code(served: Hub, folder: Path) -> None:
     others = ["a.bin", "a.pt", "modeling.py", "original/a.safetensors", "onnx/config.json", "README.md"]
-    taken = huggingface_hub.utils.filter_repo_objects(
-        [*wanted, *others, "consolidated.safetensors"],
-        allow_patterns=asked["allow_patterns"],
-        ignore_patterns=asked["ignore_patterns"],
-    )
-    assert list(taken) == wanted
+    served.files |= dict.fromkeys([*others, "consolidated.safetensors"], b"others")
+    found = resolve(HUB_ID)
+    assert (found.name, found.label) == (HUB_ID, "some-model")
+    assert {path.name for path in found.path.iterdir()} == {path.name for path in folder.iterdir()}
+    assert found.digest == resolve(str(folder)).digest
 
 
-def test_a_repository_of_pickles_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "model.safetensors").unlink()
-    stand_in_for_the_hub(monkeypatch, folder)
-    files = ["config.json", "pytorch_model.bin"]
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *_: files)
+def test_a_repository_of_pickles_is_refused(served: Hub) -> None:
+    served.files = {"config.json": b"{}", "pytorch_model.bin": b"pickled"}
     with pytest.raises(ModelError, match=rf"{HUB_ID} has its weights only as pytorch_model\.bin"):
         resolve(HUB_ID)
+    assert served.ranges == []
 
 
 def hub_error(kind: type[Exception]) -> Exception:
@@ -208,19 +196,23 @@ def hub_error(kind: type[Exception]) -> Exception:
     [
         (
             errors.GatedRepoError,
-            rf"gated: accept its terms at https://huggingface\.co/{HUB_ID}, .*`hf auth login`",
+            rf"gated: run `hf auth login`, and ask for access at https://huggingface\.co/{HUB_ID} if you have none",
         ),
         (errors.RepositoryNotFoundError, "no folder here and not on the hub; check the spelling"),
-        (errors.LocalEntryNotFoundError, r"hub was not reached \(.*\); .*needs no hub: smollm2-135m, qwen"),
+        (errors.LocalEntryNotFoundError, r"from the hub \(.*\); .*needs no hub: smollm2-135m, qwen"),
         (errors.OfflineModeIsEnabled, "needs no hub: smollm2-135m"),
-        (ConnectionError, r"hub was not reached \(what happened\); "),
-        (RuntimeError, "cannot be downloaded from the hub: what happened$"),
+        (ConnectionError, r"from the hub \(what happened\); check the network"),
+        (RuntimeError, r"cannot download .* from the hub \(what happened\)"),
     ],
 )
 def test_what_the_hub_says_is_put_into_one_line(
     kind: type[Exception], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in_for_the_hub(monkeypatch, hub_error(kind))
+    def fail(_: object) -> list[str]:
+        raise hub_error(kind)
+
+    monkeypatch.setattr("fillerscope.hub.list_files", fail)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ModelError, match=reason) as caught:
         resolve(HUB_ID)
     assert "\n" not in str(caught.value)
@@ -233,7 +225,7 @@ def test_what_the_hub_says_is_put_into_one_line(
 def nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("fetch", "convert"):
         monkeypatch.setattr(f"fillerscope.models.resolve.{what}", lambda *_: pytest.fail("done"))
-    monkeypatch.setattr(hub, "snapshot", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub, "snapshot", lambda *_: pytest.fail("asked the hub"))
 
 
 def converted(folder: Path, stem: str, sha256: str) -> Path:
@@ -289,19 +281,17 @@ def test_a_gguf_is_found_where_it_was_converted(folder: Path, tmp_path: Path, mo
 @pytest.mark.usefixtures("nothing_is_done")
 @pytest.mark.parametrize("name", ["./missing", "/missing/model", "x.gguf", "not-a-name"])
 def test_what_is_nowhere_is_not_looked_up_on_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "cached", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub, "cached", lambda *_: pytest.fail("asked the hub"))
     with pytest.raises(ModelError, match=f"there is no folder or GGUF file {name} on this machine: put it there"):
         find(name)
 
 
-def test_a_hub_id_is_found_in_the_hubs_cache_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = stand_in_for_the_hub(monkeypatch, folder)
-    found = resolve_here(HUB_ID)
-    assert asked["local_files_only"] is True
-    assert found == resolve(HUB_ID)
-    stand_in_for_the_hub(monkeypatch, hub_error(errors.LocalEntryNotFoundError))
+def test_a_hub_id_is_found_in_the_hubs_cache_alone(served: Hub) -> None:
     with pytest.raises(ModelError, match=f"^{HUB_ID} is not on this machine: fillerscope models get {HUB_ID}$"):
         find(HUB_ID)
+    downloaded = resolve(HUB_ID)
+    served.status = 500
+    assert resolve_here(HUB_ID) == downloaded
 
 
 def test_the_hubs_cache_is_asked_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -385,7 +385,7 @@ def test_a_data_set_on_the_hub_is_read_like_a_file(tmp_path: Path, monkeypatch: 
     """Pieces are read in order, and a limit that the first one fills leaves the second one on the hub."""
     fetched: list[str] = []
 
-    def fake(repo: str, file: str) -> Path:
+    def fake(repo: str, file: str, _progress: object) -> Path:
         fetched.append(f"{repo} {file}")
         return parquet(tmp_path, [{"question": f"What is in {file}?"}], file.replace("/", "-"))
 
@@ -415,20 +415,20 @@ def hub_error(name: str) -> Exception:
     [
         (
             hub_error("GatedRepoError"),
-            "hub:o/n is gated; ask for access at https://huggingface.co/datasets/o/n, then",
+            "hub:o/n is gated: run `hf auth login`, and ask for access at https://huggingface.co/datasets/o/n if",
         ),
         (
             hub_error("RepositoryNotFoundError"),
             "hub:o/n does not exist or is private; check the name, or run `hf auth",
         ),
-        (hub_error("HfHubHTTPError"), r"cannot fetch hub:o/n \(401 Client Error. Repository not found"),
+        (hub_error("HfHubHTTPError"), r"cannot download hub:o/n from the hub \(401 Client Error.\); check"),
         (
             OSError(28, "No space left on device"),
-            r"cannot fetch hub:o/n \(.*No space left on device\); check",
+            r"hub:o/n does not fit on the disk of .* \(No space left on device\); make room",
         ),
         (
             RuntimeError("connection\nreset"),
-            r"cannot fetch hub:o/n \(connection reset\); check the network, or give a",
+            r"cannot download hub:o/n from the hub \(connection\); check the network, or give a",
         ),
     ],
 )
@@ -440,9 +440,9 @@ def test_what_the_hub_refuses_is_one_line(
         raise error
 
     listing = fail if failing == "list" else lambda *_args, **_options: ["test.jsonl"]
-    monkeypatch.setattr(hub, "reach", lambda: None)
-    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", listing)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+    monkeypatch.setattr("fillerscope.hub.list_files", listing)
+    monkeypatch.setattr("fillerscope.hub.download", fail)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ProblemError, match=message) as caught:
         load_problems(ProblemsSpec(source="hub:o/n"))
     assert "\n" not in str(caught.value)
@@ -468,7 +468,7 @@ def test_without_a_network_the_advice_is_a_local_file(tmp_path: Path) -> None:
         "except Exception as error: print(type(error).__name__, error)"
     )
     printed = run_python(code, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
-    assert printed.startswith("ProblemError cannot fetch hub:owner/name (")
+    assert printed.startswith("ProblemError cannot download hub:owner/name from the hub (")
     assert "offline mode is enabled" in printed
     assert printed.endswith("check the network, or give a local file or `builtin`")
     assert len(printed.splitlines()) == 1

@@ -51,7 +51,7 @@ def run_study(
     `in_memory` is the one model of the study where it is not to be found by its name."""
     if not study.models:
         raise StudyError(f"study {study.name!r} names no model: give it `models`")
-    data = read_problems(study.problems)
+    data = read_problems(study.problems, progress)
     problems = data.problems
     if data.recognised is not None and data.recognised.form != "whole":
         progress.say(f"{study.problems.source}: the reference answer is {data.recognised.answers}")

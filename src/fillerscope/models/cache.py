@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
-from fillerscope.files import REFUSED, disk_errors
+from fillerscope.files import REFUSED, disk_errors, file_lock
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import Progress
 
@@ -27,17 +25,12 @@ def cache_subfolder(*parts: str) -> Path:
 @contextmanager
 def locked(key: str, progress: Progress) -> Iterator[None]:
     """Let one process at a time into the block for a key; a process that died holds no lock."""
-    lock = FileLock(cache_subfolder("locks") / f"{key}.lock")
-    with cache_errors():
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            progress.stage(f"waiting for another process that prepares {key}", 0, None)
-            lock.acquire()
-    try:
+    path = cache_subfolder("locks") / f"{key}.lock"
+    waiting = f"waiting for another process that prepares {key}"
+    with ExitStack() as stack:
+        with cache_errors():
+            stack.enter_context(file_lock(path, lambda: progress.stage(waiting, 0, None)))
         yield
-    finally:
-        lock.release()
 
 
 def require_space(folder: Path, needed: int, purpose: str) -> None:

@@ -4,61 +4,69 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fillerscope.display import first_line
+from fillerscope import hub
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.checks import refuse_pickles
+from fillerscope.progress import SILENT, Progress
 
 ALLOWED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 # Folders in a repository hold other formats, and `consolidated` holds the same weights a second time.
 IGNORED = ["*/*", "consolidated*"]
 
 
-def snapshot(repo: str) -> Path:
+def snapshot(name: str, progress: Progress = SILENT) -> Path:
     """The newest version of a repository, or the one in the hub's own cache when the hub is out of reach."""
-    from huggingface_hub import snapshot_download
-
+    repo = hub.Repo(name)
     try:
-        folder = Path(snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
-    except Exception as error:
-        raise ModelError(_download_error(repo, error)) from error
-    if not any(folder.glob("*.safetensors")):
-        refuse_pickles(_files(repo), repo)
-    return folder
+        files = hub.list_files(repo)
+    except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
+        if (folder := cached(name)) is not None:
+            return folder
+        raise ModelError(_refusal(repo, error)) from error
+    if not any(_wanted([file for file in files if file.endswith(".safetensors")])):
+        refuse_pickles(files, name)
+    try:
+        hub.download(repo, _wanted(files), progress)
+        return _linked(name)
+    except Exception as error:  # as above
+        raise ModelError(_refusal(repo, error)) from error
 
 
-def cached(repo: str) -> Path | None:
+def cached(name: str) -> Path | None:
     """The version in the hub's own cache, or None where it is not complete. Uses no network."""
-    from huggingface_hub import snapshot_download
-
     try:
-        folder = snapshot_download(repo, allow_patterns=ALLOWED, ignore_patterns=IGNORED, local_files_only=True)
+        return _linked(name, local_files_only=True)
     except Exception:  # whatever the reason: it is not here
         return None
-    return Path(folder)
 
 
-def _files(repo: str) -> list[str]:
-    """File names of a repository, for a better message; empty where the hub is out of reach."""
-    from huggingface_hub import HfApi
+def _wanted(files: list[str]) -> list[str]:
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 
-    try:
-        return HfApi().list_repo_files(repo)
-    except Exception:
-        return []
+    return list(filter_repo_objects(files, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
 
 
-def _download_error(repo: str, error: Exception) -> str:
+def _linked(name: str, local_files_only: bool = False) -> Path:
+    """The folder in which the hub's cache shows the files of a repository under their names."""
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            name,
+            allow_patterns=ALLOWED,
+            ignore_patterns=IGNORED,
+            local_files_only=local_files_only,
+            tqdm_class=hub.no_bar(),
+        )
+    )
+
+
+def _refusal(repo: hub.Repo, error: Exception) -> str:
     from huggingface_hub import errors
 
-    page = f"https://huggingface.co/{repo}"
-    if isinstance(error, errors.GatedRepoError):
-        return f"{repo} is gated: accept its terms at {page}, then run `hf auth login` and try again"
-    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
-        return f"{repo} is no folder here and not on the hub; check the spelling, or `hf auth login` if it is private"
-    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | OSError):
-        return (
-            f"{repo} is not in the cache and the hub was not reached ({first_line(error)}); check the "
-            f"network, or use a model that needs no hub: {', '.join(CATALOGUE)}"
-        )
-    return f"{repo} cannot be downloaded from the hub: {first_line(error)}"
+    not_found = errors.RepositoryNotFoundError | errors.HFValidationError
+    if isinstance(error, not_found) and not isinstance(error, errors.GatedRepoError):
+        name = repo.name
+        return f"{name} is no folder here and not on the hub; check the spelling, or `hf auth login` if it is private"
+    return hub.explain(repo, error, f"use a model that needs no hub: {', '.join(CATALOGUE)}")

@@ -57,7 +57,7 @@ def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False
         return _from_gguf(path, name, progress)
     if not _HUB_ID.fullmatch(name) or _LOOKS_LIKE_A_PATH.search(name):
         raise ModelError(_unknown(name))
-    return _from_folder(hub.snapshot(name), name, name.partition("/")[2], progress)
+    return _from_folder(hub.snapshot(name, progress), name, name.partition("/")[2], progress)
 
 
 def find(name: str) -> ModelFolder:

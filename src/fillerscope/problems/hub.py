@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from fillerscope import hub
 from fillerscope.errors import ProblemError
 from fillerscope.problems.readers import READERS, one_line
+from fillerscope.progress import SILENT, Progress
 
 # Descriptions of data sets that end like data.
 NOT_DATA = {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
@@ -20,10 +22,10 @@ PIECE = re.compile(r"(-\d{5}-of-\d{5}(-[0-9a-f]+)?|/\d+)$")
 USUAL_FOLDERS = ("data", "default", "main")
 
 
-def fetch(repo: str, split: str) -> Iterator[tuple[Path, str]]:
+def fetch(repo: str, split: str, progress: Progress = SILENT) -> Iterator[tuple[Path, str]]:
     """Each file of the split, fetched when it is asked for, with the name to call it by."""
     for file in choose_files(repo, _listed(repo), split):
-        yield _fetched(repo, file), f"hub:{repo}/{file}"
+        yield _fetched(repo, file, progress), f"hub:{repo}/{file}"
 
 
 def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
@@ -80,43 +82,31 @@ def _without_data(repo: str, files: Sequence[str]) -> str:
 
 
 def _listed(repo: str) -> list[str]:
-    from huggingface_hub import HfApi
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(repo)
-        reach()
-        return HfApi().list_repo_files(repo, repo_type="dataset")
+        return hub.list_files(hub.Repo(repo, "dataset"))
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         raise ProblemError(_refusal(repo, error)) from None
 
 
-def reach() -> None:
-    """Make one plain request, which fails soon without a network; the hub's own calls try for half a minute."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
-
-    get_session().head(constants.ENDPOINT, timeout=10)
-
-
-def _fetched(repo: str, file: str) -> Path:
+def _fetched(repo: str, file: str, progress: Progress) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Path(hf_hub_download(repo, file, repo_type="dataset"))
+        hub.download(hub.Repo(repo, "dataset"), [file], progress)
+        return Path(hf_hub_download(repo, file, repo_type="dataset", tqdm_class=hub.no_bar()))
     except Exception as error:  # as above
         raise ProblemError(_refusal(repo, error)) from None
 
 
 def _refusal(repo: str, error: Exception) -> str:
-    """One line that says what to do. A gated data set is also `not found`, so it is asked about first."""
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+    """One line that says what to do."""
+    from huggingface_hub import errors
 
-    if isinstance(error, GatedRepoError):
-        page = f"https://huggingface.co/datasets/{repo}"
-        return f"hub:{repo} is gated; ask for access at {page}, then run `hf auth login`"
-    if isinstance(error, RepositoryNotFoundError):
-        return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
-    if isinstance(error, HFValidationError):
+    if isinstance(error, errors.HFValidationError):
         return f"hub:{repo} is not the name of a data set; expected hub:owner/name"
-    return f"cannot fetch hub:{repo} ({one_line(error)}); check the network, or give a local file or `builtin`"
+    if isinstance(error, errors.RepositoryNotFoundError) and not isinstance(error, errors.GatedRepoError):
+        return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
+    return hub.explain(hub.Repo(repo, "dataset"), error, "give a local file or `builtin`")

@@ -18,6 +18,7 @@ from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
 from fillerscope.problems.readers import Row, kind_of, read_rows
 from fillerscope.problems.recognise import RECOGNISED, Recognised, names_of, recognise
+from fillerscope.progress import SILENT, Progress
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
 from fillerscope.study.study import ProblemsSpec, digest_of
 
@@ -37,17 +38,17 @@ class ProblemSet:
     recognised: Recognised | None = None
 
 
-def load_problems(spec: ProblemsSpec) -> list[Problem]:
+def load_problems(spec: ProblemsSpec, progress: Progress = SILENT) -> list[Problem]:
     """The first `limit` problems of the source in its own order, or all where there are fewer."""
-    return read_problems(spec).problems
+    return read_problems(spec, progress).problems
 
 
-def read_problems(spec: ProblemsSpec) -> ProblemSet:
+def read_problems(spec: ProblemsSpec, progress: Progress = SILENT) -> ProblemSet:
     """The same, with what was recognised in the data."""
     if spec.source == BUILTIN:
         return ProblemSet(generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind))
     known = data_set(spec.source)
-    rows = list(islice(_rows(spec, known), spec.limit))
+    rows = list(islice(_rows(spec, known, progress), spec.limit))
     if not rows:
         raise ProblemError(f"{spec.source} holds no problems; give a source with at least one row")
     fields = {**known.fields, **spec.fields} if known else spec.fields
@@ -60,22 +61,22 @@ def problems_digest(problems: Iterable[Problem]) -> str:
     return digest_of([[problem.id, problem.question, problem.answer] for problem in problems])
 
 
-def _rows(spec: ProblemsSpec, known: DataSet | None) -> Iterator[Row]:
+def _rows(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Iterator[Row]:
     if known is None and not spec.source.startswith(HUB):
         yield from read_rows(Path(spec.source), spec.source)
         return
-    for path, name in _files(spec, known):
+    for path, name in _files(spec, known, progress):
         yield from read_rows(path, name)
 
 
-def _files(spec: ProblemsSpec, known: DataSet | None) -> Iterator[tuple[Path, str]]:
+def _files(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Iterator[tuple[Path, str]]:
     """The files of a data set on the hub. Where one that goes by a word cannot be had, the error says what to do."""
     if known is None:
-        yield from fetch(spec.source.removeprefix(HUB), spec.split)
+        yield from fetch(spec.source.removeprefix(HUB), spec.split, progress)
         return
     split = known.split if spec.split == DEFAULT_SPLIT else spec.split
     try:
-        yield from fetch(known.repo, split)
+        yield from fetch(known.repo, split, progress)
     except ProblemError as error:
         fields = " and ".join(known.fields[role] for role in ("question", "answer"))
         file = f"{known.name}.jsonl"

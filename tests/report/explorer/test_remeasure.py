@@ -376,7 +376,7 @@ def renamed(run: Run, name: str, **identity: Any) -> Run:
 
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "snapshot", lambda _: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub, "snapshot", lambda *_: pytest.fail("asked the hub"))
     monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: pytest.fail("fetched"))
     monkeypatch.setattr("fillerscope.models.resolve.convert", lambda *_: pytest.fail("converted"))
 
