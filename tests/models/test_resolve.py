@@ -211,7 +211,7 @@ def test_what_the_hub_says_is_put_into_one_line(
     def fail(_: object) -> list[str]:
         raise hub_error(kind)
 
-    monkeypatch.setattr("fillerscope.hub.list_files", fail)
+    monkeypatch.setattr("fillerscope.problems.hub_download.list_files", fail)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ModelError, match=reason) as caught:
         resolve(HUB_ID)

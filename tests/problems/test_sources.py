@@ -440,8 +440,8 @@ def test_what_the_hub_refuses_is_one_line(
         raise error
 
     listing = fail if failing == "list" else lambda *_args, **_options: ["test.jsonl"]
-    monkeypatch.setattr("fillerscope.hub.list_files", listing)
-    monkeypatch.setattr("fillerscope.hub.download", fail)
+    monkeypatch.setattr("fillerscope.problems.hub_download.list_files", listing)
+    monkeypatch.setattr("fillerscope.problems.hub_download.download", fail)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     with pytest.raises(ProblemError, match=message) as caught:
         load_problems(ProblemsSpec(source="hub:o/n"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fillerscope import hub
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.checks import refuse_pickles
+from fillerscope.problems import hub_download
 from fillerscope.progress import SILENT, Progress
 
 ALLOWED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
@@ -17,9 +17,9 @@ IGNORED = ["*/*", "consolidated*"]
 
 def snapshot(name: str, progress: Progress = SILENT) -> Path:
     """The newest version of a repository, or the one in the hub's own cache when the hub is out of reach."""
-    repo = hub.Repo(name)
+    repo = hub_download.Repo(name)
     try:
-        files = hub.list_files(repo)
+        files = hub_download.list_files(repo)
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         if (folder := cached(name)) is not None:
             return folder
@@ -27,7 +27,7 @@ def snapshot(name: str, progress: Progress = SILENT) -> Path:
     if not any(_wanted([file for file in files if file.endswith(".safetensors")])):
         refuse_pickles(files, name)
     try:
-        hub.download(repo, _wanted(files), progress)
+        hub_download.download(repo, _wanted(files), progress)
         return _linked(name)
     except Exception as error:  # as above
         raise ModelError(_refusal(repo, error)) from error
@@ -57,16 +57,16 @@ def _linked(name: str, local_files_only: bool = False) -> Path:
             allow_patterns=ALLOWED,
             ignore_patterns=IGNORED,
             local_files_only=local_files_only,
-            tqdm_class=hub.no_bar(),
+            tqdm_class=hub_download.no_bar(),
         )
     )
 
 
-def _refusal(repo: hub.Repo, error: Exception) -> str:
+def _refusal(repo: hub_download.Repo, error: Exception) -> str:
     from huggingface_hub import errors
 
     not_found = errors.RepositoryNotFoundError | errors.HFValidationError
     if isinstance(error, not_found) and not isinstance(error, errors.GatedRepoError):
         name = repo.name
         return f"{name} is no folder here and not on the hub; check the spelling, or `hf auth login` if it is private"
-    return hub.explain(repo, error, f"use a model that needs no hub: {', '.join(CATALOGUE)}")
+    return hub_download.explain(repo, error, f"use a model that needs no hub: {', '.join(CATALOGUE)}")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from fillerscope import hub
 from fillerscope.errors import ProblemError
+from fillerscope.problems import hub_download
 from fillerscope.problems.readers import READERS, one_line
 from fillerscope.progress import SILENT, Progress
 
@@ -86,7 +86,7 @@ def _listed(repo: str) -> list[str]:
 
     try:
         validate_repo_id(repo)
-        return hub.list_files(hub.Repo(repo, "dataset"))
+        return hub_download.list_files(hub_download.Repo(repo, "dataset"))
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         raise ProblemError(_refusal(repo, error)) from None
 
@@ -95,8 +95,8 @@ def _fetched(repo: str, file: str, progress: Progress) -> Path:
     from huggingface_hub import hf_hub_download
 
     try:
-        hub.download(hub.Repo(repo, "dataset"), [file], progress)
-        return Path(hf_hub_download(repo, file, repo_type="dataset", tqdm_class=hub.no_bar()))
+        hub_download.download(hub_download.Repo(repo, "dataset"), [file], progress)
+        return Path(hf_hub_download(repo, file, repo_type="dataset", tqdm_class=hub_download.no_bar()))
     except Exception as error:  # as above
         raise ProblemError(_refusal(repo, error)) from None
 
@@ -109,4 +109,4 @@ def _refusal(repo: str, error: Exception) -> str:
         return f"hub:{repo} is not the name of a data set; expected hub:owner/name"
     if isinstance(error, errors.RepositoryNotFoundError) and not isinstance(error, errors.GatedRepoError):
         return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
-    return hub.explain(hub.Repo(repo, "dataset"), error, "give a local file or `builtin`")
+    return hub_download.explain(hub_download.Repo(repo, "dataset"), error, "give a local file or `builtin`")

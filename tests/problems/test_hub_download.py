@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from fillerscope import hub
 from fillerscope.errors import ModelError, ProblemError
 from fillerscope.models.hub import snapshot
+from fillerscope.problems import hub_download as hub
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import ProblemsSpec
 from support.hub import Hub, serving, use
