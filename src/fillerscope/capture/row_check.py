@@ -97,10 +97,9 @@ def check_texts(loaded: LoadedModel, texts: Sequence[Text]) -> RowCheck:
 
     For a few short texts in float32: they go through all layers with whole matrices, which are compared with what the
     capture measures. No other text has to be tried for their sake."""
-    plain = [replace(text, row_weights=None) for text in texts]
     with explained_failures(loaded.label):
-        alone = [run_alone(loaded.model, text.ids, text.rows) for text in plain]
-    return _first_layout(loaded, [Sample(plain, alone, None)], get_args(Layout))
+        alone = [run_alone(loaded.model, text.ids, text.rows) for text in texts]
+    return _first_layout(loaded, [Sample(list(texts), alone, None)], get_args(Layout))
 
 
 def _check_within_memory(loaded: LoadedModel, longest: int, tokens: int, layouts: Sequence[Layout]) -> RowCheck:

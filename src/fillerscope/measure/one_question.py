@@ -16,8 +16,8 @@ from fillerscope.answers.local.answer_check import checked_answers
 from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.memory import pass_tokens
-from fillerscope.capture.packing import GROUPS, Text
-from fillerscope.capture.passes import Measured, PassRunner
+from fillerscope.capture.packing import Text
+from fillerscope.capture.passes import PassRunner
 from fillerscope.capture.row_check import RowCheck, check_rows, check_texts
 from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import CaptureError, PromptError
@@ -32,7 +32,6 @@ from fillerscope.store.schema import Array
 from fillerscope.study.study import Study
 
 WHOLE = 512  # tokens of a prompt whose whole matrices are compared
-ORIGINAL = GROUPS.index("original")
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,8 @@ def _measured(
     if record["status"] != "ok" or pending.measured is None:
         raise CaptureError(f"the question could not be measured: {record.get('error', 'no reason is known')}")
     names = [condition.name for condition in study.conditions]
-    return {name: _received(pending.measured, number) for number, name in enumerate(names)}, part.arrays
-
-
-def _received(measured: Measured, number: int) -> NDArray[np.float64]:
-    """Mean attention received. Without filler all rows are original ones, and sums of `original` may be weighted."""
-    received = measured.text(number).mean_received()
-    if measured.texts[number].row_weights is not None:
-        received[ORIGINAL] = received[GROUPS.index("all")]
-    return received
+    measured = pending.measured
+    return {name: measured.text(number).mean_received() for number, name in enumerate(names)}, part.arrays
 
 
 def _replies(study: Study, loaded: LoadedModel, item: Prepared, progress: Progress) -> dict[str, Reply]:
