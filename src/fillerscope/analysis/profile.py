@@ -38,6 +38,7 @@ class Profile:
     condition: str = BASELINE
     view: str = ""  # one of the views of a run; empty for texts of any kind
     filler: tuple[int, int] | None = None  # first position and the one behind the last, where the filler is shown
+    first: tuple[int, int] = (1, 1)  # the numbers of the first layer and the first head in it
 
     dims = ("layer", "head", "position")
 
@@ -78,7 +79,8 @@ class Profile:
             )
         cell = (slice(layer - 1, layer), slice(head - 1, head))
         parts = [np.broadcast_to(part, self.moments.mean.shape)[cell] for part in self.moments.state().values()]
-        return replace(self, name=f"{self.name} L{layer}H{head}", moments=Moments(*parts))
+        first = self.first[0] + layer - 1, self.first[1] + head - 1
+        return replace(self, name=f"{self.name} L{layer}H{head}", moments=Moments(*parts), first=first)
 
     def reach(self, share: float = 0.5) -> int:
         """How many positions, from the start, at least this share of the problems has."""
@@ -91,8 +93,8 @@ class Profile:
         kept = self.count > 0
         layer, head, position = np.nonzero(kept)
         return {
-            "layer": layer + 1,
-            "head": head + 1,
+            "layer": layer + self.first[0],
+            "head": head + self.first[1],
             "position": position,
             "n": self.count[kept],
             "mean": self.mean[kept],
@@ -110,8 +112,8 @@ class Profile:
         low, high = self.interval()
         arrays = {"n": self.count, "mean": self.mean, "sd": self.sd, "low": low, "high": high}
         coordinates = {
-            "layer": np.arange(1, self.layers + 1),
-            "head": np.arange(1, self.heads + 1),
+            "layer": np.arange(self.layers) + self.first[0],
+            "head": np.arange(self.heads) + self.first[1],
             "position": np.arange(self.positions),
         }
         return xarray.Dataset({key: (self.dims, array) for key, array in arrays.items()}, coordinates)
