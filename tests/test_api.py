@@ -209,6 +209,14 @@ def test_xarray_holds_the_same_numbers(profile: Profile) -> None:
     assert cell.item() == profile.mean[1, 2, 5]
 
 
+def test_one_head_keeps_its_number_in_tables(profile: Profile) -> None:
+    pandas = pytest.importorskip("pandas")
+    whole, one = profile.to_pandas(), profile.head(2, 3).to_pandas()
+    expected = whole[(whole["layer"] == 2) & (whole["head"] == 3)].reset_index(drop=True)
+    pandas.testing.assert_frame_equal(one, expected)
+    assert profile.head(2, 3).to_xarray()["mean"].sel(layer=2, head=3, position=5) == profile.mean[1, 2, 5]
+
+
 def test_the_tokens_that_receive_most_come_first(llama: Any, tokenizer: Any) -> None:
     profile = attention_profile(llama, tokenizer, [TEXTS[0]])
     for head in (None, 2):
@@ -327,6 +335,16 @@ def test_a_study_that_does_not_fit_is_refused_by_key(what: str, llama: Any, toke
     with pytest.raises(StudyError, match=re.escape(reason)):
         fillerscope.run(study, tmp_path / "run", model=llama, tokenizer=tokenizer)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_logits_is_measured_and_not_asked_for_answers(tokenizer: Any, tmp_path: Path) -> None:
+    decoder = tiny_model("llama").model
+    with pytest.raises(StudyError, match="asks for answers, and LlamaModel has no layer that makes logits"):
+        fillerscope.run(STUDY, tmp_path / "run", model=decoder, tokenizer=tokenizer)
+    alone = STUDY | {"generation": None, "references": {}}
+    run = fillerscope.run(alone, tmp_path / "run", model=decoder, tokenizer=tokenizer)
+    whole = fillerscope.run(alone, tmp_path / "whole", model=tiny_model("llama"), tokenizer=tokenizer)
+    np.testing.assert_array_equal(run.profile("mless").mean, whole.profile("mless").mean)
 
 
 def test_without_a_model_in_memory_a_study_names_its_models(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ class FigureOptions(TypedDict, total=False):
 class Figures(dict[str, list[Path]]):
     """The files of each figure that was drawn, by its name; a notebook shows the pictures."""
 
+    def __repr__(self) -> str:
+        return f"<Figures {', '.join(self) or 'none'}>"
+
     def _repr_html_(self) -> str:
         from fillerscope.analysis.notebook_html import picture
 
@@ -145,6 +148,11 @@ def _study_of(study: Study, source: ModelInMemory) -> Study:
         )
     if study.device not in ("auto", source.device, source.device.partition(":")[0]):
         raise StudyError(f"study {study.name!r} asks for device {study.device}, and the model is on {source.device}")
+    if study.generation is not None and source.model.get_output_embeddings() is None:
+        raise StudyError(
+            f"study {study.name!r} asks for answers, and {source.name} has no layer that makes logits: load it with "
+            "AutoModelForCausalLM, or leave `generation` out"
+        )
     spec = ModelSpec.model_validate({"name": source.name, "dtype": source.dtype})
     return study.model_copy(update={"models": (spec,), "device": source.device})
 

@@ -207,7 +207,7 @@ def test_a_run_shows_the_heads_of_its_main_condition(answered: Run) -> None:
 def test_both_ways_to_open_a_run_show_it(answered: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     html = shown(answered)
     assert fillerscope.open_run(answered.path)._repr_html_() == html
-    monkeypatch.setattr("fillerscope.api.run_study", lambda *_: RunStore.open(answered.path))
+    monkeypatch.setattr("fillerscope.measure.run_study.run_study", lambda *_: RunStore.open(answered.path))
     assert fillerscope.run(answered.study)._repr_html_() == html
 
 

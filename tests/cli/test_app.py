@@ -785,11 +785,11 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(command: Command, monkeypa
 
     monkeypatch.setattr(show_commands, "show_heads", broken)
     monkeypatch.delenv("FILLERSCOPE_DEBUG", raising=False)
-    shown = command("heads", "run")
+    shown = command("heads", ".")
     assert shown.code == 1
     assert shown.err == (
         "fillerscope: unexpected ZeroDivisionError: first line (set FILLERSCOPE_DEBUG=1 to see where)\n"
     )
     monkeypatch.setenv("FILLERSCOPE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
-        command("heads", "run")
+        command("heads", ".")
