@@ -14,7 +14,7 @@ QUESTION = "question"
 
 def painted(tokens: list[str], spans: list[str], received: list[float]) -> list:
     values = np.array(received)
-    return pieces(tokens, spans, values, scale_of(values))
+    return pieces(tokens, spans, values, scale_of(values), 0.5)
 
 
 def test_steps_rise_by_factors_and_one_sink_does_not_pale_the_rest() -> None:
@@ -37,7 +37,7 @@ def test_repeated_filler_is_one_piece_with_its_number_and_total(unit: list[str],
     first, run, last = painted(["a", *filler, "b"], spans, received)
     assert (first.repeats, last.repeats, run.repeats) == (1, 1, times)
     assert run.text == "".join(unit)
-    assert run.total == pytest.approx(0.01 * len(filler))
+    assert run.mass == 0.5
     assert run.received == pytest.approx(0.01)
 
 

@@ -14,7 +14,7 @@ from fillerscope.errors import FigureError
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.filler_text import filler_condition
 
-CHANGE = Change(0.04, 0.03, 0.6, 0.62, 0.45, 0.63, "")
+CHANGE = Change(0.04, 0.03, 0.6, 0.62, 0.63, "")
 
 
 def side(filler: int, reply: Reply | None) -> Side:

@@ -114,7 +114,7 @@ def test_profile_paints_the_text_and_takes_filler(call: Call, model: Path) -> No
     by_place = {row["position"]: row["received"] for row in record["tokens"]}
     tokens = record["trial"]["without"]["tokens"]
     assert tokens[1]["received"] == pytest.approx(by_place[1])
-    assert record["trial"]["queries"] == record["queries"] == "all"
+    assert record["trial"]["queries"] == record["queries"] == "original"
 
 
 def shown(width: int = 80, encoding: str = "utf-8", **console: object) -> str:
@@ -130,7 +130,7 @@ def shown(width: int = 80, encoding: str = "utf-8", **console: object) -> str:
 
     stream = Stream()
     terminal = Console(file=stream, width=width, **console)  # type: ignore[arg-type]
-    print_painted(terminal, "Title", pieces(tokens, spans, received, scale))
+    print_painted(terminal, "Title", pieces(tokens, spans, received, scale, 0.006))
     print_legend(terminal, scale)
     return stream.getvalue()
 

@@ -71,7 +71,8 @@ def compare_numbers(trial: Trial, expected: Any) -> None:
     assert trial.plain.tokens == expected.tokens("none")
     assert trial.change.without == cell(expected.summary("received_original", "none")[0])
     assert trial.change.with_filler == cell(expected.summary("received_original", "filler")[0])
-    assert trial.change.mass == cell(expected.summary("filler_mass", "filler")[0])
+    assert trial.filled.mass == cell(expected.summary("filler_mass", "filler")[0])
+    assert trial.filled.mass == pytest.approx(sum(trial.filled.received[np.array(trial.filled.spans) == "filler"]))
     odds = cell(same_odds(expected, "filler")[0]) / trial.change.without
     np.testing.assert_array_equal(trial.change.odds, odds)  # both missing, or both the same
     assert np.isnan(odds) == bool(trial.change.unknown)

@@ -36,7 +36,7 @@ class Piece:
     step: int | None  # of RAMP
     span: str
     repeats: int = 1
-    total: float = math.nan  # what a run receives together
+    mass: float = math.nan  # of a run: the share of their attention that later tokens give to it
     breaks: bool = False  # whether a line ends behind it
 
 
@@ -50,14 +50,18 @@ def scale_of(*received: Floats) -> Scale:
     return Scale(min(low, high / 2), high, tuple(ground for ground, _ in RAMP), True)
 
 
-def pieces(tokens: Sequence[str], spans: Sequence[str], received: Floats, scale: Scale) -> list[Piece]:
-    """The tokens of a prompt in order. Repeated filler is one piece; other filler stands in brackets."""
+def pieces(
+    tokens: Sequence[str], spans: Sequence[str], received: Floats, scale: Scale, mass: float = math.nan
+) -> list[Piece]:
+    """The tokens of a prompt in order. Repeated filler is one piece; other filler stands in brackets.
+
+    `mass` is the share of their attention that later tokens give to the filler as a whole."""
     start = spans.index("filler") if "filler" in spans else len(tokens)
     stop = start + list(spans).count("filler")
     before, after = (
         _tokens(tokens[some], spans[some], received[some], scale) for some in (slice(start), slice(stop, None))
     )
-    filler = _filler(tokens[start:stop], received[start:stop], scale) if stop > start else []
+    filler = _filler(tokens[start:stop], received[start:stop], scale, mass) if stop > start else []
     return [*before, *filler, *after]
 
 
@@ -71,14 +75,14 @@ def _tokens(tokens: Sequence[str], spans: Sequence[str], received: Floats, scale
     return [Piece(visible(text), value, step, span, breaks=text.endswith("\n")) for text, span, value, step in rows]
 
 
-def _filler(tokens: Sequence[str], received: Floats, scale: Scale) -> list[Piece]:
-    size, mean, total = _unit(tokens), float(received.mean()), float(received.sum())
+def _filler(tokens: Sequence[str], received: Floats, scale: Scale, mass: float) -> list[Piece]:
+    size, mean = _unit(tokens), float(received.mean())
     repeats = len(tokens) // size
     if repeats < COLLAPSED:
         inside = _tokens(tokens, ["filler"] * len(tokens), received, scale)
-        return [Piece("[", math.nan, None, "filler"), *inside, Piece(f": {percent(total)}]", math.nan, None, "filler")]
+        return [Piece("[", math.nan, None, "filler"), *inside, Piece(f": {percent(mass)}]", math.nan, None, "filler")]
     step = steps_of(np.array([mean]), scale)[0]
-    return [Piece(visible("".join(tokens[:size])), mean, step, "filler", repeats, total)]
+    return [Piece(visible("".join(tokens[:size])), mean, step, "filler", repeats, mass)]
 
 
 def steps_of(received: Floats, scale: Scale) -> list[int | None]:

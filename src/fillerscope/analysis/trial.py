@@ -65,6 +65,7 @@ class Side:
     spans: tuple[str, ...]  # of each token: system, filler, question or tail
     received: Floats  # [token]; NaN where no query row sees the token
     reply: Reply | None
+    mass: float = math.nan  # share of their attention that later original rows give to the filler
 
     def record(self) -> Json:
         rows = zip(self.tokens, self.spans, self.received.tolist(), strict=True)
@@ -83,8 +84,7 @@ class Change:
     with_filler: float
     odds: float  # as a share of `without`, of rows that keep their odds; NaN where that is not known
     uniform: float  # the same of uniform attention
-    mass: float  # share of their attention that later original rows give to the filler
-    mass_share: float  # the same of uniform attention
+    mass_share: float  # what later original rows would give to the filler, of uniform attention
     unknown: str  # why `odds` is missing
 
     @property
@@ -141,7 +141,7 @@ class Trial:
             "filler": self.condition.model_dump(mode="json", include={"name", "kind", "text", "count", "position"}),
             "filler_tokens": self.filled.spans.count("filler"),
             "received_without": change.without, "received_with": change.with_filler, "kept": change.kept,
-            "kept_same_odds": change.odds, "kept_uniform": change.uniform, "filler_mass": change.mass,
+            "kept_same_odds": change.odds, "kept_uniform": change.uniform, "filler_mass": self.filled.mass,
             "filler_mass_uniform": change.mass_share, "same_odds_unknown": change.unknown or None,
             "sentence": self.sentence, "without": self.plain.record(), "with": self.filled.record(),
         }  # fmt: skip
@@ -150,7 +150,8 @@ class Trial:
 def _side(result: QuestionResult, condition: str, view: View) -> Side:
     values = view.of(result.received[condition][QUERIES_PLACE[view.queries]])
     spans = tuple(SPANS[span] for span in result.item.prompts[condition].spans)
-    return Side(result.tokens[condition], spans, values, result.replies.get(condition))
+    mass = _metric(result.arrays, "filler_mass", condition, view)
+    return Side(result.tokens[condition], spans, values, result.replies.get(condition), mass)
 
 
 def _change(result: QuestionResult, condition: Condition, view: View) -> Change:
@@ -164,10 +165,7 @@ def _change(result: QuestionResult, condition: Condition, view: View) -> Change:
     even = [(math.nan, math.nan)] * 2
     if window != 0:
         even = [uniform_summary(one, window, False, view.queries, False, True) for one in marks]
-    mass = _metric(result.arrays, "filler_mass", condition.name, view)
-    return Change(
-        without, with_filler, _ratio(odds, without), _ratio(even[1][0], even[0][0]), mass, even[1][1], unknown
-    )
+    return Change(without, with_filler, _ratio(odds, without), _ratio(even[1][0], even[0][0]), even[1][1], unknown)
 
 
 def _metric(arrays: Mapping[str, Array], metric: str, condition: str, view: View) -> float:

@@ -50,7 +50,7 @@ def _label(piece: Piece) -> str:
     """A token as it is, a run of filler with its number and what it receives in all."""
     if piece.repeats == 1:
         return piece.text
-    return f"[{piece.text.strip()} \u00d7 {piece.repeats}: {percent(piece.total)}]"
+    return f"[{piece.text.strip()} \u00d7 {piece.repeats}: {percent(piece.mass)}]"
 
 
 def _has_colour(console: Console) -> bool:

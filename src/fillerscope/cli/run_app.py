@@ -118,7 +118,9 @@ def profile(
     text: Annotated[str, typer.Argument(help="A text, or the path of a text file.")],
     model: OneModel = "smollm2-135m", layer: OneLayer = 1, head: OneHead = None,
     filler: Annotated[str | None, typer.Option("--filler", help=f"Filler to put before the text: {FILLER}")] = None,
-    queries: Annotated[str, typer.Option("--queries", "-q", help="Query rows: all, or last.")] = "all",
+    queries: Annotated[
+        str | None, typer.Option("--queries", "-q", help="Query rows: all, original (no filler) or last.")
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many tokens to list.")] = 15,
     out: Out = None, device: Device = None, accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -128,5 +130,6 @@ def profile(
     """
     from fillerscope.cli.model_commands import ProfileOptions, profile_text
 
+    queries = queries or ("all" if filler is None else "original")  # without filler these are the same rows
     options = ProfileOptions(model, layer, head, queries, top, out, device or "auto", accept_licence, filler)
     profile_text(text, options, json)

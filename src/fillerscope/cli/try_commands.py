@@ -45,7 +45,7 @@ def show_prompts(trial: Trial) -> None:
     heads = "mean over heads" if trial.view.head is None else f"head {trial.view.head}"
     tables.lines([f"{trial.label}, layer {trial.view.layer}, {heads}"], style="bold")
     for title, side in (("Without filler", trial.plain), (f"With {trial.filler}", trial.filled)):
-        print_painted(console, title, pieces(side.tokens, side.spans, side.received, scale))
+        print_painted(console, title, pieces(side.tokens, side.spans, side.received, scale, side.mass))
     print_legend(console, scale)
 
 

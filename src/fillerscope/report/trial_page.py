@@ -47,7 +47,7 @@ def render(trial: Trial, question: str) -> str:
 
 
 def _column(title: str, side: Side, scale: Scale) -> Column:
-    shown = pieces(side.tokens, side.spans, side.received, scale)
+    shown = pieces(side.tokens, side.spans, side.received, scale, side.mass)
     if side.reply is None:
         return Column(title, shown, "", "")
     text = side.reply.error or side.reply.text.strip() or "(nothing)"
