@@ -13,6 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_missing_weights
@@ -20,6 +23,7 @@ from fillerscope.progress import Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from gguf import GGUFReader
     from transformers import PreTrainedModel
 
 
@@ -53,13 +57,30 @@ def cached_lookups() -> Iterator[None]:
     import gguf
 
     slow = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
-    for name, function in slow.items():
+    for name, function in (slow | {"GGUFReader": _plain_reader()}).items():
         setattr(gguf, name, functools.cache(function))
     try:
         yield
     finally:
         for name, function in slow.items():
             setattr(gguf, name, function)
+
+
+def _plain_reader() -> type[GGUFReader]:
+    """A reader that takes the mapped file for a plain array: a vocabulary needs millions of slices, and those of a
+    `memmap` cost several times as much."""
+    from gguf import GGUFReader
+
+    class PlainReader(GGUFReader):  # type: ignore[misc]  # the package has no types
+        @property
+        def data(self) -> NDArray[np.uint8]:
+            return self._plain
+
+        @data.setter
+        def data(self, mapped: NDArray[np.uint8]) -> None:
+            self._plain = mapped.view(np.ndarray)
+
+    return PlainReader
 
 
 def read_tokenizer(folder: Path, gguf: Path) -> Tokenizer:
