@@ -173,5 +173,5 @@ def test_what_cannot_be_asked_for(changes: dict[str, object], words: str) -> Non
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3_text"])
 def test_a_twin_is_a_model_of_the_same_class(family: str) -> None:
     model = tiny_model(family)
-    twin = untrained(AutoModelForCausalLM, model.config, torch.float32, "cpu", 3)
+    twin = untrained(AutoModelForCausalLM.from_config, model.config, torch.float32, "cpu", 3)
     assert type(twin) is type(model)

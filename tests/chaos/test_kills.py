@@ -201,7 +201,7 @@ def test_killed_while_loading_checking_and_measuring(
     """Not only while writing."""
     run, engine = tmp_path / "run", "fillerscope.measure.engines"
     for moment in (
-        [f"{engine}.model_work", "load_folder", 1],
+        [f"{engine}.model_work", "load_source", 1],
         [f"{engine}.local", "check_capture", 1],
         [f"{engine}.local", "start_shard", 2],
     ):

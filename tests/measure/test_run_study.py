@@ -80,7 +80,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(model_work, "load_folder", refuse)
+    monkeypatch.setattr(model_work, "load_source", refuse)
 
 
 @pytest.fixture
@@ -479,7 +479,7 @@ def test_where_all_problems_fail_one_line_says_why(tmp_path: Path, monkeypatch: 
     message = r"^none of the 8 problems could be measured; the first says: \d+ tokens, and the model takes 60\b[^\n]*$"
     with pytest.raises(ProblemError, match=message):
         run_study(study, tmp_path / "run")
-    monkeypatch.setattr(model_work, "load_folder", lambda *_: pytest.fail("measured again, in vain"))
+    monkeypatch.setattr(model_work, "load_source", lambda *_: pytest.fail("measured again, in vain"))
     with pytest.raises(ProblemError, match=message):
         run_study(study, tmp_path / "run")
 

@@ -86,7 +86,7 @@ def tables(folder: Path, out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_work, "load_folder", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(model_work, "load_source", lambda *_: pytest.fail("the model was loaded"))
 
 
 @pytest.fixture

@@ -523,14 +523,14 @@ def by_condition(run: Any, model: Path) -> dict[str, list[str]]:
 
 
 def test_rows_at_once_change_no_answer_of_a_study(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = model_work.load_folder
+    load = model_work.load_source
 
     def in_float64(*given: Any) -> LoadedModel:
         found = load(*given)
         found.model.double()
         return found
 
-    monkeypatch.setattr(model_work, "load_folder", in_float64)
+    monkeypatch.setattr(model_work, "load_source", in_float64)
     found = {}
     for rows in (1, 16):
         study = small(saved, generation=GENERATION | {"rows": rows}, problems={"limit": 2})
