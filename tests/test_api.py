@@ -15,7 +15,7 @@ import yaml
 
 import fillerscope
 from fillerscope.analysis.profile import Profile
-from fillerscope.api import attention_profile, top_tokens
+from fillerscope.api import attention_matrix, attention_profile, top_tokens
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import PassRunner
@@ -233,6 +233,19 @@ def test_a_head_that_is_not_there_is_named(profile: Profile) -> None:
     message = re.escape("there is no layer 1 head 5: this model has layers 1 to 3 and heads 1 to 4")
     with pytest.raises(FigureError, match=message):
         top_tokens(profile, layer=1, head=5, top=3)
+
+
+def test_the_matrix_of_a_head_has_the_profile_as_its_column_means(llama: Any, tokenizer: Any) -> None:
+    llama.train()
+    matrix = attention_matrix(llama, tokenizer, TEXTS[0], layer=2, head=3)
+    assert llama.training
+    llama.eval()
+    profile = attention_profile(llama, tokenizer, [TEXTS[0]])
+    np.testing.assert_allclose(matrix.received(), profile.mean[1, 2], atol=1e-6)
+    assert matrix.tokens == profile.tokens
+    assert (matrix.layer, matrix.head) == (2, 3)
+    with pytest.raises(CaptureError, match="there is no layer 2 head 9"):
+        attention_matrix(llama, tokenizer, TEXTS[0], layer=2, head=9, check=False)
 
 
 # Run a model in memory

@@ -11,7 +11,8 @@ import pytest
 import fillerscope
 
 NAMES = {
-    "FillerscopeError", "Run", "Study", "arm", "attention_profile", "load_model", "open_run", "run", "try_question",
+    "FillerscopeError", "Run", "Study", "arm", "attention_matrix", "attention_profile", "load_model", "open_run", "run",
+    "try_question",
 }  # fmt: skip
 
 

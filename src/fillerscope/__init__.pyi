@@ -1,6 +1,6 @@
 """The public names of fillerscope, each with the module that it is loaded from."""
 
-from .api import Run, attention_profile, open_run, run, try_question
+from .api import Run, attention_matrix, attention_profile, open_run, run, try_question
 from .arm.hooks import arm
 from .errors import FillerscopeError
 from .models.loading import load_model
@@ -13,6 +13,7 @@ __all__ = [
     "Run",
     "Study",
     "arm",
+    "attention_matrix",
     "attention_profile",
     "load_model",
     "open_run",

@@ -6,6 +6,7 @@ Importing this module loads no torch; calling its functions does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -31,6 +32,7 @@ from fillerscope.study.study import QUERIES, ModelSpec, Study
 if TYPE_CHECKING:
     from torch import nn
 
+    from fillerscope.capture.head_matrix import HeadMatrix
     from fillerscope.capture.passes import Measured
     from fillerscope.models.in_memory import ModelInMemory
     from fillerscope.models.loading import LoadedModel
@@ -314,3 +316,28 @@ def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list
     order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
     shown = [int(position) for position in order if np.isfinite(values[position])][:top]
     return [{"position": p, "token": profile.tokens[p], "received": float(values[p])} for p in shown]
+
+
+def attention_matrix(
+    model: nn.Module, tokenizer: Tokenizer, text: str, layer: int, head: int, check: bool = True
+) -> HeadMatrix:
+    """The attention weights [query, key] of one head on one text of at most 512 tokens, exactly.
+
+    Layer and head count from 1. A row sums to 1, or to 1 less what a learned sink takes of it (`sinks`). `check=True`
+    first compares the capture with the model's eager attention. The model keeps its mode, training or eval.
+    """
+    from fillerscope.capture.head_matrix import head_matrix
+    from fillerscope.capture.packing import Text
+    from fillerscope.capture.self_check import check_capture
+    from fillerscope.models.loading import wrap
+
+    (ids,) = _encoded([text], tokenizer, model)
+    training = model.training
+    loaded = wrap(model, tokenizer)
+    try:
+        if check:
+            check_capture(loaded)
+        matrix = head_matrix(model, Text(tuple(ids), np.ones(len(ids), np.bool_)), layer, head)
+    finally:
+        model.train(training)
+    return replace(matrix, tokens=tuple(token_texts(tokenizer, tuple(ids))))

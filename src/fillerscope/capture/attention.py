@@ -44,6 +44,7 @@ class Recorder:
     kept: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [kv_head, token, dim]
     block: int | None = None  # rows at a time; None: as many as suit the shape
     without: tuple[int, ...] = ()  # layers that have no attention
+    inspect: tuple[int, dict[int, AttentionInputs]] | None = None  # a layer, and where its queries and keys are put
     attended: Callable[[int, Tensor], None] | None = (
         None  # called with a layer and its heads' outputs [token, head, dim]
     )
@@ -152,6 +153,8 @@ def captured_attention(
         recorder.sink_sums[layer] = sink_sums
     if recorder.attended is not None:
         recorder.attended(layer, output)
+    if recorder.inspect is not None and recorder.inspect[0] == layer:
+        recorder.inspect[1][layer] = inputs
     if recorder.keep:
         recorder.kept[layer] = inputs.key, inputs.value
     return torch.unflatten(output, 0, (recorder.packing.rows, -1)), None

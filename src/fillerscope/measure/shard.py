@@ -104,9 +104,14 @@ def start_shard(
     return PendingShard(prepared, todo, measured, measured.finite())
 
 
+def text_under(study: Study, item: Prepared, condition: Condition) -> Text:
+    """The text of one problem under one condition, without a shared prefix."""
+    return _text(study, item, condition, 0)
+
+
 def plain_texts(study: Study, items: Sequence[Prepared]) -> list[Text]:
     """The texts of the baseline, without a shared prefix."""
-    return [_text(study, item, study.conditions[0], 0) for item in items]
+    return [text_under(study, item, study.conditions[0]) for item in items]
 
 
 def _text(study: Study, item: Prepared, condition: Condition, prefix: int) -> Text:
