@@ -20,8 +20,8 @@ from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import open_live_run, open_run
 from fillerscope.cli.show_commands import show_comparison
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.report.answer_payload import comparison
 from fillerscope.report.html import render
-from fillerscope.report.payload import comparison
 from fillerscope.store.live import LiveStore
 from fillerscope.store.schema import repeated_answers_name
 from support.answered import AGAIN, Key, Row, answer, build, drawn_at_random

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import affine_table
 from fillerscope.analysis.run import Run
+from fillerscope.figures.condition_text import name_of
 
 # The panels of wide tables: by title the column, and what it is multiplied with.
 WIDE = {
@@ -112,7 +113,7 @@ def printed_as(
             for row in table if row["layer"] == layer
         }  # fmt: skip
         return held(rows, "group", "condition"), wanted
-    names = {run.condition(condition).label: condition for condition in run.fillers}
+    names = {name_of(run, condition): condition for condition in run.fillers}
     if name == "headmap":
         column = "beyond" if title.endswith(", beyond length") else "drop"
         condition = names[title.removesuffix(", beyond length").rpartition(", ")[2]]

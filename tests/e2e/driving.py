@@ -29,7 +29,9 @@ from fillerscope.analysis.run import Run
 from fillerscope.report.explorer.start import serve
 from fillerscope.store.schema import MANIFEST
 
-TABS = ("attention", "answers", "activations", "affine", "findings", "methods")
+TABS = ("findings", "attention", "text", "answers", "activations", "affine", "methods")
+NAMES = ("Verdict", "Attention", "One text", "Answers", "Activations", "Affine", "Methods")  # of the tabs
+MLESS, RANDOM = '20 \u00d7 " /" (mless)', "20-token sentence (random)"  # of the study in conftest.py
 PATIENCE = 60  # seconds, for a machine that has much else to do
 Row = dict[str, str]
 

@@ -12,6 +12,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from driving import (
+    MLESS,
+    NAMES,
+    RANDOM,
     TABS,
     Served,
     after,
@@ -40,7 +43,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture
 def seen(page: Page, explorer: Served) -> Page:
-    return look_at(page, explorer.address)
+    return look_at(page, f"{explorer.address}#tab=attention")
 
 
 def map_of(page: Page) -> Locator:
@@ -66,10 +69,10 @@ def series_of(rows: list[dict[str, str]]) -> list[str]:
 
 def test_the_page_opens_with_the_run_in_it(seen: Page, run: Run) -> None:
     expect(seen.locator(".run-name")).to_have_text(run.path.name)
-    assert seen.locator("nav.tabs button").all_inner_texts() == [name.capitalize() for name in TABS]
-    expect(map_of(seen).locator("h3")).to_have_text("SmolLM2-135M, Meaningless tokens against none")
+    assert seen.locator("nav.tabs button").all_inner_texts() == list(NAMES)
+    expect(map_of(seen).locator("h3")).to_have_text(f"SmolLM2-135M, {MLESS} against none")
     expect(profile_of(seen).locator("h3")).to_have_text("SmolLM2-135M Layer 1 Head 1")
-    assert lines_on(seen) == ["None", "Meaningless tokens", "Random sentence"]
+    assert lines_on(seen) == ["none", MLESS, RANDOM]
     assert seen.locator(".multiples button").count() == 9
     expect(seen.locator("div.live")).to_be_empty()  # it is finished
     assert colours(map_of(seen).locator(".map-ground")) > 50
@@ -125,13 +128,13 @@ def test_a_condition_that_is_off_is_off_everywhere(seen: Page) -> None:
     shown = profile_of(seen).locator(".linechart")
     with_it, multiples = shown.screenshot(), seen.locator(".multiples .grid").screenshot()
     after(seen, profile_of(seen).locator('.legend button[data-condition="random"]').click)
-    assert lines_on(seen) == ["None", "Meaningless tokens"]
+    assert lines_on(seen) == ["none", MLESS]
     assert_drawn(seen)
     assert profile_of(seen).locator(".linechart").screenshot() != with_it
     assert seen.locator(".multiples .grid").screenshot() != multiples
-    assert series_of(saved_table(profile_of(seen))) == ["None", "Meaningless tokens"]
+    assert series_of(saved_table(profile_of(seen))) == ["none", MLESS]
     read_at(seen, 0.5)
-    assert tip_of(profile_of(seen)).locator(".tip-name").all_inner_texts() == ["None", "Meaningless tokens"]
+    assert tip_of(profile_of(seen)).locator(".tip-name").all_inner_texts() == ["none", MLESS]
     after(seen, seen.locator('[data-tab="affine"]').click)  # and on other tabs
     off = seen.locator('.legend button[data-condition="random"]').first
     expect(off).to_have_attribute("aria-pressed", "false")
@@ -235,10 +238,10 @@ def test_the_picture_of_a_profile_as_svg(seen: Page) -> None:
 
 def test_the_picture_of_a_map_as_svg(seen: Page, run: Run) -> None:
     name, content = saved(map_of(seen).locator('[data-kind="svg"]'))
-    assert name == "SmolLM2-135M-Meaningless-tokens-against-none.svg"
+    assert name == "SmolLM2-135M-20-mless-against-none.svg"
     picture = ElementTree.fromstring(content)
     words = [text.text for text in picture.iter(f"{SVG}text")]
-    assert {"SmolLM2-135M, Meaningless tokens against none", "head", "1", "9"} <= set(words)
+    assert {f"SmolLM2-135M, {MLESS} against none", "head", "1", "9"} <= set(words)
     layers, heads = run.summary("entropy", "none").shape[1:]
     colours = [one for one in picture.iter(f"{SVG}rect") if one.get("fill").startswith("rgb(")]
     beside = max(float(one.get("x")) for one in colours)  # where the scale of the colours stands
@@ -374,7 +377,7 @@ def test_flips_against_the_condition_itself_are_those_against_none(page: Page, e
     """One comes there by choosing another condition after what it is held against."""
     look_at(page, f"{explorer.address}#tab=answers&condition=random&against=random")
     ground = page.locator(".card", has=page.get_by_role("heading", name="Problems that changed"))
-    expect(ground.locator(".count")).to_have_text(re.compile("^None to Random sentence: "))
+    expect(ground.locator(".count")).to_have_text(re.compile(f"^none to {re.escape(RANDOM)}: "))
     assert ground.locator(".flip").count() == len(flips(run[None], "random", "none"))
 
 
@@ -436,7 +439,7 @@ def test_a_damaged_file_is_told_on_every_tab(page: Page, run: Run, tmp_path: Pat
     data[-1] ^= 1
     shard.write_bytes(data)
     with serving(copy) as served:
-        look_at(page, served.address)
+        look_at(page, f"{served.address}#tab=attention")
         expect(page.get_by_role("alert")).to_contain_text("damaged: 1 files are damaged: shards/")
         after(page, lambda: page.locator('[data-tab="methods"]').click())
         expect(page.get_by_role("alert")).to_be_visible()
@@ -450,7 +453,7 @@ def test_one_problem_is_measured_again_and_agrees(seen: Page, run: Run) -> None:
     note = profile_of(seen).locator(".note")
     expect(note).to_have_text(re.compile("^Measured again here; it agrees with the stored run to "))
     assert lines_on(seen)[3:] == [f"{label}, this problem" for label in lines_on(seen)[:3]]
-    rows = [row for row in saved_table(profile_of(seen)) if row["series"] == "Random sentence, this problem"]
+    rows = [row for row in saved_table(profile_of(seen)) if row["series"] == f"{RANDOM}, this problem"]
     assert [int(row["position"]) for row in rows] == list(range(1, len(record["tokens"])))[: len(rows)]
     assert {row["n"] for row in rows} == {"1"}
 
@@ -463,21 +466,21 @@ def test_without_the_model_it_says_why_not(page: Page, run: Run, tmp_path: Path)
             re.compile(r"^One problem's own profile cannot be shown here: .*fillerscope models get")
         )
         expect(page.locator('select[name="problem"]')).to_be_disabled()
-        assert lines_on(page) == ["None", "Meaningless tokens", "Random sentence"]
+        assert lines_on(page) == ["none", MLESS, RANDOM]
 
 
 def test_two_runs_side_by_side(page: Page, run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(run.path, other)
     with serving(run.path, other, run.path) as served:
-        look_at(page, served.address)
+        look_at(page, f"{served.address}#tab=attention")
         names = page.locator(".runs label").all_inner_texts()
         assert names == [str(run.path), "other", str(run.path)]  # two have the same name
         assert page.locator(".pane").count() == 2
         assert page.locator(".pane h2").all_inner_texts() == [str(run.path), "other"]
         after(page, lambda: page.locator('.pane[data-run="1"] select[name="condition"]').select_option("random"))
         for pane in page.locator(".pane").all():
-            expect(pane.locator(".map h3")).to_have_text("SmolLM2-135M, Random sentence against none")
+            expect(pane.locator(".map h3")).to_have_text(f"SmolLM2-135M, {RANDOM} against none")
         tables = [saved_table(pane.locator(".card.map")) for pane in page.locator(".pane").all()]
         assert tables[0] == tables[1]
         assert_fits(page)
@@ -494,7 +497,7 @@ def test_two_runs_side_by_side(page: Page, run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_tab_fits(opened: Callable[..., Page], explorer: Served, width: int, dark: bool) -> None:
-    page = look_at(opened(width=width, color_scheme="dark" if dark else "light"), explorer.address)
+    page = look_at(opened(width=width, color_scheme="dark" if dark else "light"), f"{explorer.address}#tab=attention")
     for tab in TABS:
         if tab != TABS[0]:
             after(page, page.locator(f'[data-tab="{tab}"]').click)

@@ -70,7 +70,7 @@ def hostile_report(shared: Callable[..., Path]) -> Path:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_tab_shows_it_as_text(opened: Callable[..., Page], served: Served, width: int) -> None:
-    page = look_at(opened(width=width), served.address)
+    page = look_at(opened(width=width), f"{served.address}#tab=attention")
     for tab in TABS:
         if tab != TABS[0]:
             after(page, page.locator(f'[data-tab="{tab}"]').click)
@@ -82,7 +82,7 @@ def test_a_tab_shows_it_as_text(opened: Callable[..., Page], served: Served, wid
 
 
 def test_the_name_of_a_run_is_text(page: Page, served: Served) -> None:
-    look_at(page, served.address)
+    look_at(page, f"{served.address}#tab=attention")
     expect(page.locator(".run-name")).to_have_text("a <b>run<b> 'here'")
 
 
@@ -121,7 +121,7 @@ def test_an_address_is_text(page: Page, served: Served) -> None:
 
 @pytest.mark.parametrize("card", [".card.map", ".card.profile"])
 def test_files_hold_it_as_text(page: Page, served: Served, card: str) -> None:
-    look_at(page, served.address)
+    look_at(page, f"{served.address}#tab=attention")
     name, content = saved(page.locator(f'{card} [data-kind="svg"]'))
     assert re.fullmatch(r"[\w.\-]{1,120}", name)
     picture = ElementTree.fromstring(content)

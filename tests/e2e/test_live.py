@@ -70,7 +70,7 @@ def test_the_attention_of_a_real_run_fills_as_shards_land(page: Page, run: Run, 
         expect(page.locator(".card.profile .note")).to_be_empty()
         tables = [saved_table(page.locator(card)) for card in (".card.map", ".card.profile")]
     with serving(run.path) as served:
-        look_at(page, served.address)
+        look_at(page, f"{served.address}#tab=attention")
         assert tables == [saved_table(page.locator(card)) for card in (".card.map", ".card.profile")]
 
 
@@ -110,7 +110,7 @@ def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
         until(lambda: os.waitid(os.P_PID, process.pid, ended), PROCESS)
         assert process.poll() is None
         with serving(folder) as served:
-            look_at(page, served.address)
+            look_at(page, f"{served.address}#tab=attention")
             told = page.locator("div.live").inner_text()
             done = int(re.search(r"measuring .* (\d+) of 12 problems", told).group(1))
             assert 1 <= done < 12

@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from comparing import assert_map, assert_printed, assert_profile, draw_all, estimates, figure_of, number, three
 from driving import (
+    NAMES,
     TABS,
     Growth,
     Row,
@@ -37,7 +39,7 @@ from driving import (
 )
 from hostile import CONTROLS, MARKUP, NASTY, QUOTES, SCRIPT, TURNED, Hostile, assert_harmless, shown
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Route, expect
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
@@ -45,8 +47,12 @@ from fillerscope.analysis.export import write_table
 from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
+from fillerscope.analysis.model_run import Region, prompt_tokens
 from fillerscope.analysis.run import Run, open_run
+from fillerscope.capture.head_matrix import HeadMatrix
+from fillerscope.figures.condition_text import name_of
 from fillerscope.report import payload
+from fillerscope.report.explorer.matrix_payload import packed_matrix
 from fillerscope.report.html import write_report
 from fillerscope.report.methods.page import as_text, methods, study_yaml
 from fillerscope.study.conditions import Condition
@@ -64,6 +70,7 @@ RECIPE = Hostile(
     figures=tuple(FigureSpec(name=name) for name in FIGURES),
 )  # fmt: skip
 MODEL = "tiny-a"
+MLESS_NAME = '30 \u00d7 " /" (mless)'
 VISITS = count()  # an address that has not changed is not gone to
 
 
@@ -123,9 +130,9 @@ def read(disconnected: Watch, made: Path) -> Iterator[Page]:
 def go(page: Page, served: Served, state: str = "") -> None:
     """To an address of the explorer, without loading the page once more where it is there already."""
     if not page.url.startswith(served.address):
-        look_at(page, f"{served.address}#{state}")
+        look_at(page, f"{served.address}#{state or 'tab=attention'}")
     else:
-        after(page, lambda: page.goto(f"{served.address}#{state}&visit={next(VISITS)}"))
+        after(page, lambda: page.goto(f"{served.address}#{state or 'tab=attention'}&visit={next(VISITS)}"))
 
 
 def state_of(page: Page) -> dict[str, str]:
@@ -153,10 +160,10 @@ def words_of(picture: ElementTree.Element) -> list[str]:
 
 
 def test_every_tab_shows_text_as_text_and_fits(page: Page, served: Served) -> None:
-    go(page, served)
+    go(page, served, "tab=")  # an address that says nothing opens on the verdict
     expect(page.locator(".run-name")).to_have_text("a <b>run")
-    assert page.locator("nav.tabs button").all_inner_texts() == [name.capitalize() for name in TABS]
-    page.locator('[data-tab="attention"]').focus()
+    assert page.locator("nav.tabs button").all_inner_texts() == list(NAMES)
+    page.locator('[data-tab="findings"]').focus()
     for tab in TABS:
         expect(page.locator(f'[data-tab="{tab}"]')).to_have_attribute("aria-selected", "true")
         expect(page.locator(f'[data-tab="{tab}"]')).to_be_focused()
@@ -173,7 +180,7 @@ def test_every_tab_shows_text_as_text_and_fits(page: Page, served: Served) -> No
 def test_the_map_of_heads(page: Page, served: Served, run: Run) -> None:
     go(page, served, "condition=odd&queries=last")
     said = set()
-    offered = {name: payload.METRICS[name] for name in payload.METRICS if name != "beyond"}  # not known of this run
+    offered = {name: payload.METRICS[name] for name in payload.METRICS if "beyond" not in name}  # not known of this run
     for metric, (label, _) in reversed(offered.items()):
         choose(page, "metric", metric)
         assert_map(run, handed_table(map_of(page)), metric, "odd", "last")
@@ -203,10 +210,10 @@ def test_the_map_of_heads(page: Page, served: Served, run: Run) -> None:
 def test_files_of_the_map(page: Page, served: Served, run: Run) -> None:
     go(page, served, "metric=drop&condition=mless")
     name, content = saved(map_of(page).locator('[data-kind="csv"]'))
-    assert name == "Tiny-img-src-x-onerror-window.pwned-1-Meaningless-tokens-against-none.csv"
+    assert name == "Tiny-img-src-x-onerror-window.pwned-1-30-mless-against-none.csv"
     assert_map(run, table_of(content), "drop", "mless", "original")
     picture = ElementTree.fromstring(saved(map_of(page).locator('[data-kind="svg"]'))[1])
-    assert {f"{LABEL}, Meaningless tokens against none", "layer", "head", "1", "4"} <= set(words_of(picture))
+    assert {f"{LABEL}, {MLESS_NAME} against none", "layer", "head", "1", "4"} <= set(words_of(picture))
     value, low, high = estimates(run, "drop", "mless", "original")
     cells = list(picture.iter(f"{SVG}rect"))[1 : 1 + value.size]
     extreme = int(np.abs(np.log2(value)).argmax())
@@ -303,7 +310,17 @@ def assert_lines(picture: ElementTree.Element, rows: list[dict[str, str]]) -> No
         )
 
 
-def test_a_condition_that_is_off_is_off_everywhere(page: Page, served: Served) -> None:
+def behind(rows: list[Row], region: Region) -> list[Row]:
+    """Rows without filler as they are drawn: from the filler's place on, behind it."""
+    length = region.stop - region.start
+    moved = [int(row["position"]) + length * (int(row["position"]) >= region.start) for row in rows]
+    return [
+        {**row, "position": str(place)} if row["condition"] == "none" else row
+        for row, place in zip(rows, moved, strict=True)
+    ]
+
+
+def test_a_condition_that_is_off_is_off_everywhere(page: Page, served: Served, run: Run) -> None:
     go(page, served, "view=whole")
     assert_drawn(page)
     small = page.locator(".multiples .grid").screenshot()
@@ -313,8 +330,8 @@ def test_a_condition_that_is_off_is_off_everywhere(page: Page, served: Served) -
     name, content = saved(profile_of(page).locator('[data-kind="svg"]'))
     assert name == "Tiny-img-src-x-onerror-window.pwned-1-Layer-1-Head-1-whole-prompt.svg"
     picture = ElementTree.fromstring(content)
-    assert_lines(picture, handed_table(profile_of(page)))
-    assert {"Token position", "Average Attention Weight", "None", "Meaningless tokens"} <= set(words_of(picture))
+    assert_lines(picture, behind(handed_table(profile_of(page)), run[None].region("mless")))
+    assert {"Token position", "Average Attention Weight", "none", MLESS_NAME} <= set(words_of(picture))
     assert shown(ODD.label) not in words_of(picture)
     assert len([one for one in picture.iter(f"{SVG}path") if one.get("fill-opacity")]) == 2
     shaded = [one for one in picture.iter(f"{SVG}rect") if one.get("fill-opacity")]
@@ -346,7 +363,7 @@ def test_answers(page: Page, served: Served, run: Run) -> None:
     head = ground.locator("th", has=page.get_by_role("button", name="accuracy %"))
     head.locator("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
-    order = [row.condition for row in sorted(wanted, key=lambda row: row.accuracy)]
+    order = [shown(name_of(run, row.condition)) for row in sorted(wanted, key=lambda row: row.accuracy)]
     assert [one.locator("td").first.inner_text() for one in ground.locator("tbody tr").all()] == order
     head.locator("button").click()
     assert [one.locator("td").first.inner_text() for one in ground.locator("tbody tr").all()] == order[::-1]
@@ -366,17 +383,17 @@ def test_flips(page: Page, served: Served, run: Run) -> None:
     ground = named(page, "Problems that changed")
     wanted = flips(run[None], "mless", "none")
     assert len(wanted) == 14
-    expect(ground.locator(".count")).to_have_text("None to Meaningless tokens: 14 gained, 0 lost")
+    expect(ground.locator(".count")).to_have_text(f"none to {MLESS_NAME}: 14 gained, 0 lost")
     expect(ground.locator(".flip")).to_have_count(12)
     ground.get_by_role("button", name="Show more (2)").click()
-    assert ground.locator(".flip summary bdi").all_inner_texts() == [shown(flip.id) for flip in wanted]
+    assert ground.locator(".flip summary > bdi").all_inner_texts() == [shown(flip.id) for flip in wanted]
     last = ground.locator(".flip").last
     assert last.locator(".question").inner_text() == "\n".join(map(shown, wanted[-1].question.split("\n")))
     texts = ["\n".join(map(shown, side["text"].strip().split("\n"))) for side in (wanted[-1].before, wanted[-1].after)]
     assert last.locator("pre").all_inner_texts() == texts
     assert last.locator("article .badge").all_inner_texts() == ["wrong", "right"]
     choose(page, "against", "odd")
-    expect(ground.locator(".flip summary bdi")).to_have_text(
+    expect(ground.locator(".flip summary > bdi")).to_have_text(
         [shown(flip.id) for flip in flips(run[None], "mless", "odd")]
     )
     assert_harmless(page)
@@ -537,21 +554,83 @@ def test_one_problem_beside_the_mean(page: Page, opened: Callable[..., Page], se
     go(page, served)
     expect(profile_of(page).locator(".note")).to_contain_text("One problem's own profile cannot be shown here: ")
     expect(page.locator('select[name="problem"]')).to_be_disabled()
-    place = payload.Place(MODEL, 1, 1, "original", "aligned")
-    own = payload.one_problem(run, RECIPE._part(range(3, 4)), place, f"Measured again. {MARKUP}")
+    place = payload.Place(1, 1, "original", "aligned")
+    own = payload.one_problem(run[MODEL], RECIPE._part(range(3, 4)), place, f"Measured again. {MARKUP}")
     page = opened()  # one that has not asked yet, and whose answers nobody else gets
     page.route("**/api/0/ready?*", lambda route: route.fulfill(json={"reason": ""}))
     page.route("**/api/0/problem?*problem=3", lambda route: route.fulfill(body=own))
-    look_at(page, served.address)
+    look_at(page, f"{served.address}#tab=attention")
     menu = page.locator('select[name="problem"]')
-    assert menu.locator("option").all_inner_texts()[1:] == [shown(record["id"]) for record in run[None].measured()]
+    listed = payload.overview(run)["models"][0]["problems"]
+    texts = [shown(f"{one['id']}: {one['question']}") for one in listed]
+    assert menu.locator("option").all_inner_texts()[1:] == texts
+    page.locator('input[name="find"]').fill(listed[4]["question"].upper()[:12])
+    assert texts[4] in menu.locator("option").all_inner_texts()
+    assert menu.locator("option").count() < len(texts)
+    page.locator('input[name="find"]').fill(listed[3]["id"])
     after(page, lambda: menu.select_option("3"))
     expect(profile_of(page).locator(".note")).to_have_text(f"Measured again. {MARKUP}")
-    rows = [row for row in handed_table(profile_of(page)) if row["series"] == "Meaningless tokens, this problem"]
+    rows = [row for row in handed_table(profile_of(page)) if row["series"] == f"{MLESS_NAME}, this problem"]
     wanted = RECIPE.aligned(3, "mless")[1, 0, 0]
     np.testing.assert_allclose([number(row["mean"]) for row in rows], wanted[1 : 1 + len(rows)], rtol=1e-6)
     assert len(rows) > 10
     assert {row["n"] for row in rows} == {"1"}
+
+
+def matrix_of(run: Run, condition: str) -> HeadMatrix:
+    """Weights that nobody measured: of each row, its numbers among those of all."""
+    record = run[None].measured()[0]
+    n = len(record["prompts"][condition]["ids"])
+    weights = np.tril(1.0 + np.arange(n * n).reshape(n, n) % 7)
+    rows = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return HeadMatrix(rows, None, 1, 2, tuple(prompt_tokens(record, condition)))
+
+
+def _send(route: Route, _: Request, body: bytes) -> None:
+    route.fulfill(body=body)
+
+
+def test_one_text(opened: Callable[..., Page], served: Served, run: Run) -> None:
+    page, record = opened(), run[None].measured()[0]
+    matrices = {name: matrix_of(run, name) for name in ("none", "mless")}
+    page.route("**/api/0/ready?*", lambda route: route.fulfill(json={"reason": ""}))
+    for name, matrix in matrices.items():
+        sent = partial(_send, body=packed_matrix(record, name, matrix, f"agrees {MARKUP}"))
+        page.route(f"**/api/0/matrix?*condition={name}", sent)
+    look_at(page, f"{served.address}#tab=text&head=2")
+    assert page.locator(".matrixchart").count() == 2
+    for card, (name, matrix) in zip(page.locator(".matrices .card").all(), matrices.items(), strict=True):
+        n = len(matrix.weights)
+        rows = handed_table(card)
+        assert len(rows) == n * (n + 1) // 2
+        shown_weights = [number(row["weight"]) for row in rows]
+        np.testing.assert_allclose(shown_weights, matrix.weights[np.tril_indices(n)], rtol=1e-6)
+        assert card.locator('[data-mark="filler"]').count() == (0 if name == "none" else 4)
+    expect(page.locator(".one-text .note")).to_contain_text(f"{MLESS_NAME}: agrees {MARKUP}")
+    chart = page.locator(".matrixchart").first
+    chart.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    assert agrees(tip_of(chart).locator("b").inner_text(), matrices["none"].weights[2, 1])
+    page.keyboard.press("+")
+    less = handed_table(page.locator(".matrices .card").first)
+    assert 0 < len(less) < len(matrices["none"].weights) ** 2 / 4
+    picture = ElementTree.fromstring(handed(page.locator('.matrices [data-kind="svg"]').first)[1])
+    assert len(list(picture.iter(f"{SVG}image"))) == 1
+    choose(page, "colour", "linear")
+    expect(page.locator(".matrixchart .scale-labels").first).to_have_text("00.51")
+    assert_harmless(page)
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert_fits(settled(page))
+
+
+def test_what_is_not_there_yet_says_what_it_is(opened: Callable[..., Page], served: Served) -> None:
+    page = opened()
+    page.route("**/api/0/map?*", lambda _: None)  # an answer that does not come
+    page.goto(f"{served.address}#tab=attention")
+    expect(page.locator(".map .loading")).to_have_text("Loading the map of heads \u2026")
+    expect(profile_of(page).locator("h3")).to_be_visible()
 
 
 def test_runs_side_by_side_one_of_which_grows(page: Page, run: Run, tmp_path: Path) -> None:
@@ -563,7 +642,7 @@ def test_runs_side_by_side_one_of_which_grows(page: Page, run: Run, tmp_path: Pa
     data[-1] ^= 1
     shard.write_bytes(data)
     with serving(run.path, growth.folder, damaged) as served:
-        look_at(page, served.address)
+        look_at(page, f"{served.address}#tab=attention")
         assert page.locator(".runs label").all_inner_texts() == ["a <b>run", "growing", "damaged"]
         assert page.locator(".pane h2").all_inner_texts() == ["a <b>run", "growing"]
         bar, pane = page.locator("div.live"), page.locator('.pane[data-run="1"]')
@@ -623,7 +702,7 @@ def test_what_a_report_is_asked_for(read: Page, run: Run, tmp_path: Path) -> Non
     head = read.locator("#comparison th", has=read.get_by_role("button", name="accuracy %"))
     head.locator("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
-    order = [row.condition for row in sorted(compare(run), key=lambda row: row.accuracy)]
+    order = [shown(name_of(run, row.condition)) for row in sorted(compare(run), key=lambda row: row.accuracy)]
     assert [one.locator("td").first.inner_text() for one in read.locator("#comparison tbody tr").all()] == order
     card = read.locator("#figure-layers .card").first
     before = {row["condition"] for row in handed_table(card)}

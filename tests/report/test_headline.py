@@ -30,11 +30,16 @@ HOSTILE = "<script>alert('&')</script>\x1b[31m"
 
 
 def tile(found: Headline, label: str) -> tuple[str, str]:
-    return next((fact.value, fact.note) for fact in found.facts if fact.label == label)
+    return next((fact.value, fact.note) for fact in found.facts if _keyed(fact.label) == label)
 
 
 def labels(found: Headline) -> list[str]:
-    return [fact.label for fact in found.facts]
+    return [_keyed(fact.label) for fact in found.facts]
+
+
+def _keyed(label: str) -> str:
+    """The label of a tile with the condition's key alone in place of its whole name."""
+    return re.sub(r", [^,]* \(([\w-]+)\)$", r", \1", label)
 
 
 def solved(folder: Path, right: dict[str, int], problems: int = 40, **options: Any) -> Run:

@@ -22,6 +22,7 @@ from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
@@ -254,10 +255,11 @@ def test_the_comparison_and_the_flips_are_those_of_the_run(run: Run, page: Page)
     for row in rows:
         assert f"{100 * row.accuracy:.1f}" in page.text
     found = {(one["model"], one["after"]): one for one in page.data["flips"]}
-    assert list(found) == [(label, name) for label in "AB" for name in ("Meaningless tokens", "Random sentence")]
+    names = [name_of(run, name) for name in ("mless", "random")]
+    assert list(found) == [(label, name) for label in "AB" for name in names]
     wanted = flips(run["tiny-b"], "mless", "none")
-    assert [one["id"] for one in found["B", "Meaningless tokens"]["flips"]] == [one.id for one in wanted]
-    assert found["B", "Meaningless tokens"]["total"] == len(wanted) == 2
+    assert [one["id"] for one in found["B", names[0]]["flips"]] == [one.id for one in wanted]
+    assert found["B", names[0]]["total"] == len(wanted) == 2
 
 
 @pytest.mark.usefixtures("undrawn")

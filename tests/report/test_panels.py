@@ -176,13 +176,15 @@ def test_regions_and_tokens_are_those_of_the_panel_s_own_model(tmp_path: Path, m
     assert asked == ["tiny-a"] * 4 + ["tiny-b"] * 4
 
 
-def test_conditions_with_the_same_label_have_their_names(runs: Runs) -> None:
+def test_a_condition_has_one_name_with_its_key(runs: Runs) -> None:
     run = runs["all"]
+    count = run.condition("mless").count
     assert [name_of(run, name) for name in ("none", "mless", "twin", "bare", "odd", "random")] == [
-        "None", "mless", "twin", "bare", f"odd {HOSTILE}", "Random sentence",
+        "none", f'{count} \u00d7 " /" (mless)', "Meaningless tokens (twin)", '4 \u00d7 " ," (bare)',
+        f"odd {HOSTILE} (odd)", f"{run.condition('random').count}-token sentence (random)",
     ]  # fmt: skip
     series = panels(run, draw(run, "depth", Request(conditions=("mless", "twin"))))[0]["series"]
-    assert [line["label"] for line in series] == ["mless", "twin"]
+    assert [line["label"] for line in series] == [name_of(run, "mless"), name_of(run, "twin")]
 
 
 def test_the_line_without_filler_and_none_in_lengths(runs: Runs) -> None:
@@ -229,7 +231,7 @@ def test_panels_of_any_conditions_for_the_explorer(runs: Runs) -> None:
     run = runs["all"]
     tables = [(name, affine_table(run[None], name).columns()) for name in ("mless", "twin")]
     found = dict(told(layer_panels(run, "affine", tables)))
-    assert len(found) == 2 * 2 * 6
+    assert len(found) == 2 * 2 * 5  # without 1 - filler mass, which `depth` beside it shows
     table = affine_table(run[None], "twin").values["explained"]
     assert found["Variation explained", "twin", 2][:3] == tuple(bound[1] for bound in table)
     words = [("mless", activation_table(runs["inside"][None], "mless", "digits").columns())]  # no problem has a digit

@@ -20,9 +20,10 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.analysis.stats import mean_interval, sample_interval
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
-from fillerscope.report import payload
+from fillerscope.report import answer_payload, payload
+from fillerscope.report.answer_payload import PAGE
 from fillerscope.report.packed_arrays import unpack
-from fillerscope.report.payload import PAGE, Place
+from fillerscope.report.payload import Place
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, MOMENTS, answer_attention_name, answers_name, merged_name, shard_name
@@ -62,7 +63,9 @@ def place(**changes: Any) -> dict[str, str]:
 )
 def test_a_head_is_mean_and_interval_of_the_problems(plain: Run, view: str, condition: str) -> None:
     """From every problem's own curve, as the recipe has it: query 2 (last), layer 3, head 2."""
-    header, found = unpack(payload.head(plain, Place.of(plain, place(layer=3, head=2, queries="last", view=view))))
+    header, found = unpack(
+        payload.head(plain[MODEL], Place.of(plain[MODEL], place(layer=3, head=2, queries="last", view=view)))
+    )
     samples = PLAIN.samples(condition, view)[:, 2, 2, 1]  # [problem, position]
     n = np.isfinite(samples).sum(axis=0)
     for at in range(samples.shape[1]):
@@ -82,7 +85,7 @@ def test_a_head_is_mean_and_interval_of_the_problems(plain: Run, view: str, cond
 
 def test_a_head_is_what_lies_in_the_merged_file(plain: Run) -> None:
     arrays = load_file(plain.path / merged_name(MODEL))
-    _, found = unpack(payload.head(plain, Place.of(plain, place(layer=1, head=4, queries="all"))))
+    _, found = unpack(payload.head(plain[MODEL], Place.of(plain[MODEL], place(layer=1, head=4, queries="all"))))
     for condition in plain.conditions:
         count, *sums = (arrays[f"{condition}/aligned/{part}"] for part in MOMENTS)
         n = np.broadcast_to(count, sums[0].shape)[0, 0, 3]
@@ -95,7 +98,7 @@ def test_a_head_is_what_lies_in_the_merged_file(plain: Run) -> None:
 
 @pytest.mark.parametrize("queries", ["all", "original", "last"])
 def test_the_map_of_drops_is_the_geometric_mean_of_the_summaries(plain: Run, queries: str) -> None:
-    header, found = unpack(payload.head_maps(plain, MODEL, "mless", queries))
+    header, found = unpack(payload.head_maps(plain[MODEL], "mless", queries))
     arrays = load_file(plain.path / merged_name(MODEL))
     row, metric = ["all", "original", "last"].index(queries), METRICS.index("received_original")
     after, before = (arrays[f"{name}/heads"][:, metric, row].astype(float) for name in ("mless", "none"))
@@ -146,7 +149,7 @@ def test_overview_of_a_run_without_filler_or_attention(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("queries", ["original", "last", "answer"])
 def test_maps_are_the_head_table_and_the_affine_one(run: Run, queries: str) -> None:
-    header, found = unpack(payload.head_maps(run, MODEL, "random", queries))
+    header, found = unpack(payload.head_maps(run[MODEL], "random", queries))
     table, affine = head_table(run[None], "random", queries), affine_table(run[None], "random").heads
     wanted = {name: (one.value, one.low, one.high) for name, one in table.columns.items()}
     wanted |= {"lambda": affine["lambda_fit"], "explained": affine["explained"], "direction": affine["direction"]}
@@ -160,9 +163,9 @@ def test_maps_are_the_head_table_and_the_affine_one(run: Run, queries: str) -> N
 @pytest.mark.parametrize("view", ["whole", "aligned", "difference", "logratio"])
 @pytest.mark.parametrize("queries", ["all", "answer"])
 def test_a_head_and_a_layer_are_cut_from_the_profile(run: Run, view: str, queries: str) -> None:
-    at = Place.of(run, place(queries=queries, view=view))
-    header, one = unpack(payload.head(run, at))
-    again, layer = unpack(payload.whole_layer(run, at))
+    at = Place.of(run[MODEL], place(queries=queries, view=view))
+    header, one = unpack(payload.head(run[MODEL], at))
+    again, layer = unpack(payload.whole_layer(run[MODEL], at))
     names = run.fillers if view in ("difference", "logratio") else run.conditions
     assert list(layer) == names
     assert list(one) == [f"{name}/{part}" for name in names for part in ("n", "mean", "low", "high", "sd")]
@@ -179,30 +182,28 @@ def test_a_head_and_a_layer_are_cut_from_the_profile(run: Run, view: str, querie
 @pytest.mark.parametrize("changes", [{"layer": 0}, {"layer": 4}, {"layer": -1}, {"head": 0}, {"head": 5}, {"head": -3}])
 def test_a_head_that_is_not_there_is_refused(run: Run, changes: dict[str, int]) -> None:
     with pytest.raises(FigureError, match=r"there is no layer .* head .*: Tiny-A has layers 1 to 3 and heads 1 to 4"):
-        Place.of(run, place(**changes))
+        Place.of(run[MODEL], place(**changes))
 
 
 @pytest.mark.parametrize("layer", [0, -1, 4, 99])
 def test_a_histogram_of_a_layer_that_is_not_there_is_refused(run: Run, layer: int) -> None:
     with pytest.raises(FigureError, match=rf"^there is no layer {layer}: Tiny-A has layers 1 to 3$"):
-        payload.histogram_of(run, MODEL, layer)
+        payload.histogram_of(run[MODEL], layer)
 
 
 @pytest.mark.parametrize(("changes", "message"),
-    [({"view": "side"}, "views are"), ({"queries": "some"}, "queries are"), ({"model": "x"}, "no model 'x'")],
+    [({"view": "side"}, "views are"), ({"queries": "some"}, "queries are")],
 )  # fmt: skip
-def test_views_queries_and_models_that_are_not_there_are_refused(
-    run: Run, changes: dict[str, str], message: str
-) -> None:
+def test_views_and_queries_that_are_not_there_are_refused(run: Run, changes: dict[str, str], message: str) -> None:
     with pytest.raises(FillerscopeError, match=message):
-        payload.head(run, Place.of(run, place(**changes)))
+        payload.head(run[MODEL], Place.of(run[MODEL], place(**changes)))
 
 
 def test_one_problem_alone_is_that_problem(run: Run) -> None:
     part = RECIPE._part(range(3, 4))
     for view in ("whole", "aligned", "difference", "logratio"):
         header, found = unpack(
-            payload.one_problem(run, part, Place.of(run, place(view=view, queries="last")), "as it was")
+            payload.one_problem(run[MODEL], part, Place.of(run[MODEL], place(view=view, queries="last")), "as it was")
         )
         assert header["note"] == "as it was"
         number = RECIPE.measured.index(3)
@@ -214,11 +215,11 @@ def test_one_problem_alone_is_that_problem(run: Run) -> None:
             assert found[f"{name}/n"].max() == 1
             assert np.isnan(found[f"{name}/low"]).all(), "one problem has no interval"
     with pytest.raises(FigureError, match="choose other queries than the answer's"):
-        payload.one_problem(run, part, Place.of(run, place(queries="answer")), "")
+        payload.one_problem(run[MODEL], part, Place.of(run[MODEL], place(queries="answer")), "")
 
 
 def test_tokens_and_regions(run: Run) -> None:
-    found = payload.tokens(run, MODEL)
+    found = payload.tokens(run[MODEL])
     assert found["aligned"] == found["whole"]["none"] == list(run.tokens("none"))
     assert found["whole"]["mless"][20:50] == ["\u00b7"] * 30
     assert [(one["condition"], one["start"], one["stop"]) for one in found["regions"]] == [
@@ -233,9 +234,9 @@ def lines_of(panels: list[dict[str, Any]], title: str) -> dict[str, Any]:
 
 
 def test_panels_by_layer(run: Run) -> None:
-    drop = lines_of(payload.depth(run, MODEL, "last"), "Paired drop, ratio to none")
-    explained = lines_of(payload.affine(run, MODEL), "Variation explained")
-    near = lines_of(payload.activations(run, MODEL, "digits"), "Near zero, change in points")
+    drop = lines_of(payload.depth(run[MODEL], "last"), "Paired drop, ratio to none")
+    explained = lines_of(payload.affine(run[MODEL]), "Variation explained")
+    near = lines_of(payload.activations(run[MODEL], "digits"), "Near zero, change in points")
     for name in run.fillers:
         assert [drop[name][key] for key in ("y", "low", "high")] == [
             bound.tolist() for bound in depth_table(run[None], name, "last").values["drop"]
@@ -247,7 +248,7 @@ def test_panels_by_layer(run: Run) -> None:
 
 
 def test_a_histogram_is_of_its_layer_and_class(run: Run) -> None:
-    found = payload.histogram_of(run, MODEL, 3, "words")
+    found = payload.histogram_of(run[MODEL], 3, "words")
     for line in found["series"]:
         counts = run[None].histogram(line["condition"], "words")[2]
         assert line["n"] == counts.tolist()
@@ -260,7 +261,7 @@ def test_a_histogram_is_of_its_layer_and_class(run: Run) -> None:
 
 
 def test_the_comparison(run: Run) -> None:
-    found = payload.comparison(run)
+    found = answer_payload.comparison(run)
     json.dumps(found, allow_nan=False)
     assert found["fields"] == ["level"]
     rows = compare(run)
@@ -272,15 +273,15 @@ def test_the_comparison(run: Run) -> None:
         }  # fmt: skip
         assert (told["adjusted"] is None) == (row.against is None)
         assert bool(told["verdict"]) == (row.against is not None)
-    grouped = payload.comparison(run, "level")["rows"]
+    grouped = answer_payload.comparison(run, "level")["rows"]
     assert {row["group"] for row in grouped} == {"level 1", "level 2"}
-    assert payload.comparison(run, "") == found
+    assert answer_payload.comparison(run, "") == found
     with pytest.raises(FigureError, match="no field 'colour'"):
-        payload.comparison(run, "colour")
+        answer_payload.comparison(run, "colour")
 
 
 def test_flips(run: Run) -> None:
-    found = payload.flipped(run, MODEL, "mless", "none", 0.7)
+    found = answer_payload.flipped(run[MODEL], "mless", "none", 0.7)
     wanted = flips(run[MODEL], "mless", "none", 0.7)
     assert [(one["id"], one["sample"], one["direction"]) for one in found["flips"]] == [
         (one.id, one.sample, one.direction) for one in wanted
@@ -288,7 +289,7 @@ def test_flips(run: Run) -> None:
     assert found["flips"][0]["after"]["verdict"] == "right"
     assert found["flips"][0]["reference"] == wanted[0].reference
     json.dumps(found, allow_nan=False)
-    back = payload.flipped(run, MODEL, "none", "mless", None)["flips"]
+    back = answer_payload.flipped(run[MODEL], "none", "mless", None)["flips"]
     assert {one["direction"] for one in back} == {"lost"}
 
 
@@ -307,7 +308,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def ids(run: Run, start: int = 0, **wanted: str) -> tuple[int, list[str]]:
-    found = payload.transcripts(run, "a", wanted, start)
+    found = answer_payload.transcripts(run["a"], wanted, start)
     json.dumps(found, allow_nan=False)
     return found["total"], [one["id"] for one in found["answers"]]
 
@@ -318,7 +319,7 @@ def test_all_answers_come_by_pages_once_each(answered: Run) -> None:
     assert [len(page) for _, page in pages] == [PAGE, 30, 0] == [50, 30, 0]
     seen = pages[0][1] + pages[1][1]
     assert seen == [f"p{n}" for n in range(40)] * 2, "one condition behind the other"
-    first = payload.transcripts(answered, "a", {})["answers"][3]
+    first = answer_payload.transcripts(answered["a"], {})["answers"][3]
     assert (first["condition"], first["sample"], first["question"], first["reference"]) == (
         "none",
         1,
@@ -326,9 +327,9 @@ def test_all_answers_come_by_pages_once_each(answered: Run) -> None:
         "3",
     )
     assert (first["verdict"], first["text"]) == ("right", TEXTS[3])
-    assert payload.transcripts(answered, "a", {}, 7)["start"] == 7
+    assert answer_payload.transcripts(answered["a"], {}, 7)["start"] == 7
     with pytest.raises(FigureError, match="answers are counted from 0, not from -1"):
-        payload.transcripts(answered, "a", {}, -1)
+        answer_payload.transcripts(answered["a"], {}, -1)
 
 
 def test_a_search_finds_what_people_mean(answered: Run) -> None:
@@ -354,12 +355,15 @@ def test_conditions_and_verdicts_are_chosen(answered: Run) -> None:
 
 def test_temperatures(run: Run) -> None:
     def total(wanted: dict[str, str]) -> int:
-        return int(payload.transcripts(run, MODEL, wanted)["total"])
+        return int(answer_payload.transcripts(run[MODEL], wanted)["total"])
 
     assert (total({}), total({"temperature": "0"}), total({"temperature": "0.7"})) == (18, 18, 36)
-    assert {one["sample"] for one in payload.transcripts(run, MODEL, {"temperature": "0.7"})["answers"]} == {1, 2}
+    assert {one["sample"] for one in answer_payload.transcripts(run[MODEL], {"temperature": "0.7"})["answers"]} == {
+        1,
+        2,
+    }
     with pytest.raises(FigureError, match=r"no temperature 1; it has 0, 0\.7"):
-        payload.transcripts(run, MODEL, {"temperature": "1"})
+        answer_payload.transcripts(run[MODEL], {"temperature": "1"})
 
 
 # A run that grows
@@ -383,7 +387,7 @@ def test_a_growing_run_speaks_of_the_problems_that_are_there(run: Run, tmp_path:
     growing = open_live_run(store.path)
     (model,) = payload.overview(growing)["models"]
     assert (model["measured"], model["layers"]) == (4, 3)
-    header, found = unpack(payload.head_maps(growing, MODEL, "mless", "original"))
+    header, found = unpack(payload.head_maps(growing[MODEL], "mless", "original"))
     assert header["n"] == 4
     few = Synthetic(problems=4, affine=True, shard=2).build(tmp_path / "few")
     ratio = np.exp(
@@ -392,13 +396,15 @@ def test_a_growing_run_speaks_of_the_problems_that_are_there(run: Run, tmp_path:
         ).mean(axis=0)
     )
     assert_allclose(found["drop/value"], ratio, rtol=1e-5)
-    assert payload.head(growing, Place.of(growing, place())) != payload.head(few, Place.of(few, place()))
-    assert payload.comparison(growing)["rows"][0]["n"] == 2
-    assert payload.transcripts(growing, MODEL, {})["total"] == 2 * 3
+    assert payload.head(growing[MODEL], Place.of(growing[MODEL], place())) != payload.head(
+        few[MODEL], Place.of(few[MODEL], place())
+    )
+    assert answer_payload.comparison(growing)["rows"][0]["n"] == 2
+    assert answer_payload.transcripts(growing[MODEL], {})["total"] == 2 * 3
     with pytest.raises(StoreError, match="no attention of answers of tiny-a yet"):
-        payload.head_maps(growing, MODEL, "mless", "answer")
+        payload.head_maps(growing[MODEL], "mless", "answer")
     with pytest.raises(StoreError, match="is not finished"):
-        payload.transcripts(open_run(store.path), MODEL, {})
+        answer_payload.transcripts(open_run(store.path)[MODEL], {})
 
 
 def test_an_empty_run_has_an_overview(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fillerscope.analysis.run import Run
-from fillerscope.report import payload
+from fillerscope.report import answer_payload
 from fillerscope.report import payload_types as types
 from fillerscope.report.explorer.server import application
 from fillerscope.report.html import render
@@ -110,7 +110,7 @@ def test_the_data_of_a_report(run: Run) -> None:
 
 
 def test_the_noise_floor(tmp_path: Path) -> None:
-    comparison = payload.comparison(build(tmp_path / "run", drawn_at_random(0), noise=True))
+    comparison = answer_payload.comparison(build(tmp_path / "run", drawn_at_random(0), noise=True))
     assert comparison["noise"]
     assert faults(comparison, types.Comparison) == []
 

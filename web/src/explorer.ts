@@ -2,26 +2,34 @@
 
 import { Address } from "./data/address";
 import { Api } from "./data/api";
+import type { State } from "./data/state";
 import type { RunOverview } from "./data/types";
 import { AnswersTab } from "./tabs/answers";
 import { AttentionTab } from "./tabs/attention";
 import { FindingsTab } from "./tabs/findings";
 import { ActivationsTab, AffineTab } from "./tabs/layers";
 import { MethodsTab } from "./tabs/methods";
+import { OneTextTab } from "./tabs/onetext";
 import { empty, Pane, type Tab } from "./tabs/pane";
 import { h, replace } from "./ui/dom";
 import { visible } from "./ui/text";
 import { switchTheme } from "./ui/theme";
 
 const TABS: Record<string, [string, (pane: Pane) => Tab]> = {
+  findings: ["Verdict", (pane) => new FindingsTab(pane)],
   attention: ["Attention", (pane) => new AttentionTab(pane)],
+  text: ["One text", (pane) => new OneTextTab(pane)],
   answers: ["Answers", (pane) => new AnswersTab(pane)],
   activations: ["Activations", (pane) => new ActivationsTab(pane)],
   affine: ["Affine", (pane) => new AffineTab(pane)],
-  findings: ["Findings", (pane) => new FindingsTab(pane)],
   methods: ["Methods", (pane) => new MethodsTab(pane)],
 };
 const EVERY = 1500; // milliseconds between looks at a run in progress
+
+/** Whether an address without a tab says what to look at in heads: such addresses were written by earlier versions. */
+function namesHead({ layer, head, metric, queries, view, problem, x, first }: State): boolean {
+  return [layer, head, x, first].some((one) => one !== null) || Boolean(metric || queries || view || problem);
+}
 
 export class Explorer {
   private readonly address = new Address();
@@ -80,7 +88,7 @@ export class Explorer {
   private get tab(): string {
     const wanted = this.address.state.tab;
     if (Object.hasOwn(TABS, wanted)) return wanted;
-    return this.overviews.some((one) => one.has.attention) ? "attention" : "answers";
+    return namesHead(this.address.state) ? "attention" : Object.keys(TABS)[0];
   }
 
   private async update(): Promise<void> {
@@ -89,8 +97,17 @@ export class Explorer {
     this.drawProgress();
     this.main.classList.add("busy");
     await Promise.all(this.tabs.map((tab) => tab.update().catch((error: Error) => this.say(tab, error.message))));
+    this.shareColours();
     this.main.classList.remove("busy");
     document.body.dataset.ready = String(Number(document.body.dataset.ready ?? 0) + 1);
+  }
+
+  /** Maps of two runs that show the same quantity have the same colours for it. */
+  private shareColours(): void {
+    const all = this.tabs.map((tab) => tab.colours?.own() ?? null);
+    const alike = all.length > 1 && all.every((one) => one !== null && one.key === all[0]?.key);
+    const most = alike ? Math.max(...all.map((one) => one!.reach)) : null;
+    this.tabs.forEach((tab) => tab.colours?.share(most));
   }
 
   /** In the place of a tab, which is built anew when there is something to show. */

@@ -68,3 +68,22 @@ test("places are tokens or bins where the axis has these", () => {
   const bins = rows(panelCsv({ ...PANEL, edges: [0, 0.1, 1, 10, 100] }, ALL));
   assert.deepEqual(bins.slice(0, 2), ["series,condition,from,to,mean,low,high,n", '"A, b",a,0.1,1,0.5,0,1,4']);
 });
+
+test("a matrix is saved as far as it is in view, without what comes later", () => {
+  const weights = new Float32Array([1, 0, 0.25, 0.75]);
+  const words = { title: "", name: "", condition: "none", filler: null, scale: "linear" as const };
+  const panel = { kind: "matrix" as const, tokens: ["a", 'b"'], weights, ...words };
+  const all = { off: new Set<string>(), band: false, range: null };
+  assert.deepEqual(panelCsv(panel, all).trim().split("\r\n"), [
+    "query,query token,key,key token,weight",
+    "0,a,0,a,1",
+    '1,"b""",0,a,0.25',
+    '1,"b""",1,"b""",0.75',
+  ]);
+  assert.equal(
+    panelCsv(panel, { ...all, range: [1, 2], rows: [0, 2] })
+      .trim()
+      .split("\r\n").length,
+    2,
+  );
+});

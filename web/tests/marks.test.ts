@@ -67,3 +67,19 @@ test("many points keep their extremes", () => {
   assert.deepEqual([Math.min(...short.y), Math.max(...short.y)], [-9, 9]);
   assert.equal(condensed(line, 900), line);
 });
+
+test("a band does not go below zero where nothing can, and twins do not decide the axis", () => {
+  const line = { label: "A", condition: "a", style: 1, dash: 1, x: [0, 1], y: [0.1, 0.2] };
+  const own = { ...line, low: [-0.4, 0.1], high: [0.6, 0.3] };
+  const panel: LinePanel = { kind: "lines", title: "", x: "", y: "", zero: true, none: null, series: [own] };
+  const frame = lineFrame(panel, ALL, 600, 300);
+  assert.equal(frame.y[0], 0);
+  const marks = lineMarks(panel, ALL, frame, screenInks("light")).flatMap((mark) => mark.marks ?? []);
+  const band = marks.find((mark) => mark.attributes["data-mark"] === "band")!.attributes.d as string;
+  const lowest = Math.max(...[...band.matchAll(/[ML][\d.]+ ([\d.]+)/g)].map((match) => Number(match[1])));
+  assert.equal(lowest.toFixed(1), frame.box.bottom.toFixed(1));
+  assert.ok(lineFrame({ ...panel, zero: false }, ALL, 600, 300).y[0] < -0.4);
+  const twins = { ...line, condition: "untrained twins", low: [-9, -9], high: [9, 9], y: [-8, -8] };
+  const [low, high] = lineFrame({ ...panel, zero: false, series: [own, twins] }, ALL, 600, 300).y;
+  assert.ok(low > -2 && high < 2);
+});

@@ -3,7 +3,20 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PAPER } from "../src/charts/inks";
-import { binOf, cellColour, coloursOf, isOpen, named, reach, ticks, wholeTicks } from "../src/charts/scales";
+import {
+  binOf,
+  cellColour,
+  coloursOf,
+  isOpen,
+  named,
+  reach,
+  reachOf,
+  ticks,
+  WEIGHT_SCALES,
+  weightPlace,
+  weightValue,
+  wholeTicks,
+} from "../src/charts/scales";
 import type { MapPanel, Scale } from "../src/data/types";
 
 function map(scale: Scale, value: (number | null)[][], more: Partial<MapPanel> = {}): MapPanel {
@@ -68,4 +81,24 @@ test("a cell is open where its interval reaches no change", () => {
   const panel = map("ratio", [[0.9, 0.9]], { low: [[0.8, 0.8]], high: [[0.95, 1.05]] });
   assert.deepEqual([isOpen(panel, 0, 0), isOpen(panel, 0, 1)], [false, true]);
   assert.equal(isOpen({ ...panel, scale: "share" }, 0, 1), false);
+});
+
+test("maps of any scale can share their reach", () => {
+  const two = [map("share", [[0.1]]), map("share", [[0.4]])];
+  const most = Math.max(...two.map(reachOf));
+  assert.deepEqual(
+    two.map((panel) => coloursOf({ ...panel, reach: most }).high),
+    [0.4, 0.4],
+  );
+  assert.equal(reachOf(map("ratio", [[0.25, 2, null]])), 2);
+  assert.equal(reachOf(map("lambda", [[0.7, 1.1]])).toFixed(3), "0.300");
+});
+
+test("a weight's colour says its value, on every scale, and small weights are told apart", () => {
+  for (const scale of WEIGHT_SCALES) {
+    assert.deepEqual([weightPlace(1, scale), weightValue(1, scale)], [1, 1]);
+    assert.equal(weightPlace(weightValue(0.3, scale), scale).toFixed(6), "0.300000");
+  }
+  assert.equal(weightPlace(0, "logarithmic"), 0);
+  assert.equal(weightPlace(0.01, "logarithmic"), 0.5);
 });

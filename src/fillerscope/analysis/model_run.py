@@ -250,7 +250,7 @@ class ModelRun(StoredRun):
         return self._tokens(condition)
 
     def _read_tokens(self, condition: str) -> tuple[str, ...]:
-        rows = [_token_row(record, condition) for record in self.measured()]
+        rows = [prompt_tokens(record, condition) for record in self.measured()]
         width = max(len(row) for row in rows)
         shared = []
         for position in range(width):
@@ -287,6 +287,7 @@ def _cell(layer: int, head: int | None) -> tuple[slice, slice]:
     return slice(layer - 1, layer), slice(None) if head is None else slice(head - 1, head)
 
 
-def _token_row(record: ProblemRecord, condition: str) -> list[str]:
+def prompt_tokens(record: ProblemRecord, condition: str) -> list[str]:
+    """The text of each token of a problem's prompt. Filler is shown as a dot."""
     texts = iter(record["tokens"])
     return ["\u00b7" if span == FILLER else next(texts) for span in record["prompts"][condition]["spans"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fillerscope.analysis.stored_run import StoredRun
-from fillerscope.study.conditions import Condition
+from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.interventions import Knockout, Redistribution, Shift
 
 PLACES = {
@@ -20,6 +20,8 @@ RULES = {
     "gaussian": "noise as large as what ARM adds",
 }
 
+LONGEST_TEXT = 16  # characters of a filler's text in its name
+
 
 def recipe(name: str, cells: Sequence[Condition]) -> str:
     """A sentence on one condition, or on the cells of a sweep, that begins with its name."""
@@ -32,10 +34,30 @@ def described(cells: Sequence[Condition]) -> str:
 
 
 def name_of(run: StoredRun, condition: str) -> str:
-    """The label of a condition; where another one has the same label, or there is none, its name."""
-    label = run.condition(condition).label
-    shared = sum(one.label == label for one in run.study.conditions) > 1
-    return condition if shared or not label else label
+    """What a condition is called wherever it is shown: a few words and its key, as `55 \u00d7 " /" (mless)`.
+
+    The words are the study's own label where it gives one; the key alone where they would say the same."""
+    words = _label(run.condition(condition))
+    return condition if words.casefold() in ("", condition.casefold()) else f"{words} ({condition})"
+
+
+def _label(condition: Condition) -> str:
+    """A label of the study's own, else the recipe of the filler; a ready-made label says less than that."""
+    ready = PRESETS.get(condition.name)
+    own = condition.label if ready is None or condition.label != ready.label else ""
+    if own or condition.intervention is not None or not condition.has_filler:
+        return own or condition.label
+    text = shorten(condition.text, LONGEST_TEXT)
+    fillers = {
+        "repeat": f'{condition.count} \u00d7 "{text}"',
+        "sentence": f"{condition.count}-token sentence",
+        "characters": f"{condition.count} tokens of random characters",
+    }
+    return fillers.get(condition.kind, f'"{text}"')
+
+
+def shorten(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}\u2026"
 
 
 def quotient(conditions: Sequence[Condition]) -> str:

@@ -13,6 +13,7 @@ from fillerscope.analysis.findings.finding import Finding, Verdict
 from fillerscope.analysis.findings.significance import significance, significance_words
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
+from fillerscope.figures.condition_text import name_of
 
 MOST_ACCURACIES = 4
 CLAIMS = {  # by the names of findings that decide one
@@ -44,7 +45,7 @@ def tiles(run: ModelRun, findings: Mapping[str, Finding], rows: Sequence[Accurac
     facts = [_problems(run, rows)]
     if run.fillers:
         answers = list(_shown(run, comparisons(run, rows)))
-        facts += [_accuracy(one) for one in answers[:MOST_ACCURACIES]]
+        facts += [_accuracy(run, one) for one in answers[:MOST_ACCURACIES]]
         facts += [_form(run, answers), _first_layer(run, findings), _claims(run, findings), _lookback(run, findings)]
     return [fact for fact in facts if fact is not None]
 
@@ -84,8 +85,8 @@ def _shown(run: StoredRun, answers: Sequence[Comparison]) -> Iterator[Comparison
     yield from (one for one in first if one.row.condition != run.main and not run.condition(one.row.condition).sweep)
 
 
-def _accuracy(one: Comparison) -> Fact:
-    change, label = one.change, f"Accuracy, {one.row.condition}"
+def _accuracy(run: StoredRun, one: Comparison) -> Fact:
+    change, label = one.change, f"Accuracy, {name_of(run, one.row.condition)}"
     if not isfinite(change.adjusted):
         return Fact(label, points(change), significance_words(change))
     note = significance(change)
@@ -104,7 +105,9 @@ def _form(run: StoredRun, answers: Sequence[Comparison]) -> Fact | None:
         f"{row.tokens:.0f} against {baseline.tokens:.0f} tokens; ended without an answer: {row.unanswered:.0%} against "
         f"{baseline.unanswered:.0%}"
     )
-    return Fact(f"Truncated answers, {run.main}", f"{row.cut_off:.0%} against {baseline.cut_off:.0%}", note)
+    return Fact(
+        f"Truncated answers, {name_of(run, run.main)}", f"{row.cut_off:.0%} against {baseline.cut_off:.0%}", note
+    )
 
 
 def _first_layer(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
@@ -112,7 +115,7 @@ def _first_layer(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None
     if finding is None or finding.verdict is None:
         return None
     note = "; ".join(filter(None, [", ".join(references(finding)), f"effect: {finding.verdict}"]))
-    label = f"Attention in layer {finding.facts['layer']:.0f}, {run.main}"
+    label = f"Attention in layer {finding.facts['layer']:.0f}, {name_of(run, run.main)}"
     return Fact(label, finding.estimates["value"].ratio, note)
 
 
@@ -139,4 +142,4 @@ def _lookback(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
         return None
     share, factor = (finding.estimates[name].ratio for name in ("answer", "factor"))
     note = f"of the answer's attention; a filler token receives {factor} times what an original one does"
-    return Fact(f"Answer on the filler, {run.main}", share, note)
+    return Fact(f"Answer on the filler, {name_of(run, run.main)}", share, note)

@@ -19,7 +19,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.figures.captions import data_name
 from fillerscope.figures.saved import SavedFigure, stamp_of
-from fillerscope.report import page_parts, payload
+from fillerscope.report import answer_payload, page_parts
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import methods
@@ -62,19 +62,19 @@ def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -
     compared = available_comparison(run)
     findings = {model: findings_of(run[model], compared) for model in run.models}
     attachments = [*attached_tables(run), *attached_prints(drawn)]
-    flips, noise = page_parts.flips_told(run), payload.noise_told(run)
+    flips, noise = page_parts.flips_told(run), answer_payload.noise_told(run)
     sections = [
         page_parts.verdict([headline(run, model, compared, told) for model, told in findings.items()]),
         page_parts.findings(run, findings),
         page_parts.figures(drawn, missed),
-        *([page_parts.comparison(compared)] if compared else []),
+        *([page_parts.comparison(run, compared)] if compared else []),
         *([page_parts.noise(noise)] if noise else []),
         *([page_parts.flips(flips)] if flips else []),
         page_parts.methods(methods(run, missed, compared)),
         page_parts.tables(run, attachments),
     ]
     panels = {one.name: one.panels for one in drawn}
-    data = {"figures": panels, "comparison": payload.rows_told(compared), "noise": noise, "flips": flips}
+    data = {"figures": panels, "comparison": answer_payload.rows_told(run, compared), "noise": noise, "flips": flips}
     return _page(run, sections, attachments, data)
 
 

@@ -15,12 +15,13 @@ from fillerscope.analysis.run import Run
 from fillerscope.display import number
 from fillerscope.figures.condition_text import name_of
 from fillerscope.files import Json
-from fillerscope.report import payload
+from fillerscope.report import answer_payload
 from fillerscope.report.attachments import LARGE, Attachment, prints_of
 from fillerscope.report.headline import Headline
 from fillerscope.report.methods.page import as_text
 from fillerscope.report.pictures import Picture
 from fillerscope.report.sections import Section
+from fillerscope.study.conditions import BASELINE
 
 MOST_FLIPS = 200  # of a condition, that the report shows
 
@@ -115,23 +116,23 @@ def _address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def comparison(rows: Sequence[Accuracy]) -> Part:
+def comparison(run: Run, rows: Sequence[Accuracy]) -> Part:
     columns = ("model", "drawn", "condition", "n", "accuracy %", "difference, points", "p Holm")
-    table = Table("comparison-table", columns, [_accuracy(row) for row in rows], "accuracy")
+    table = Table("comparison-table", columns, [_accuracy(run, row) for row in rows], "accuracy")
     return Part("comparison", "Comparison", "table.html.j2", table)
 
 
-def _accuracy(row: Accuracy) -> list[str]:
+def _accuracy(run: Run, row: Accuracy) -> list[str]:
     change = row.against
     difference = number(100 * change.difference, "+.1f") if change else ""
     adjusted = number(change.adjusted, ".3g") if change else ""
     accuracy = number(100 * row.accuracy, ".1f")
-    return [row.label, drawing(row), row.condition, str(row.n), accuracy, difference, adjusted]
+    return [row.label, drawing(row), name_of(run, row.condition), str(row.n), accuracy, difference, adjusted]
 
 
 def noise(rows: Sequence[Mapping[str, object]]) -> Part:
     columns = ("model", "drawn", "condition", "changed", "verdicts", "verdict")
-    keys = ("label", "drawing", "condition", "flips", "answers", "verdict")
+    keys = ("label", "drawing", "name", "flips", "answers", "verdict")
     table = Table("noise-table", columns, [[row[key] for key in keys] for row in rows], "noise")
     return Part("noise", "Noise floor", "table.html.j2", table)
 
@@ -150,8 +151,8 @@ def flips_told(run: Run) -> list[Json]:
     told = []
     for model in run.models:
         for condition in run.fillers if available_answers(run[model]) else []:
-            changed = payload.flipped(run, model, condition, "none", None)["flips"]
-            after, before = (name_of(run, name) for name in (condition, "none"))
+            changed = answer_payload.flipped(run[model], condition, BASELINE, None)["flips"]
+            after, before = (name_of(run, name) for name in (condition, BASELINE))
             more = {"model": run.label(model), "total": len(changed), "flips": changed[:MOST_FLIPS]}
             told.append({"before": before, "after": after} | more)
     return told

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fillerscope.analysis.mechanism import Columns
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
@@ -22,8 +24,10 @@ from fillerscope.files import Json
 from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
 
-Panel = Json  # see web/src/panels.ts
+Panel = Json  # see panel_types.py
 TWIN_STYLE, TWIN_DASH = 6, 7  # grey and dotted on the page
+TWIN_COLUMNS = ("twin", "twin_mass")  # of tables by layer: what untrained twins show
+SHOWN_BY_DEPTH = ("lambda_mass",)  # of the affine table: `depth`, which stands beside it, has the same numbers
 
 
 def panels(run: Run, drawn: Drawn) -> list[Panel]:
@@ -34,37 +38,53 @@ def panels(run: Run, drawn: Drawn) -> list[Panel]:
     return [panel_json(run, panel) for panel in figure.panels(run, drawn)]
 
 
-def layer_panels(run: Run, name: str, tables: Sequence[tuple[str, Columns]]) -> list[Panel]:
-    """The panels by layer of a figure (`depth`, `affine` or `activations`), from the tables of some conditions."""
+def layer_panels(run: StoredRun, name: str, tables: Sequence[tuple[str, Columns]]) -> list[Panel]:
+    """The panels by layer of a figure (`depth`, `affine` or `activations`), from the tables of some conditions.
+    Where untrained twins have lines of their own, no panel shows them once more."""
     if not tables:
         return []
-    made = described.layer_panels(FIGURES[name].measures, rows_of(stacked(tables)))
-    return [panel_json(run, panel) for panel in made]
+    shown_twice = {*SHOWN_BY_DEPTH, *(TWIN_COLUMNS if tables[0][0] == UNTRAINED else ())}
+    measures = [one for one in FIGURES[name].measures if one.column not in shown_twice]
+    made = described.layer_panels(measures, rows_of(stacked(tables)))
+    return [clean(_lines(run, panel)) for panel in made if isinstance(panel, LinePanel)]
 
 
-def histogram(run: Run, layer: int, edges: Sequence[float], counts: Mapping[str, Sequence[int]]) -> Panel:
+def twin_rows(tables: Sequence[Columns]) -> list[tuple[str, Columns]]:
+    """The tables by layer of untrained twins as one: their mean, and the least and the largest of them."""
+    if not tables:
+        return []
+    columns: Columns = {}
+    for key in tables[0]:
+        measure, _, end = key.rpartition("_")
+        bound = end in ("low", "high") and measure in tables[0]
+        values = np.array([table[measure if bound else key] for table in tables])
+        columns[key] = (values.min(0) if end == "low" else values.max(0)) if bound else values.mean(0)
+    return [(UNTRAINED, columns | {"layer": tables[0]["layer"]})]
+
+
+def histogram(run: StoredRun, layer: int, edges: Sequence[float], counts: Mapping[str, Sequence[int]]) -> Panel:
     """Activations of a layer in bins, under each condition."""
-    return panel_json(run, activations.histogram(layer, edges, counts))
+    return clean(_lines(run, activations.histogram(layer, edges, counts)))
 
 
 def panel_json(run: Run, panel: described.Panel) -> Panel:
     """A panel with the names and looks of its conditions; what is not a number is null."""
     if isinstance(panel, LinePanel):
-        return clean(_lines(run, panel))
+        return clean(_lines(run, panel) | (_along(run, panel, panel.prompt) if panel.prompt else {}))
     return clean(_bars(run, panel) if isinstance(panel, BarPanel) else _map(panel))
 
 
-def _lines(run: Run, panel: LinePanel) -> Panel:
+def _lines(run: StoredRun, panel: LinePanel) -> Panel:
     made: Panel = {
         "kind": "lines", "title": panel.title, "x": panel.x, "y": panel.y, "zero": panel.zero,
         "none": panel.no_change, "series": [_series(run, line) for line in panel.series],
     }  # fmt: skip
     if panel.edges is not None:
         made |= {"steps": True, "edges": panel.edges}
-    return made | _along(run, panel, panel.prompt) if panel.prompt else made
+    return made
 
 
-def _series(run: Run, line: Series) -> Json:
+def _series(run: StoredRun, line: Series) -> Json:
     own = line.name
     look = {"label": own.label, "style": own.style, "dash": own.dash} if isinstance(own, OwnLook) else _named(run, own)
     made = look | {"x": line.x, "y": line.y, "n": line.n}

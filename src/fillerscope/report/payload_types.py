@@ -18,8 +18,11 @@ Direction = Literal["gained", "lost"]
 
 
 class ProblemName(TypedDict):
+    """A problem in a list; its question is shortened."""
+
     number: int
     id: str
+    question: str
 
 
 class Model(TypedDict):
@@ -133,6 +136,19 @@ class ProfileHeader(TypedDict):
     view: str
     reach: dict[str, int]
     note: NotRequired[str]
+    tokens: NotRequired[dict[str, list[str]]]  # of one problem, by condition
+
+
+class MatrixHeader(TypedDict):
+    """Of a packed matrix of one head: `filler` is where the filler stands, from and up to, null where there is none."""
+
+    id: str
+    condition: str
+    layer: int
+    head: int
+    tokens: list[str]
+    filler: tuple[int, int] | None
+    note: str
 
 
 class Ready(TypedDict):
@@ -145,12 +161,14 @@ class Ready(TypedDict):
 
 
 class ComparisonRow(TypedDict):
-    """A condition against none. The row that is sent has more columns, those of the table `accuracy`."""
+    """A condition against none; `name` is what it is called everywhere. The row that is sent has more columns, those
+    of the table `accuracy`."""
 
     model: str
     label: str
     drawing: str
     condition: str
+    name: str
     group: str
     temperature: float
     samples: int
@@ -183,6 +201,7 @@ class NoiseRow(TypedDict):
     temperature: float
     samples: int
     condition: str
+    name: str
     way: str
     n: int
     answers: int

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import fillerscope
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
-from fillerscope.capture import passes
+from fillerscope.capture import head_matrix, passes
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import PassRunner
 from fillerscope.errors import CaptureError, FigureError, ModelError, StoreError
@@ -31,6 +32,7 @@ from fillerscope.report.explorer import remeasure
 from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import METRICS, merged_name
+from fillerscope.study.generation import EndpointSpec
 from fillerscope.study.study import Study
 from support.shards import run_shard
 from support.studies import CONDITIONS, merge, save_model, study_of
@@ -88,9 +90,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     measure = remeasure._measured
 
-    def note(run: Run, model: str, record: dict[str, Any], *rest: Any) -> Part:
+    def note(run: ModelRun, record: dict[str, Any], *rest: Any) -> Part:
         seen.append(record["number"])
-        return measure(run, model, record, *rest)
+        return measure(run, record, *rest)
 
     monkeypatch.setattr(remeasure, "_measured", note)
     return seen
@@ -108,7 +110,7 @@ def small_run(folder: Path, model: Path, **changes: Any) -> Run:
 def test_all_problems_measured_again_have_the_numbers_of_the_run(runs: Callable[[str], Path], family: str) -> None:
     run, again = open_run(runs(family)), Remeasurer()
     name = run.models[0]
-    found = [again.measure(run, name, number) for number in range(8)]
+    found = [again.measure(run[name], number) for number in range(8)]
     mine, kept = merge(one.part for one in found), run.store.get(merged_name(name))
     others = ("/affine", "/bias/count", "/bias/mean", "/bias/m2", "/bias/m3", "/activations", "/histogram/counts")
     assert mine.arrays.keys() == {key for key in kept.arrays if not key.endswith(others)}
@@ -146,7 +148,7 @@ def test_it_is_the_road_of_a_shard_to_the_last_bit(runs: Callable[[str], Path], 
         expected = run_shard(
             study, shard, PassRunner(loaded.model, 256), maker, context_length(loaded.model), lambda _: None
         )
-    part = Remeasurer().measure(run, name, 5).part
+    part = Remeasurer().measure(run[name], 5).part
     assert part.records == expected.records
     assert part.arrays.keys() == expected.arrays.keys()
     for key, array in expected.arrays.items():
@@ -159,12 +161,12 @@ def test_a_lost_or_changed_file_of_problems_changes_nothing(models: dict[str, Pa
     file.write_text('{"id": "a", "question": "What is 1 + 1?"}\n{"id": "b", "question": "What is 12 + 30?"}\n')
     run = small_run(tmp_path / "run", models["llama"], problems={"source": str(file)})
     name = run.models[0]
-    before = Remeasurer().measure(run, name, 1)
+    before = Remeasurer().measure(run[name], 1)
     file.write_text('{"id": "a", "question": "Other?"}\n{"id": "b", "question": "And another?"}\n')
-    changed = Remeasurer().measure(run, name, 1)
+    changed = Remeasurer().measure(run[name], 1)
     file.unlink()
-    lost = Remeasurer().measure(run, name, 1)
-    assert Remeasurer().at_hand(run, name) == ""
+    lost = Remeasurer().measure(run[name], 1)
+    assert Remeasurer().at_hand(run[name]) == ""
     for found in (changed, lost):
         assert found.agreement == before.agreement < 1e-5
         assert found.part.records == before.part.records
@@ -174,7 +176,7 @@ def test_a_run_in_half_precision_is_measured_in_it_and_told(models: dict[str, Pa
     half = {"name": str(models["llama"]), "dtype": "bfloat16"}
     run = small_run(tmp_path / "run", models["llama"], models=[half], conditions=CONDITIONS[:2])
     again = Remeasurer()
-    found = again.measure(run, run.models[0], 0)
+    found = again.measure(run[run.models[0]], 0)
     assert again._model is not None
     assert again._model[1].dtype == "bfloat16"
     assert found.agreement < 0.2
@@ -186,7 +188,7 @@ def test_every_model_of_a_run_can_be_measured_in_turn(models: dict[str, Path], t
     run = small_run(tmp_path / "run", models["llama"], models=both)
     again = Remeasurer()
     for name in (*both, both[0]):
-        found = again.measure(run, name, 1)
+        found = again.measure(run[name], 1)
         assert found.agreement < 1e-5
         assert np.shape(found.part.arrays["none/heads"])[3] == (3 if name == both[0] else 4)
 
@@ -201,9 +203,9 @@ def test_a_problem_is_measured_once_and_the_model_loaded_once(
     load = loading.load_folder
     monkeypatch.setattr(loading, "load_folder", lambda *given: loads.append("") or load(*given))
     again = Remeasurer()
-    first = again.measure(run, model, 2)
-    assert again.measure(run, model, 2) is first
-    again.measure(run, model, 3)
+    first = again.measure(run[model], 2)
+    assert again.measure(run[model], 2) is first
+    again.measure(run[model], 3)
     assert measured == [2, 3]
     assert loads == [""]
 
@@ -215,14 +217,14 @@ def test_the_problem_used_longest_ago_is_forgotten(
     monkeypatch.setattr(remeasure, "KEPT", 2)
     again = Remeasurer()
     for number in (0, 1, 0, 2, 0, 1):
-        again.measure(run, model, number)
+        again.measure(run[model], number)
     assert measured == [0, 1, 2, 1]
 
 
 def test_problems_of_two_runs_are_not_mixed_up(run: Run, model: str, tmp_path: Path) -> None:
     other = small_run(tmp_path / "run", Path(model), prompt={"system": "Think!"})
     again = Remeasurer()
-    tokens = [again.measure(one, model, 0).part.records[0]["tokens"] for one in (run, other)]
+    tokens = [again.measure(one[model], 0).part.records[0]["tokens"] for one in (run, other)]
     assert tokens[0] != tokens[1]
 
 
@@ -246,7 +248,7 @@ def test_two_who_ask_at_once_wait_for_each_other(
 
     def ask(name: str, number: int) -> None:
         start.wait()
-        found[name] = again.measure(run, model, number)
+        found[name] = again.measure(run[model], number)
 
     threads = [threading.Thread(target=ask, args=(f"{n} {number}", number)) for n in "ab" for number in (4, 6)]
     for thread in threads:
@@ -265,7 +267,7 @@ def test_what_was_measured_is_there_while_another_is_measured(
     run: Run, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = Remeasurer()
-    first = again.measure(run, model, 0)
+    first = again.measure(run[model], 0)
     at_work, go_on = threading.Event(), threading.Event()
 
     def slow(*_: Any) -> Any:
@@ -277,13 +279,13 @@ def test_what_was_measured_is_there_while_another_is_measured(
 
     def ask() -> None:
         with pytest.raises(CaptureError, match="stopped"):
-            again.measure(run, model, 1)
+            again.measure(run[model], 1)
 
     thread = threading.Thread(target=ask)
     thread.start()
     assert at_work.wait(60)
     try:
-        assert again.measure(run, model, 0) is first
+        assert again.measure(run[model], 0) is first
         assert thread.is_alive()  # and was not waited for
     finally:
         go_on.set()
@@ -296,12 +298,12 @@ def test_after_a_failure_the_next_problem_is_measured(run: Run, model: str, monk
     def out_of_memory(*_: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
-    again.measure(run, model, 0)
+    again.measure(run[model], 0)
     monkeypatch.setattr(passes, "observe", out_of_memory)
     with pytest.raises(CaptureError, match=r"problem \S+ could not be measured: \d+ tokens, and memory runs out"):
-        again.measure(run, model, 1)
+        again.measure(run[model], 1)
     monkeypatch.setattr(passes, "observe", observe)
-    assert again.measure(run, model, 1).agreement < 1e-5
+    assert again.measure(run[model], 1).agreement < 1e-5
 
 
 # What is refused
@@ -310,9 +312,9 @@ def test_after_a_failure_the_next_problem_is_measured(run: Run, model: str, monk
 def refused(run: Run, model: str, reason: str, error: type[Exception]) -> None:
     """Both told before anybody asks, and said when somebody does."""
     again = Remeasurer()
-    assert again.at_hand(run, model) == reason
+    assert again.at_hand(run[model]) == reason
     with pytest.raises(error) as caught:
-        again.measure(run, model, 0)
+        again.measure(run[model], 0)
     assert str(caught.value) == reason
 
 
@@ -331,13 +333,13 @@ def opened(models: dict[str, Path], shared: Callable[..., Path]) -> tuple[Run, P
 
 
 def test_at_hand_says_nothing_where_all_is_there(run: Run, model: str) -> None:
-    assert Remeasurer().at_hand(run, model) == ""
+    assert Remeasurer().at_hand(run[model]) == ""
 
 
 def test_at_hand_loads_nothing(run: Run, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load_folder", lambda *_: pytest.fail("loaded"))
     monkeypatch.setattr("fillerscope.models.digests._hash_file", lambda *_: pytest.fail("read"))
-    assert Remeasurer().at_hand(run, model) == ""
+    assert Remeasurer().at_hand(run[model]) == ""
 
 
 def test_a_model_that_is_gone(own: tuple[Run, Path]) -> None:
@@ -352,11 +354,11 @@ def test_changed_weights(own: tuple[Run, Path]) -> None:
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     again = Remeasurer()
-    assert again.at_hand(run, str(folder)) == ""  # nobody has read the file since
+    assert again.at_hand(run[str(folder)]) == ""  # nobody has read the file since
     reason = rf"^{folder} is not the model that the run measured \(digest \w{{12}}, expected \w{{12}}\): put that"
     with pytest.raises(ModelError, match=reason):
-        again.measure(run, str(folder), 0)
-    assert "is not the model that the run measured" in again.at_hand(run, str(folder))
+        again.measure(run[str(folder)], 0)
+    assert "is not the model that the run measured" in again.at_hand(run[str(folder)])
 
 
 def renamed(run: Run, name: str, **identity: Any) -> Run:
@@ -399,8 +401,8 @@ def test_a_hub_model_in_the_cache_is_measured(own: tuple[Run, Path], monkeypatch
     run = renamed(own[0], "someone/some-model")
     monkeypatch.setattr(hub, "cached", lambda _: own[1])
     again = Remeasurer()
-    assert again.at_hand(run, "someone/some-model") == ""
-    assert again.measure(run, "someone/some-model", 1).agreement < 1e-5
+    assert again.at_hand(run["someone/some-model"]) == ""
+    assert again.measure(run["someone/some-model"], 1).agreement < 1e-5
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
@@ -412,10 +414,41 @@ def test_what_is_not_installed(run: Run, model: str, package: str, monkeypatch: 
     assert Remeasurer().differs(run) == reason
 
 
-def test_a_model_or_a_problem_that_the_run_does_not_have(run: Run, model: str) -> None:
-    assert "this run has no model 'other'" in Remeasurer().at_hand(run, "other")
+@in_every_family
+def test_the_matrix_of_a_head_agrees_with_the_run_under_every_condition(
+    family: str, runs: Callable[[str], Path]
+) -> None:
+    run = open_run(runs(family))
+    one, again = run[None], Remeasurer()
+    part = again.measure(one, 3).part
+    for condition in run.conditions:
+        matrix, note = again.matrix(one, 3, condition, 2, 1)
+        spans = part.records[0]["prompts"][condition]["spans"]
+        assert len(matrix.tokens) == len(matrix.weights) == len(spans)
+        profile = part.arrays[f"{condition}/whole/mean"][0, 1, 0][: len(spans) - 1]
+        np.testing.assert_allclose(matrix.received()[: len(profile)], profile, atol=1e-5)
+        assert note.startswith("its column means agree with the stored run to ")
+        assert float(note.split()[-1].rstrip(".")) < 1e-4
+
+
+def test_a_matrix_that_cannot_be_shown_is_refused(run: Run, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = Remeasurer()
+    with pytest.raises(FigureError, match="this run has no condition 'other'"):
+        again.matrix(run[model], 0, "other", 1, 1)
+    with pytest.raises(CaptureError, match="there is no layer 9 head 1"):
+        again.matrix(run[model], 0, "none", 9, 1)
+    monkeypatch.setattr(head_matrix, "LONGEST", 20)
+    with pytest.raises(CaptureError, match=r"the prompt has \d+ tokens, and attention token by token is shown for 20"):
+        again.matrix(run[model], 0, "mless", 1, 1)
+    served = run.study.models[0].model_copy(update={"endpoint": EndpointSpec(url="http://localhost:1/v1")})
+    monkeypatch.setattr(run[model], "study", run.study.model_copy(update={"models": (served,)}))
+    with pytest.raises(FigureError, match="answers from a server, which gives no attention"):
+        again.matrix(run[model], 0, "none", 1, 1)
+
+
+def test_a_problem_that_the_run_does_not_have(run: Run, model: str) -> None:
     with pytest.raises(FigureError, match="this run has problems 0 to 7, not 8"):
-        Remeasurer().measure(run, model, 8)
+        Remeasurer().measure(run[model], 8)
 
 
 def test_a_run_without_attention_or_without_its_end(own: tuple[Run, Path]) -> None:
@@ -428,7 +461,7 @@ def test_a_run_without_attention_or_without_its_end(own: tuple[Run, Path]) -> No
         StoreError,
     )
     off = run.study.model_copy(update={"probes": run.study.probes.model_copy(update={"attention": None})})
-    run.__dict__["study"] = off
+    run[None].study = off
     refused(run, str(folder), "this run did not measure attention: its study has `probes.attention` off", FigureError)
 
 
@@ -460,9 +493,9 @@ def test_a_problem_that_failed_says_why(tmp_path: Path) -> None:
     with pytest.raises(
         CaptureError, match=rf"^problem {failed[0]['id']} was not measured: \d+ tokens, and the model takes"
     ):
-        again.measure(run, str(model), failed[0]["number"])
+        again.measure(run[str(model)], failed[0]["number"])
     assert again._model is None
-    assert again.measure(run, str(model), measured[-1]).agreement < 1e-5
+    assert again.measure(run[str(model)], measured[-1]).agreement < 1e-5
 
 
 # What is told
@@ -480,7 +513,7 @@ def test_other_versions_are_told_and_not_refused(opened: tuple[Run, Path], monke
         f"the run was made with fillerscope {code}, and this with 0+other"
     )
     assert again.differs(run) == told
-    assert again.measure(run, str(folder), 0).note == told
+    assert again.measure(run[str(folder)], 0).note == told
 
 
 def test_where_there_is_no_such_device_the_cpu_is_used_and_told(
@@ -491,8 +524,8 @@ def test_where_there_is_no_such_device_the_cpu_is_used_and_told(
     run.store.manifest["identity"]["device"] = "cuda"
     run.store.manifest["identity"]["models"][0]["dtype"] = "bfloat16"
     again = Remeasurer()
-    assert again.at_hand(run, str(folder)) == ""
-    found = again.measure(run, str(folder), 0)
+    assert again.at_hand(run[str(folder)]) == ""
+    found = again.measure(run[str(folder)], 0)
     assert found.note == "the run was made on cuda, and this on the CPU in float32"
     assert again._model is not None
     assert (again._model[1].device, again._model[1].dtype) == ("cpu", "float32")
@@ -502,42 +535,42 @@ def test_numbers_that_are_not_those_of_the_run_are_refused(
     opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, folder = opened
-    summary = run.summary
+    summary = run[None].summary
 
     def other(metric: str, condition: str, *rest: Any) -> Any:
         return summary(metric, condition, *rest) * (1.001 if (metric, condition) == ("spread", "random") else 1.0)
 
-    monkeypatch.setattr(run, "summary", other)
+    monkeypatch.setattr(run[None], "summary", other)
     with pytest.raises(CaptureError, match=r"measured again differs from the run by 1e-03 .*1e-04 is allowed.*verify"):
-        Remeasurer().measure(run, str(folder), 0)
+        Remeasurer().measure(run[str(folder)], 0)
     run.store.manifest["identity"]["libraries"]["torch"] = "1.0"
-    assert Remeasurer().measure(run, str(folder), 0).agreement == pytest.approx(1e-3, rel=1e-2)
+    assert Remeasurer().measure(run[str(folder)], 0).agreement == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_a_number_that_is_none_in_the_run_is_a_difference(
     opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, folder = opened
-    summary = run.summary
-    monkeypatch.setattr(run, "summary", lambda *given: summary(*given) * (np.nan if given[0] == "peak" else 1.0))
+    summary = run[None].summary
+    monkeypatch.setattr(run[None], "summary", lambda *given: summary(*given) * (np.nan if given[0] == "peak" else 1.0))
     with pytest.raises(CaptureError, match="by inf "):
-        Remeasurer().measure(run, str(folder), 0)
+        Remeasurer().measure(run[str(folder)], 0)
 
 
 def test_a_number_that_is_none_in_the_run_in_one_head_alone_is_a_difference(
     opened: tuple[Run, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, folder = opened
-    summary = run.summary
+    summary = run[None].summary
 
     def holed(metric: str, *rest: Any) -> Any:
         values = np.array(summary(metric, *rest))
         values[0, -1, -1] = np.nan if metric == "peak" else values[0, -1, -1]
         return values
 
-    monkeypatch.setattr(run, "summary", holed)
+    monkeypatch.setattr(run[None], "summary", holed)
     with pytest.raises(CaptureError, match="by inf "):
-        Remeasurer().measure(run, str(folder), 0)
+        Remeasurer().measure(run[str(folder)], 0)
 
 
 def test_progress_is_told(run: Run, model: str) -> None:
@@ -547,7 +580,7 @@ def test_progress_is_told(run: Run, model: str) -> None:
         def stage(self, text: str, done: float, total: int | None) -> None:
             stages.append((text, done, total))
 
-    Remeasurer(Listener()).measure(run, model, 0)
+    Remeasurer(Listener()).measure(run[model], 0)
     identifier = run[None].records()[0]["id"]
     assert ("loading llama", 0, None) in stages
     assert stages[-1] == (f"measuring {identifier} with llama", 8, 8)
@@ -560,8 +593,8 @@ def test_problems_of_a_real_model(smollm2: LoadedModel, tmp_path: Path) -> None:
     study = study_of(smollm2.name, problems={"limit": 3}, conditions=conditions, probes={}, device="cpu")
     run = fillerscope.run(study, tmp_path / "run")
     again = Remeasurer()
-    assert again.at_hand(run, smollm2.name) == ""
-    found = [again.measure(run, smollm2.name, number) for number in range(3)]
+    assert again.at_hand(run[smollm2.name]) == ""
+    found = [again.measure(run[smollm2.name], number) for number in range(3)]
     mine, kept = merge(one.part for one in found), run.store.get(merged_name(smollm2.name))
     assert max(one.agreement for one in found) < 1e-4
     for condition in run.conditions:

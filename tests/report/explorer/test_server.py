@@ -15,9 +15,12 @@ from starlette.applications import Starlette
 
 from fillerscope.analysis.export import export, tables_of
 from fillerscope.analysis.findings.all import available_comparison, findings_of
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.capture.head_matrix import HeadMatrix
 from fillerscope.errors import FigureError
-from fillerscope.report import payload
+from fillerscope.prompts.prompt import FILLER
+from fillerscope.report import answer_payload, payload
 from fillerscope.report.explorer import server
 from fillerscope.report.explorer.remeasure import Remeasured, Remeasurer
 from fillerscope.report.explorer.server import ANSWERS, HEADERS, application
@@ -116,19 +119,19 @@ def test_every_question_is_asked_here() -> None:
 
 
 def test_every_answer_is_the_payload_s(app: Starlette, run: Run) -> None:
-    at = payload.Place(MODEL, 2, 3, "last", "aligned")
+    at = payload.Place(2, 3, "last", "aligned")
     wanted: dict[str, Callable[[], Any]] = {
-        "map": lambda: payload.head_maps(run, MODEL, "mless", "last"),
-        "head": lambda: payload.head(run, at),
-        "layer": lambda: payload.whole_layer(run, at),
-        "tokens": lambda: payload.tokens(run, MODEL),
-        "depth": lambda: payload.depth(run, MODEL, "all"),
-        "affine": lambda: payload.affine(run, MODEL),
-        "activations": lambda: payload.activations(run, MODEL, "digits"),
-        "histogram": lambda: payload.histogram_of(run, MODEL, 2, "words"),
-        "comparison": lambda: payload.comparison(run, "level"),
-        "flips": lambda: payload.flipped(run, MODEL, "mless", "none", None),
-        "answers": lambda: payload.transcripts(run, MODEL, {"condition": "mless", "text": "3"}, 1),
+        "map": lambda: payload.head_maps(run[MODEL], "mless", "last"),
+        "head": lambda: payload.head(run[MODEL], at),
+        "layer": lambda: payload.whole_layer(run[MODEL], at),
+        "tokens": lambda: payload.tokens(run[MODEL]),
+        "depth": lambda: payload.depth(run[MODEL], "all"),
+        "affine": lambda: payload.affine(run[MODEL]),
+        "activations": lambda: payload.activations(run[MODEL], "digits"),
+        "histogram": lambda: payload.histogram_of(run[MODEL], 2, "words"),
+        "comparison": lambda: answer_payload.comparison(run, "level"),
+        "flips": lambda: answer_payload.flipped(run[MODEL], "mless", "none", None),
+        "answers": lambda: answer_payload.transcripts(run[MODEL], {"condition": "mless", "text": "3"}, 1),
     }
     for name, make in wanted.items():
         found = ask(app, f"/api/0/{name}?{ASKED[name]}")
@@ -193,8 +196,8 @@ def test_a_problem_that_cannot_be_measured_again_says_why(app: Starlette) -> Non
 def test_a_problem_that_was_measured_again(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
 
-    def measure(_: Remeasurer, __: Run, model: str, number: int) -> Remeasured:
-        asked.append((model, number))
+    def measure(_: Remeasurer, run: ModelRun, number: int) -> Remeasured:
+        asked.append((run.name, number))
         return Remeasured(RECIPE._part(range(number, number + 1)), 3e-6 * number, "Other torch.")
 
     monkeypatch.setattr(Remeasurer, "measure", measure)
@@ -204,6 +207,23 @@ def test_a_problem_that_was_measured_again(app: Starlette, monkeypatch: pytest.M
     header, _ = unpack(ask(app, f"/api/0/problem?{AT}&problem=0").content)
     assert "to the last digit" in header["note"]
     assert asked == [(MODEL, 1), (MODEL, 0)]
+
+
+def test_the_matrix_of_one_head(app: Starlette, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.tril(np.full((40, 40), 0.25, np.float32))
+
+    def matrix(_: Remeasurer, run: ModelRun, number: int, *asked: object) -> tuple[HeadMatrix, str]:
+        assert (run.name, number, asked) == (MODEL, 1, ("mless", 2, 3))
+        return HeadMatrix(weights, np.ones(40, np.float32), 2, 3, ("a",) * 40), "It agrees."
+
+    monkeypatch.setattr(Remeasurer, "matrix", matrix)
+    header, found = unpack(ask(app, f"/api/0/matrix?{AT}&problem=1&condition=mless").content)
+    np.testing.assert_array_equal(found["weights"], weights)
+    assert found["sinks"].sum() == 40
+    record = next(one for one in RECIPE._part(range(1, 2)).records)
+    spans = record["prompts"]["mless"]["spans"]
+    assert header["filler"] == [spans.index(FILLER), spans.index(FILLER) + spans.count(FILLER)]
+    assert (header["tokens"], header["note"], header["condition"]) == (["a"] * 40, "It agrees.", "mless")
 
 
 # What there is not
@@ -230,6 +250,8 @@ REFUSED = [
     ("0/table/..%2fmanifest.csv", "this run has no table"),
     ("0/ready?model=other", "this run has no model 'other'; it has tiny-a"),
     (f"0/problem?{AT}", "the page asked for nothing that there is: 'problem'"),
+    (f"0/matrix?{AT}", "the page asked for nothing that there is: 'problem'"),
+    (f"0/matrix?{AT}&problem=1&condition=mless", "there is no folder or GGUF file tiny-a on this machine"),
 ]  # fmt: skip
 
 

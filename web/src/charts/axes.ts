@@ -7,7 +7,7 @@ import type { Inks } from "./inks";
 import { horizontal, vertical, words, type Box, type Mark } from "./marks";
 import { wholeTicks } from "./scales";
 
-const TOKEN_PITCH = 13; // pixels that a token's text needs under the axis
+const TOKEN_PITCH = 8.5; // pixels that a token's text needs under the axis
 const APART = 46; // pixels between numbers under the axis
 
 /** Pixels left of the data: the label, and the widest name of a tick. */
@@ -45,7 +45,7 @@ export function xAxis(panel: LinePanel, [x0, x1]: [number, number], px: Place, b
       : wholeTicks(x0, x1, apart);
   const marks = places.flatMap((x) => [
     vertical(px(x), box, { stroke: inks.grid }),
-    near ? tokenName(panel, x, px(x), box, inks) : tickName(panel, x, px(x), box, inks),
+    near ? tokenName(panel, x, px, box, inks) : tickName(panel, x, px(x), box, inks),
   ]);
   const below = box.bottom + bottomRoom(near) - 8;
   return [...marks, words((box.left + box.right) / 2, below, panel.x, { "text-anchor": "middle", fill: inks.soft })];
@@ -56,11 +56,13 @@ function tickName(panel: LinePanel, x: number, at: number, box: Box, inks: Inks)
   return words(at, box.bottom + 17, text, { "text-anchor": "middle", fill: inks.soft, "font-size": 11 });
 }
 
-function tokenName(panel: LinePanel, x: number, at: number, box: Box, inks: Inks): Mark {
+/** As large as there is room for. */
+function tokenName(panel: LinePanel, x: number, px: Place, box: Box, inks: Inks): Mark {
+  const [at, size] = [px(x), Math.min(10.5, px(1) - px(0) - 0.5)];
   const text = `${clippedToken(token(panel.tokens![x] ?? ""))}  ${x}`.trim();
   const [left, down] = [at + 4, box.bottom + 8];
   const turned = { transform: `rotate(-90 ${left} ${down})`, "text-anchor": "end" };
-  return words(left, down, text, { ...turned, fill: inks.soft, "font-size": 10.5, "xml:space": "preserve" });
+  return words(left, down, text, { ...turned, fill: inks.soft, "font-size": size, "xml:space": "preserve" });
 }
 
 /** A token short enough to stand under an axis. */

@@ -70,7 +70,7 @@ export class BarChart {
 
 function key(panel: BarPanel): HTMLElement | null {
   const names = barLabels(panel);
-  if (names.length < 2) return null;
+  if (names.length < 2 || panel.groups.length < 2) return null; // a single group has its names below
   const dot = (style: number) => h("i", { class: "dot", style: `background:${lineVariable(style)}` });
   return h(
     "div",

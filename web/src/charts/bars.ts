@@ -1,12 +1,14 @@
 // A panel of bars, or points, in groups as marks: the same on the screen and in a file.
 
-import { finite, type Bar, type BarPanel } from "../data/panels";
+import { finite, type Bar, type BarGroup, type BarPanel } from "../data/panels";
 import { yAxis } from "./axes";
 import type { Place } from "./curves";
 import type { Inks } from "./inks";
 import { legend, title } from "./legend";
 import { circle, group, horizontal, path, rect, round, textWidth, words, type Box, type Mark } from "./marks";
 import { reach, ticks } from "./scales";
+
+const WIDEST = 96; // pixels of a bar with its room
 
 /** Each label once, with its colour. */
 export function barLabels(panel: BarPanel): { label: string; style: number }[] {
@@ -15,9 +17,12 @@ export function barLabels(panel: BarPanel): { label: string; style: number }[] {
 }
 
 export function barMarks(panel: BarPanel, width: number, height: number, inks: Inks, top = 22): Mark[] {
-  const pitch = (width - 72) / panel.groups.length;
-  const turned = panel.groups.some((one) => textWidth(one.label, 12) > pitch);
-  const box = { left: 62, right: width - 10, top, bottom: height - (turned ? 96 : 34) };
+  const groups = slots(panel);
+  const pitch = (width - 72) / groups.length;
+  const names = groups.map((one) => wrapped(one.label, pitch - 6));
+  const most = Math.max(...names.map((lines) => lines.length));
+  const turned = most > 3 || names.flat().some((text) => textWidth(text, 11) > pitch);
+  const box = { left: 62, right: width - 10, top, bottom: height - (turned ? 104 : 20 + 14 * most) };
   const y = reach(
     panel.groups.flatMap((one) => one.bars.flatMap(valuesOf)),
     panel.mark === "bar",
@@ -28,28 +33,49 @@ export function barMarks(panel: BarPanel, width: number, height: number, inks: I
   return [
     ...yAxis(ticks(...y, height / 55), py, box, panel.y, inks),
     ...(finite(panel.none) ? [horizontal(py(panel.none), box, { stroke: inks.soft, "data-mark": "none" })] : []),
-    ...panel.groups.flatMap((one, i) => {
+    ...groups.flatMap((one, i) => {
       const middle = box.left + pitch * (i + 0.5);
-      return [...groupMarks(one.bars, middle, pitch, py, base, inks), groupName(one.label, middle, box, turned, inks)];
+      const name = turned ? [turnedName(one.label, middle, box, inks)] : lowerName(names[i], middle, box, inks);
+      return [...groupMarks(one.bars, middle, pitch, py, base, inks), ...name];
     }),
     horizontal(box.bottom, box, { stroke: inks.soft }),
   ];
+}
+
+/** Groups side by side; the bars of a single group stand apart over the whole width, each above its own name. */
+function slots({ groups }: BarPanel): BarGroup[] {
+  return groups.length === 1 ? groups[0].bars.map((bar) => ({ label: bar.label, bars: [bar] })) : groups;
 }
 
 function valuesOf(bar: Bar): (number | null | undefined)[] {
   return [bar.value, bar.low, bar.high, bar.published];
 }
 
-function groupName(label: string, x: number, box: Box, turned: boolean, inks: Inks): Mark {
-  const y = box.bottom + (turned ? 14 : 18);
-  const place = turned
-    ? { transform: `rotate(-35 ${round(x)} ${y})`, "text-anchor": "end" }
-    : { "text-anchor": "middle" };
-  return words(x, y, label, { ...place, fill: inks.soft, "font-size": turned ? 10 : 12 });
+/** A name in lines of whole words, none wider than there is room for where that is possible. */
+function wrapped(label: string, room: number): string[] {
+  const lines = [""];
+  for (const word of label.split(" ")) {
+    const longer = `${lines.at(-1)!} ${word}`.trim();
+    if (lines.at(-1) && textWidth(longer, 11) > room) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+
+function lowerName(lines: string[], x: number, box: Box, inks: Inks): Mark[] {
+  const text = { "text-anchor": "middle", fill: inks.soft, "font-size": 11 };
+  return lines.map((line, i) => words(x, box.bottom + 16 + 14 * i, line, text));
+}
+
+function turnedName(label: string, x: number, box: Box, inks: Inks): Mark {
+  const [y, letters] = [box.bottom + 14, [...label]];
+  const short = letters.length > 26 ? `${letters.slice(0, 25).join("")}\u2026` : label;
+  const place = { transform: `rotate(-35 ${round(x)} ${y})`, "text-anchor": "end" };
+  return words(x, y, short, { ...place, fill: inks.soft, "font-size": 10 });
 }
 
 function groupMarks(bars: Bar[], middle: number, pitch: number, py: Place, base: number | null, inks: Inks): Mark[] {
-  const step = Math.min(46, (0.84 * pitch) / bars.length);
+  const step = Math.min(WIDEST, (0.84 * pitch) / bars.length);
   return bars.map((bar, j) => {
     const x = middle + step * (j - (bars.length - 1) / 2);
     const parts = barParts(bar, x, 0.78 * step, py, base, inks);
@@ -85,8 +111,8 @@ function diamond(x: number, y: number, inks: Inks): Mark {
   return path(`M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z`, { stroke: inks.text });
 }
 
-/** The panel as it stands alone, with title and the names of all bars. */
+/** The panel as it stands alone, with title and, where they do not stand below, the names of all bars. */
 export function barPicture(panel: BarPanel, width: number, height: number, inks: Inks): Mark[] {
-  const names = legend(barLabels(panel), 62, width - 10, inks);
+  const names = legend(panel.groups.length > 1 ? barLabels(panel) : [], 62, width - 10, inks);
   return [title(62, panel.title, inks), ...names.marks, ...barMarks(panel, width, height, inks, names.top)];
 }

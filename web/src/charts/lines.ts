@@ -1,5 +1,6 @@
 // A panel of lines as marks: the same on the screen and in a file, which has title and legend besides.
 
+import { TWINS } from "../data/gap";
 import { finite, type Line, type LinePanel, type View } from "../data/panels";
 import { visible } from "../ui/text";
 import { bottomRoom, isNear, leftRoom, xAxis, yAxis } from "./axes";
@@ -38,7 +39,7 @@ export function wholeRange(panel: LinePanel): [number, number] {
 
 export function lineFrame(panel: LinePanel, view: View, width: number, height: number, top = 14): Frame {
   const x = view.range ?? wholeRange(panel);
-  const y = reach(valuesIn(panel, view, x), panel.zero, panel.none);
+  const y = heights(panel, view, x);
   const left = leftRoom(ticks(...y));
   const right = width - 12;
   const bottom = height - bottomRoom(isNear(panel, x, right - left));
@@ -51,14 +52,36 @@ export function lineFrame(panel: LinePanel, view: View, width: number, height: n
   };
 }
 
-function* valuesIn(panel: LinePanel, view: View, [low, high]: [number, number]): Generator<number | null> {
-  for (const line of shownLines(panel, view)) {
+/** The ends of the y axis. Untrained twins may lie far away: they move an end by half the height at most. */
+function heights(panel: LinePanel, view: View, x: [number, number]): [number, number] {
+  const lines = shownLines(panel, view);
+  const own = lines.filter((line) => line.condition !== TWINS);
+  const all = reach(valuesIn(panel, lines, view, x), panel.zero, panel.none);
+  if (!own.length || own.length === lines.length) return all;
+  const [low, high] = reach(valuesIn(panel, own, view, x), panel.zero, panel.none);
+  const room = (high - low) / 2;
+  return [Math.max(all[0], low - room), Math.min(all[1], high + room)];
+}
+
+function* valuesIn(
+  panel: LinePanel,
+  lines: Line[],
+  view: View,
+  [low, high]: [number, number],
+): Generator<number | null> {
+  for (const line of lines) {
+    const lower = lowerBounds(panel, line);
     for (let i = 0; i < line.x.length; i++) {
       if (line.x[i] < low || line.x[i] > high) continue;
       yield line.y[i];
-      if (view.band && line.low && line.high) yield* [line.low[i], line.high[i]];
+      if (view.band && lower && line.high) yield* [lower[i], line.high[i]];
     }
   }
+}
+
+/** Where a band ends below: at 0 where the quantity cannot be negative, whatever the interval computes to. */
+function lowerBounds(panel: LinePanel, line: Line): (number | null)[] | undefined {
+  return panel.zero ? line.low?.map((value) => (finite(value) ? Math.max(0, value) : value)) : line.low;
 }
 
 /** What is drawn in a frame. */
@@ -68,7 +91,7 @@ export function lineMarks(panel: LinePanel, view: View, frame: Frame, inks: Inks
   const inside = [
     ...regionMarks(panel, view, frame, inks),
     ...straightLines(panel, frame, inks),
-    ...shownLines(panel, view).flatMap((line) => bandMarks(line, view, frame, inks)),
+    ...shownLines(panel, view).flatMap((line) => bandMarks(panel, line, view, frame, inks)),
     ...shownLines(panel, view).flatMap((line) => curveMarks(panel, line, frame, inks)),
   ];
   const axes = [...yAxis(places, py, box, panel.y, inks), ...xAxis(panel, frame.x, px, box, inks)];
@@ -120,8 +143,9 @@ function fitted(line: Line, { box, x }: Frame): Line {
   return condensed(inRange(line, x), box.right - box.left);
 }
 
-function bandMarks(line: Line, view: View, frame: Frame, inks: Inks): Mark[] {
-  const d = view.band ? bandPath(fitted(line, frame), frame.px, frame.py) : "";
+function bandMarks(panel: LinePanel, line: Line, view: View, frame: Frame, inks: Inks): Mark[] {
+  const whole = { ...line, low: lowerBounds(panel, line) };
+  const d = view.band ? bandPath(fitted(whole, frame), frame.px, frame.py) : "";
   return d
     ? [path(d, { fill: inks.line(line.style), "fill-opacity": line.thin ? 0.08 : 0.18, "data-mark": "band" })]
     : [];

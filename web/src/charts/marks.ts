@@ -3,7 +3,7 @@
 export type Attributes = Record<string, string | number | undefined>;
 
 export interface Mark {
-  tag: "line" | "rect" | "circle" | "path" | "text" | "g" | "svg";
+  tag: "image" | "line" | "rect" | "circle" | "path" | "text" | "g" | "svg";
   attributes: Attributes;
   text?: string;
   marks?: Mark[];
@@ -41,6 +41,13 @@ export function rect(x: number, y: number, width: number, height: number, attrib
     tag: "rect",
     attributes: { x: round(x), y: round(y), width: round(width), height: round(height), ...attributes },
   };
+}
+
+/** A picture in a box, its pixels as squares. */
+export function image(href: string, { left, right, top, bottom }: Box, attributes: Attributes): Mark {
+  const place = { x: left, y: top, width: round(right - left), height: round(bottom - top) };
+  const look = { preserveAspectRatio: "none", style: "image-rendering: pixelated" };
+  return { tag: "image", attributes: { href, ...place, ...look, ...attributes } };
 }
 
 export function circle(cx: number, cy: number, r: number, attributes: Attributes): Mark {

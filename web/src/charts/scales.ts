@@ -77,12 +77,23 @@ const same = (value: number) => value;
 /** Where nothing has changed, for scales that have such a place. */
 export const NOTHING: Partial<Record<Scale, number>> = { ratio: 1, lambda: 1, difference: 0, change: 0 };
 
-export function coloursOf(panel: MapPanel): Colours {
+/** How far the values of a map go: from no change, in octaves for ratios; of a share, the largest. */
+export function reachOf(panel: MapPanel): number {
   const values = panel.colour.flat().filter(finite);
-  if (panel.scale === "share") {
-    const high = values.reduce((most, value) => Math.max(most, value), 1e-6);
-    return scaled("sequential", 0, Math.min(1, high), same, same);
-  }
+  const away: Record<Scale, (value: number) => number> = {
+    share: same,
+    ratio: (value) => Math.abs(Math.log2(value)),
+    lambda: (value) => Math.abs(value - 1),
+    difference: Math.abs,
+    change: Math.abs,
+  };
+  const all = values.map(away[panel.scale]).filter(Number.isFinite);
+  return all.reduce((most, value) => Math.max(most, value), 0);
+}
+
+export function coloursOf(panel: MapPanel): Colours {
+  const far = panel.reach ?? reachOf(panel);
+  if (panel.scale === "share") return scaled("sequential", 0, Math.min(1, Math.max(1e-6, far)), same, same);
   if (panel.scale === "change")
     return scaled(
       "diverging",
@@ -92,12 +103,11 @@ export function coloursOf(panel: MapPanel): Colours {
       (v) => EVEN * Math.sinh(v),
     );
   if (panel.scale === "ratio") {
-    const own = values.map((value) => Math.abs(Math.log2(value))).filter(Number.isFinite);
-    const most = Math.max(0.1, panel.reach ?? Math.max(0, ...own));
+    const most = Math.max(0.1, far);
     return scaled("diverging", 2 ** -most, 2 ** most, Math.log2, (v) => 2 ** v);
   }
   const centre = NOTHING[panel.scale]!;
-  const most = Math.max(0.01, ...values.map((value) => Math.abs(value - centre)));
+  const most = Math.max(0.01, far);
   return scaled("diverging", centre - most, centre + most, same, same);
 }
 
@@ -112,6 +122,22 @@ function scaled(hues: Hues, low: number, high: number, there: Map, back: Map): C
 /** The colour of a value; of none, the colour of what is missing. */
 export function cellColour(colours: Colours, value: number | null, inks: Inks): string {
   return finite(value) ? inks.cell(colours.place(value), colours.hues) : inks.missing;
+}
+
+export const WEIGHT_SCALES = ["logarithmic", "square root", "linear"] as const;
+export type WeightScale = (typeof WEIGHT_SCALES)[number];
+const FLOOR = 1e-4; // the weight at which logarithmic colours begin: most weights are small, and few are large
+
+/** The colour's place, from 0 to 1, of an attention weight; the same for every text, so that pictures compare. */
+export function weightPlace(weight: number, scale: WeightScale): number {
+  if (scale === "linear") return weight;
+  if (scale === "square root") return Math.sqrt(weight);
+  return Math.max(0, 1 - Math.log10(Math.max(weight, FLOOR)) / Math.log10(FLOOR));
+}
+
+export function weightValue(place: number, scale: WeightScale): number {
+  if (scale === "linear") return place;
+  return scale === "square root" ? place * place : FLOOR ** (1 - place);
 }
 
 /** Whether the interval of a cell reaches no change. */

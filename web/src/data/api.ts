@@ -37,11 +37,22 @@ export class Api {
     const address = this.address(path, parameters);
     const before = this.kept.get(address);
     if (before) return before;
-    const asked = fetch(address).then(async (answer) => (answer.ok ? read(answer) : refuse(answer)));
+    const asked = fetched(address).then(async (answer) => (answer.ok ? read(answer) : refuse(answer)));
     asked.catch(() => this.kept.delete(address));
     this.kept.set(address, asked);
     if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value!);
     return asked;
+  }
+}
+
+/** What the server answers; an error that says what to do where it does not. */
+export async function fetched(address: string): Promise<Response> {
+  try {
+    return await fetch(address);
+  } catch {
+    throw new Error(
+      "The explorer does not answer: see whether `fillerscope view` is still running, then reload this page.",
+    );
   }
 }
 
@@ -51,7 +62,7 @@ export async function refuse(answer: Response): Promise<never> {
   throw new Error(error ?? `the server answered ${answer.status}`);
 }
 
-/** A header of JSON and arrays of floats, as `report/wire.py` writes them. */
+/** A header of JSON and arrays of floats, as `report/packed_arrays.py` writes them. */
 export function unpack(data: ArrayBuffer): Packed<unknown> {
   const view = new DataView(data);
   if (view.getUint32(0, false) !== 0x46534231) throw new Error("these are not packed numbers");

@@ -1,6 +1,6 @@
 // What is on the screen as a table.
 
-import { finite, type LinePanel, type Panel, type View } from "./panels";
+import { finite, type LinePanel, type MatrixPanel, type Panel, type View } from "./panels";
 
 type Cell = string | number | null | undefined;
 
@@ -23,6 +23,7 @@ export function panelCsv(panel: Panel, view: View): string {
     );
     return csv(["group", "condition", "value", "low", "high", "n"], rows);
   }
+  if (panel.kind === "matrix") return csv(["query", "query token", "key", "key token", "weight"], cells(panel, view));
   if (panel.kind === "map") {
     const rows = panel.rows.flatMap((row, i) =>
       panel.columns.map((column, j) => [row, column, panel.value[i][j], panel.low[i][j], panel.high[i][j]]),
@@ -30,6 +31,15 @@ export function panelCsv(panel: Panel, view: View): string {
     return csv([panel.down, panel.across, "value", "low", "high"], rows);
   }
   return csv(["series", "condition", ...axisColumns(panel), "mean", "low", "high", "n"], lineRows(panel, view));
+}
+
+/** What is in view of a matrix, without keys that come after their query. */
+function* cells({ tokens, weights }: MatrixPanel, { range, rows }: View): Generator<Cell[]> {
+  const all: [number, number] = [0, tokens.length];
+  const [[top, bottom], [left, right]] = [rows ?? all, range ?? all];
+  for (let i = top; i < bottom; i++)
+    for (let j = left; j < Math.min(right, i + 1); j++)
+      yield [i, tokens[i], j, tokens[j], weights[i * tokens.length + j]];
 }
 
 function axisColumns(panel: LinePanel): string[] {
@@ -46,7 +56,7 @@ function* lineRows(panel: LinePanel, { off, range }: View): Generator<Cell[]> {
       const place = panel.edges
         ? [panel.edges[x], panel.edges[x + 1]]
         : panel.tokens
-          ? [x, panel.tokens[x] ?? ""]
+          ? [line.places?.[i] ?? x, panel.tokens[x] ?? ""]
           : [x];
       yield [line.label, line.condition, ...place, line.y[i], line.low?.[i], line.high?.[i], line.n?.[i]];
     }

@@ -1,11 +1,13 @@
 // What can be drawn: panels as the server sends them, and what the page adds to those that it makes itself.
 
+import type { WeightScale } from "../charts/scales";
 import type * as sent from "./types";
 
-export type { Bar, BarPanel, MapPanel } from "./types";
+export type { Bar, BarGroup, BarPanel, MapPanel } from "./types";
 
 export interface Line extends sent.Line {
   thin?: boolean; // one problem beside the mean
+  places?: (number | null)[]; // positions in its own prompt, where it is drawn elsewhere
 }
 
 export interface LinePanel extends sent.LinePanel {
@@ -13,13 +15,27 @@ export interface LinePanel extends sent.LinePanel {
   cuts?: number[]; // where something was taken out
 }
 
-export type Panel = LinePanel | sent.BarPanel | sent.MapPanel;
+/** Weights of one head [query, key], row by row. `filler`: where it stands, from and up to. */
+export interface MatrixPanel {
+  kind: "matrix";
+  title: string;
+  name: string;
+  condition: string;
+  tokens: string[];
+  filler: [number, number] | null;
+  weights: Float32Array;
+  scale: WeightScale;
+}
 
-/** How a panel of lines is looked at: lines that are off, whether bands are drawn, and the part of the x axis. */
+export type Panel = LinePanel | sent.BarPanel | sent.MapPanel | MatrixPanel;
+
+/** How a panel is looked at: lines that are off, whether bands are drawn, and the part of the x axis; of a matrix
+ * also the part of its rows. */
 export interface View {
   off: Set<string>;
   band: boolean;
   range: [number, number] | null;
+  rows?: [number, number] | null;
 }
 
 export function finite(value: number | null | undefined): value is number {

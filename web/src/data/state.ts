@@ -24,6 +24,7 @@ export interface State {
   verdict: string;
   only: string; // the condition whose answers are listed
   cls: string; // of tokens
+  colour: string; // how the weights of one text become colours
 }
 
 /** How a value is read and written; what is written as nothing is left out. */
@@ -81,6 +82,7 @@ const FORMS: { [K in keyof State]: Form<State[K]> } = {
   verdict: text,
   only: text,
   cls: text,
+  colour: text,
 };
 const KEYS = Object.keys(FORMS) as (keyof State)[];
 

@@ -97,9 +97,11 @@ export interface MapPanel {
   high: ((number | null)[])[];
 }
 
+/** A problem in a list; its question is shortened. */
 export interface ProblemName {
   number: number;
   id: string;
+  question: string;
 }
 
 /** A model of the run; layers and heads are 0 until the first shard is stored. */
@@ -213,6 +215,18 @@ export interface ProfileHeader {
   view: string;
   reach: Record<string, number>;
   note?: string;
+  tokens?: Record<string, string[]>;
+}
+
+/** Of a packed matrix of one head: `filler` is where the filler stands, from and up to, null where there is none. */
+export interface MatrixHeader {
+  id: string;
+  condition: string;
+  layer: number;
+  head: number;
+  tokens: string[];
+  filler: [number, number] | null;
+  note: string;
 }
 
 /** Why one problem cannot be measured again here; empty where it can. */
@@ -220,12 +234,13 @@ export interface Ready {
   reason: string;
 }
 
-/** A condition against none. The row that is sent has more columns, those of the table `accuracy`. */
+/** A condition against none; `name` is what it is called everywhere. The row that is sent has more columns, those of the table `accuracy`. */
 export interface ComparisonRow {
   model: string;
   label: string;
   drawing: string;
   condition: string;
+  name: string;
   group: string;
   temperature: number;
   samples: number;
@@ -257,6 +272,7 @@ export interface NoiseRow {
   temperature: number;
   samples: number;
   condition: string;
+  name: string;
   way: string;
   n: number;
   answers: number;

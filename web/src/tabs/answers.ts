@@ -7,11 +7,11 @@ import { visible } from "../ui/text";
 import { AnswerSearch } from "./answersearch";
 import { accuracyPanel, comparisonTable, NOISE_NOTE, noiseTable, NOTE } from "./comparison";
 import { flipList } from "./flips";
-import { empty, labelled, Turn, type Pane, type Tab } from "./pane";
+import { empty, labelled, loading, Turn, type Pane, type Tab } from "./pane";
 
 export class AnswersTab implements Tab {
-  private readonly top = h("div", {});
-  private readonly changed = h("section", { class: "card" });
+  private readonly top = h("div", {}, loading("accuracies"));
+  private readonly changed = h("section", { class: "card" }, loading("problems that changed"));
   private readonly search: AnswerSearch;
   readonly element: HTMLElement;
   private drawn: Card[] = [];
@@ -64,7 +64,7 @@ export class AnswersTab implements Tab {
 
   private async flips(mine: () => boolean): Promise<void> {
     const { pane } = this;
-    if (!pane.fillers.length) return;
+    if (!pane.fillers.length) return replace(this.changed, empty("The study has no condition to compare with none."));
     const against = this.against;
     const head = h("header", { class: "card-head" }, h("h3", {}, "Problems that changed"));
     const asked = { model: pane.model.name, condition: pane.condition, against, temperature: temperatureOf(pane) };

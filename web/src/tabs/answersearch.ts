@@ -3,12 +3,12 @@
 import { VERDICTS, type Transcripts } from "../data/types";
 import { h, keepingFocus, replace, select } from "../ui/dom";
 import { transcript, verdictName } from "./flips";
-import { labelled, type Pane } from "./pane";
+import { labelled, loading, type Pane } from "./pane";
 
 const SIZE = 50; // answers on a page, as the server sends them
 
 export class AnswerSearch {
-  readonly element = h("section", { class: "card" });
+  readonly element = h("section", { class: "card" }, loading("answers"));
 
   constructor(private readonly pane: Pane) {}
 

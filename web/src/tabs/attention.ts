@@ -4,7 +4,7 @@ import type { Tokens } from "../data/types";
 import { h } from "../ui/dom";
 import { HeadMap } from "./headmap";
 import { Multiples } from "./multiples";
-import { Turn, type Pane, type Tab } from "./pane";
+import { Turn, type Pane, type SharedColours, type Tab } from "./pane";
 import { Profile, viewOf } from "./profile";
 
 export class AttentionTab implements Tab {
@@ -13,9 +13,11 @@ export class AttentionTab implements Tab {
   private readonly profile: Profile;
   private readonly multiples: Multiples;
   private readonly turn = new Turn();
+  readonly colours: SharedColours;
 
   constructor(private readonly pane: Pane) {
     this.map = new HeadMap(pane);
+    this.colours = this.map.colours;
     this.profile = new Profile(pane);
     this.multiples = new Multiples(pane);
     this.element.append(this.map.element, h("div", { class: "column" }, this.profile.element, this.multiples.element));

@@ -29,7 +29,7 @@ export function accuracyPanel(pane: Pane, rows: ComparisonRow[]): BarPanel {
       : "";
     groups
       .get(name)!
-      .bars.push({ label: pane.label(condition), condition, style: pane.style(condition), value, low, high, n, note });
+      .bars.push({ label: row.name, condition, style: pane.style(condition), value, low, high, n, note });
   }
   return { kind: "bars", title: "Accuracy", y: "Accuracy, %", groups: [...groups.values()], none: null, mark: "bar" };
 }
@@ -89,7 +89,7 @@ export function noiseTable(rows: NoiseRow[]): HTMLElement {
   const columns: Columns<NoiseRow> = [
     several(rows, "model", (row) => row.label),
     several(rows, "drawn", (row) => row.drawing),
-    { name: "condition", cell: (row) => row.condition },
+    { name: "condition", cell: (row) => row.name, key: (row) => row.condition },
     counts("n", (row) => row.n),
     counts("verdicts", (row) => row.answers),
     counts("changed", (row) => row.flips),
@@ -111,7 +111,7 @@ export function comparisonTable(rows: ComparisonRow[]): HTMLElement {
     several(rows, "model", (row) => row.label),
     several(rows, "drawn", (row) => row.drawing),
     several(rows, "group", (row) => row.group),
-    { name: "condition", cell: (row) => row.condition },
+    { name: "condition", cell: (row) => row.name, key: (row) => row.condition },
     counts("n", (row) => row.n),
     rows.some((row) => row.failed) && counts("failed", (row) => row.failed),
     {

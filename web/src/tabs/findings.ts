@@ -3,10 +3,10 @@
 import type { Headline, ModelFindings } from "../data/types";
 import { h, replace } from "../ui/dom";
 import { visible } from "../ui/text";
-import { empty, type Pane, type Tab } from "./pane";
+import { empty, loading, type Pane, type Tab } from "./pane";
 
 export class FindingsTab implements Tab {
-  readonly element = h("div", { class: "findings" });
+  readonly element = h("div", { class: "findings" }, loading("the verdict"));
 
   constructor(private readonly pane: Pane) {}
 
@@ -29,7 +29,10 @@ export class FindingsTab implements Tab {
       h("h3", {}, h("bdi", {}, visible(label))),
       h("p", { class: "verdict" }, visible(headline.verdict)),
       facts(headline),
-      items.length ? h("ol", {}, ...items) : empty("Nothing to compare: the study has no condition beside none."),
+      ...headline.left_out.map((reason) => h("p", { class: "hint" }, visible(reason))),
+      items.length
+        ? h("details", { open: true }, h("summary", {}, `All ${items.length} findings`), h("ol", {}, ...items))
+        : empty("Nothing to compare: the study has no condition beside none."),
     );
   }
 }

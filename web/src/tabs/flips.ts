@@ -4,6 +4,7 @@ import type { Answer, Flip, Side, Verdict } from "../data/types";
 import { h, replace } from "../ui/dom";
 import { visible } from "../ui/text";
 
+const LINE = 90; // characters of a question in a list
 const AT_ONCE = 12; // flips shown before one asks for more
 
 /** A verdict as it is shown: stored runs have another word for answers that the token limit ended. */
@@ -40,6 +41,7 @@ function oneFlip(flip: Flip, before: string, after: string): HTMLElement {
     h("span", { class: `badge ${flip.direction}` }, flip.direction),
     " ",
     h("bdi", {}, visible(flip.id)),
+    h("span", { class: "asked" }, h("bdi", {}, visible(shortened(flip.question)))),
   );
   return h("details", { class: "flip", open: true }, title, ...asked(flip), h("div", { class: "sides" }, ...sides));
 }
@@ -55,8 +57,15 @@ export function transcript(answer: Answer, condition: string): HTMLElement {
     " \u00b7 ",
     h("bdi", {}, visible(condition)),
     answer.sample > 1 ? ` \u00b7 sample ${answer.sample}` : "",
+    h("span", { class: "asked" }, h("bdi", {}, visible(shortened(answer.question)))),
   );
   return h("details", { class: "flip" }, summary, ...asked(answer), side(condition, answer));
+}
+
+/** A question as far as it fits into a line. */
+function shortened(question: string): string {
+  const letters = [...question.replace(/\s+/g, " ").trim()];
+  return letters.length > LINE ? `${letters.slice(0, LINE - 1).join("")}\u2026` : letters.join("");
 }
 
 function asked({ question, reference }: { question: string; reference: string }): HTMLElement[] {

@@ -1,12 +1,13 @@
 // The map of all heads: one metric of each, under one condition.
 
 import { MapChart } from "../charts/mapchart";
+import { reachOf } from "../charts/scales";
 import type { Packed } from "../data/api";
 import type { MapHeader, MapPanel, Metric } from "../data/types";
 import { head } from "../ui/card";
 import { h, keepingFocus, replace, select } from "../ui/dom";
 import { interval } from "../ui/text";
-import { empty, type Pane } from "./pane";
+import { empty, loading, type Pane, type SharedColours } from "./pane";
 
 const QUERIES: Record<string, string> = {
   all: "all tokens",
@@ -18,11 +19,21 @@ const QUERIES: Record<string, string> = {
 export class HeadMap {
   private readonly head = h("div", {});
   private readonly controls = h("div", { class: "controls" });
-  private readonly body = h("div", { class: "card-body" });
+  private readonly body = h("div", { class: "card-body" }, loading("the map of heads"));
   private readonly readout = h("p", { class: "readout", "aria-live": "polite" });
   readonly element = h("section", { class: "card map" }, this.head, this.controls, this.body, this.readout);
   private chart: MapChart | null = null;
-  private shown: { maps: Packed<MapHeader>; metric: Metric } | null = null;
+  private shown: { maps: Packed<MapHeader>; panel: MapPanel; metric: Metric } | null = null;
+  private reach: number | null = null; // of the colours, where another run beside it has the same
+
+  readonly colours: SharedColours = {
+    own: () => this.shown && { key: this.shown.metric.name, reach: reachOf(this.shown.panel) },
+    share: (reach) => {
+      if (this.reach === reach || !this.shown) return;
+      this.reach = reach;
+      this.chart?.show(this.shared(this.shown.panel));
+    },
+  };
 
   constructor(private readonly pane: Pane) {}
 
@@ -36,14 +47,19 @@ export class HeadMap {
     const asked = { model: pane.model.name, condition: pane.condition, queries: pane.queries };
     const maps = await pane.api.packed<MapHeader>("map", asked);
     if (!mine()) return;
-    const panel = this.panel(maps);
-    this.draw(panel, this.shown?.maps === maps && this.shown.metric === this.metric);
-    this.shown = { maps, metric: this.metric };
-    keepingFocus(this.controls, () => replace(this.controls, ...this.menus()));
+    const metric = this.metric(maps);
+    const panel = this.panel(maps, metric);
+    this.draw(this.shared(panel), this.shown?.maps === maps && this.shown.metric === metric);
+    this.shown = { maps, panel, metric };
+    keepingFocus(this.controls, () => replace(this.controls, ...this.menus(metric)));
     replace(this.head, head(panel));
     const [i, j] = [pane.layer - 1, pane.head - 1];
     const cell = interval(panel.value[i][j], panel.low[i][j], panel.high[i][j]);
     replace(this.readout, `Layer ${pane.layer}, head ${pane.head}: `, h("b", {}, cell), ` \u00b7 n = ${maps.header.n}`);
+  }
+
+  private shared(panel: MapPanel): MapPanel {
+    return this.reach === null ? panel : { ...panel, reach: this.reach };
   }
 
   /** A large map is not drawn again where only another head is chosen. */
@@ -56,28 +72,30 @@ export class HeadMap {
     }
     const choose = (row: number, column: number) => pane.go({ layer: row + 1, head: column + 1 });
     this.chart = new MapChart(panel, { chosen, choose, highest: 620 });
-    this.body.append(this.chart.element);
+    replace(this.body, this.chart.element);
   }
 
-  private get metric(): Metric {
+  /** The one chosen; else the first that is known for this condition and these queries. */
+  private metric({ arrays }: Packed<MapHeader>): Metric {
     const { metrics } = this.pane.overview;
-    return metrics.find((one) => one.name === this.pane.state.metric) ?? metrics[0];
+    const known = metrics.find((one) => arrays.get(`${one.name}/value`)?.values.some(Number.isFinite));
+    return metrics.find((one) => one.name === this.pane.state.metric) ?? known ?? metrics[0];
   }
 
-  private menus(): (HTMLElement | null)[] {
+  private menus(metric: Metric): (HTMLElement | null)[] {
     const { pane } = this;
     const metrics = pane.overview.metrics.map((one): [string, string] => [one.name, one.label]);
     const queries = pane.overview.queries.map((one): [string, string] => [one, QUERIES[one] ?? one]);
     return [
       pane.modelMenu(),
-      select("Metric", metrics, this.metric.name, (metric) => pane.go({ metric })),
+      select("Metric", metrics, metric.name, (name) => pane.go({ metric: name })),
       pane.conditionMenu(),
       select("Queries", queries, pane.queries, (name) => pane.go({ queries: name })),
     ];
   }
 
-  private panel(maps: Packed<MapHeader>): MapPanel {
-    const { pane, metric } = this;
+  private panel(maps: Packed<MapHeader>, metric: Metric): MapPanel {
+    const { pane } = this;
     const { layers, heads } = pane.model;
     const rows = (part: string) => {
       const { values } = maps.arrays.get(`${metric.name}/${part}`)!;

@@ -4,12 +4,12 @@ import type { LinePanel } from "../data/types";
 import { card, type Card, type CardOptions } from "../ui/card";
 import { h, keepingFocus, replace, select } from "../ui/dom";
 import { visible } from "../ui/text";
-import { Turn, type Pane, type Tab } from "./pane";
+import { loading, Turn, type Pane, type Tab } from "./pane";
 
 abstract class LayersTab implements Tab {
   readonly element = h("div", { class: "layers" });
   private readonly controls = h("div", { class: "controls" });
-  private readonly grid = h("div", { class: "panels" });
+  private readonly grid = h("div", { class: "panels" }, loading("curves by layer"));
   private drawn: Card[] = [];
   private readonly turn = new Turn();
 

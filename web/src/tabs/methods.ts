@@ -3,10 +3,10 @@
 import type { Methods, Section } from "../data/types";
 import { h, replace } from "../ui/dom";
 import { visible } from "../ui/text";
-import type { Pane, Tab } from "./pane";
+import { loading, type Pane, type Tab } from "./pane";
 
 export class MethodsTab implements Tab {
-  readonly element = h("div", { class: "methods" });
+  readonly element = h("div", { class: "methods" }, loading("how the run was made"));
 
   constructor(private readonly pane: Pane) {}
 

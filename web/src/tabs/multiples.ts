@@ -7,17 +7,18 @@ import { chart } from "../charts/paint";
 import { dashes } from "../charts/palette";
 import { reach } from "../charts/scales";
 import type { Packed } from "../data/api";
+import { apart, gapOf } from "../data/gap";
 import type { ProfileHeader, Region } from "../data/types";
 import { h, replace } from "../ui/dom";
 import { theme } from "../ui/theme";
-import type { Pane } from "./pane";
+import { loading, type Pane } from "./pane";
 
 type Profiles = Packed<ProfileHeader>;
 const [WIDTH, HEIGHT] = [132, 64];
 const AT_ONCE = 4; // drawn in one frame
 
 export class Multiples {
-  readonly element = h("section", { class: "card multiples" });
+  readonly element = h("section", { class: "card multiples" }, loading("all heads of the layer"));
   private readonly grid = h("div", { class: "grid" });
   private frame = 0;
   private shown: { profiles: Profiles; key: string } | null = null;
@@ -77,24 +78,28 @@ export class Multiples {
 
   private marks({ header, arrays }: Profiles, names: string[], head: number, regions: Region[]): Mark[] {
     const start = this.pane.first ? 0 : 1;
+    const gap = gapOf(regions, this.pane.condition);
+    const filled = new Set(regions.map((one) => one.condition));
     const lines = names.map((name) => {
       const { shape, values } = arrays.get(name)!;
-      return { name, y: Array.from(values.subarray(head * shape[1] + start, head * shape[1] + header.reach[name])) };
+      const y: (number | null)[] = Array.from(
+        values.subarray(head * shape[1] + start, head * shape[1] + header.reach[name]),
+      );
+      const whole = { name, y, x: y.map((_, i) => start + i) };
+      return gap && !filled.has(name) ? apart(whole, gap) : whole;
     });
-    const longest = Math.max(1, ...lines.map((line) => line.y.length));
+    const longest = Math.max(1, ...lines.map((line) => (line.x.at(-1) ?? 0) - start + 1));
     const [low, high] = reach(lines.flatMap((line) => line.y));
-    const px = (i: number) => 2 + (i / longest) * (WIDTH - 4);
+    const px = (x: number) => 2 + ((x - start) / longest) * (WIDTH - 4);
     const py = (value: number) => HEIGHT - 3 - ((value - low) / (high - low)) * (HEIGHT - 6);
     const inks = screenInks(theme());
     const places = new Map(regions.map((one) => [`${one.start} ${one.stop}`, one]));
     const shade = { fill: inks.shade, "fill-opacity": 0.18 };
     return [
-      ...[...places.values()].map(({ start: from, stop }) =>
-        rect(px(from - start), 0, px(stop) - px(from), HEIGHT, shade),
-      ),
-      ...lines.map(({ name, y }) => {
+      ...[...places.values()].map(({ start: from, stop }) => rect(px(from), 0, px(stop) - px(from), HEIGHT, shade)),
+      ...lines.map(({ name, x, y }) => {
         const style = this.pane.style(name);
-        const d = linePath(condensed({ x: y.map((_, i) => i), y }, WIDTH), px, py);
+        const d = linePath(condensed({ x, y }, WIDTH), px, py);
         const dash = y.length > 2 * WIDTH ? undefined : dashes(style, 0.5); // many dashes cost more than they tell
         return path(d, { stroke: inks.line(style), "stroke-width": 1.1, "stroke-dasharray": dash });
       }),

@@ -12,6 +12,13 @@ export interface Tab {
   element: HTMLElement;
   update: () => Promise<void>;
   destroy: () => void;
+  colours?: SharedColours; // of a map that stands beside one of another run
+}
+
+/** How far the colours of a map reach, so that two runs side by side can have the same. */
+export interface SharedColours {
+  own: () => { key: string; reach: number } | null; // two maps with one key show the same quantity
+  share: (reach: number | null) => void;
 }
 
 export class Pane {
@@ -90,12 +97,16 @@ export class Pane {
   }
 
   layerMenu(): HTMLElement {
-    const options = Array.from({ length: this.model.layers }, (_, i): [string, string] => [
-      String(i + 1),
-      String(i + 1),
-    ]);
-    return select("Layer", options, String(this.layer), (layer) => this.go({ layer: Number(layer) }));
+    return select("Layer", upTo(this.model.layers), String(this.layer), (layer) => this.go({ layer: Number(layer) }));
   }
+
+  headMenu(): HTMLElement {
+    return select("Head", upTo(this.model.heads), String(this.head), (head) => this.go({ head: Number(head) }));
+  }
+}
+
+function upTo(most: number): [string, string][] {
+  return Array.from({ length: most }, (_, i) => [String(i + 1), String(i + 1)]);
 }
 
 function within(chosen: number | null, most: number): number {
@@ -110,6 +121,11 @@ export function labelled(conditions: Condition[]): [string, string][] {
 /** Says in the place of a tab why there is nothing. */
 export function empty(text: string): HTMLElement {
   return h("p", { class: "empty" }, visible(text));
+}
+
+/** Stands in the place of something until it is there, and says what that is. */
+export function loading(what: string): HTMLElement {
+  return h("p", { class: "loading", role: "status" }, `Loading ${what} \u2026`);
 }
 
 /** Keeps only the last of several answers that overtake one another. */

@@ -2,13 +2,15 @@
 
 import { LineChart } from "../charts/linechart";
 import type { Packed } from "../data/api";
+import { withGap } from "../data/gap";
 import type { LinePanel } from "../data/panels";
 import type { ProfileHeader, Ready, Tokens } from "../data/types";
 import { head, legend, type CardOptions } from "../ui/card";
 import { choice, h, keepingFocus, replace, select, toggle } from "../ui/dom";
 import { visible } from "../ui/text";
 import { conditionsOff, labelsOff } from "./layers";
-import { Turn, type Pane } from "./pane";
+import { loading, Turn, type Pane } from "./pane";
+import { problemMenu } from "./problemmenu";
 import { BANDS, bandOf, problemLines, profilePanel, VIEWS } from "./profilepanel";
 
 /** The view chosen; without filler there is only one. */
@@ -20,7 +22,7 @@ export function viewOf(pane: Pane): string {
 const HINT = "Drag to zoom, double-click for all. Arrow keys read values, + and \u2212 zoom.";
 
 export class Profile {
-  readonly element = h("section", { class: "card profile" });
+  readonly element = h("section", { class: "card profile" }, loading("the profile of one head"));
   private readonly note = h("p", { class: "note", role: "status" });
   private chart: LineChart | null = null;
   private readonly turn = new Turn();
@@ -52,7 +54,8 @@ export class Profile {
     return { model: model.name, layer, head, queries, view: viewOf(this.pane) };
   }
 
-  private show(panel: LinePanel): void {
+  private show(whole: LinePanel): void {
+    const panel = withGap(whole, this.pane.condition);
     const options = this.options(panel);
     this.chart?.destroy();
     const chart = (this.chart = new LineChart(panel, options));
@@ -97,12 +100,7 @@ export class Profile {
   }
 
   private problemMenu(): HTMLElement {
-    const { pane } = this;
-    const problems = pane.model.problems.map((one): [string, string] => [String(one.number), visible(one.id)]);
-    const options: [string, string][] = [["", "mean only"], ...problems];
-    const menu = select("One problem", options, pane.state.problem, (problem) => pane.go({ problem }), "problem");
-    if (this.reason) menu.querySelector("select")!.disabled = true;
-    return menu;
+    return problemMenu(this.pane, this.pane.state.problem, [["", "mean only"]], Boolean(this.reason));
   }
 
   /** One problem is measured again, which takes a moment, and may not be possible here. */
@@ -115,7 +113,8 @@ export class Profile {
     try {
       const own = await pane.api.packed<ProfileHeader>("problem", { ...this.asked, problem });
       if (!mine()) return;
-      this.show({ ...panel, series: [...panel.series, ...problemLines(pane, own)] });
+      const tokens = own.header.tokens?.[viewOf(pane) === "whole" ? pane.condition : "none"] ?? panel.tokens;
+      this.show({ ...panel, tokens, series: [...panel.series, ...problemLines(pane, own)] });
       replace(this.note, visible(own.header.note ?? ""));
     } catch (error) {
       if (mine())

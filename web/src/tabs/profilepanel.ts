@@ -1,6 +1,7 @@
 // From packed profiles to the panel that draws them.
 
 import type { Packed } from "../data/api";
+import { TWINS } from "../data/gap";
 import type { Line, LinePanel } from "../data/panels";
 import type { ProfileHeader, Tokens } from "../data/types";
 import type { Pane } from "./pane";
@@ -30,7 +31,6 @@ const AXES: Record<string, string> = {
   difference: "Difference to none",
   logratio: "Log of the ratio to none",
 };
-const TWINS = "untrained twins";
 
 export function bandOf(pane: Pane): string {
   return pane.state.band || "interval";

@@ -6,6 +6,7 @@ import { lineVariable, PAPER } from "../charts/inks";
 import { LineChart, type LineOptions } from "../charts/linechart";
 import { MapChart, type MapOptions } from "../charts/mapchart";
 import { line } from "../charts/marks";
+import { MatrixChart } from "../charts/matrixchart";
 import { chart as painted, pngFile, svgFile } from "../charts/paint";
 import { dashes } from "../charts/palette";
 import { panelCsv } from "../data/csv";
@@ -28,7 +29,7 @@ const EVERYTHING: View = { off: new Set(), band: true, range: null };
 
 export function card(panel: Panel, options: CardOptions = {}): Card {
   const chart = chartOf(panel, options);
-  const view = () => (chart instanceof LineChart ? chart.view : EVERYTHING);
+  const view = () => (chart instanceof LineChart || chart instanceof MatrixChart ? chart.view : EVERYTHING);
   const names = panel.kind === "lines" ? legend(panel, options, chart as LineChart) : null;
   const body = h("div", { class: "card-body" }, chart.element);
   const element = h(
@@ -41,7 +42,8 @@ export function card(panel: Panel, options: CardOptions = {}): Card {
   return { element, destroy: () => chart.destroy() };
 }
 
-function chartOf(panel: Panel, options: CardOptions): LineChart | MapChart | BarChart {
+function chartOf(panel: Panel, options: CardOptions): LineChart | MapChart | BarChart | MatrixChart {
+  if (panel.kind === "matrix") return new MatrixChart(panel);
   if (panel.kind === "lines") return new LineChart(panel, options);
   return panel.kind === "map" ? new MapChart(panel, options) : new BarChart(panel);
 }

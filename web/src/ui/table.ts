@@ -10,7 +10,8 @@ type Value = number | string | null | undefined;
 export interface Column<Row> {
   name: string;
   cell: (row: Row) => string;
-  value?: (row: Row) => Value; // what it is sorted and saved by
+  value?: (row: Row) => Value; // the number that it is sorted and saved by
+  key?: (row: Row) => string; // the text that it is saved by, where it shows another
 }
 
 export function table<Row>(rows: Row[], columns: Column<Row>[], file: string): HTMLElement {
@@ -48,7 +49,7 @@ export function table<Row>(rows: Row[], columns: Column<Row>[], file: string): H
       `${file}.csv`,
       csv(
         columns.map((one) => one.name),
-        rows.map((row) => columns.map((_, i) => value(row, i))),
+        rows.map((row) => columns.map((column, i) => column.key?.(row) ?? value(row, i))),
       ),
     );
   return h(

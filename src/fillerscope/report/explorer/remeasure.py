@@ -8,7 +8,7 @@ the problem. Nothing is downloaded, converted or written, and torch is loaded on
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from threading import Lock
@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.model_run import ModelRun
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
 from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
-from fillerscope.prompts.prompt import QUESTION, Prompt
+from fillerscope.prompts.prompt import FILLER, QUESTION, Prompt, token_texts
 from fillerscope.store.run_folder import Part
 from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
 from fillerscope.study.study import QUERIES, Study, digest_of
 
 if TYPE_CHECKING:
+    from fillerscope.capture.head_matrix import HeadMatrix
     from fillerscope.measure.prepare import Prepared
     from fillerscope.models.loading import LoadedModel
 
@@ -56,27 +58,27 @@ class Remeasurer:
         self._kept: OrderedDict[tuple[str, str, int], Remeasured] = OrderedDict()
         self._keeping, self._measuring = Lock(), Lock()
 
-    def at_hand(self, run: Run, model: str) -> str:
+    def at_hand(self, run: ModelRun) -> str:
         """Why a problem cannot be measured here and what to do, in a sentence; empty where it can. Quick: what takes
         a reading of the weights is left to `measure`."""
         try:
-            _refuse_unready(run, model)
+            _refuse_unready(run)
         except (FillerscopeError, OSError) as error:
             return str(error)
         return ""
 
-    def differs(self, run: Run) -> str:
+    def differs(self, run: StoredRun) -> str:
         """What is not as it was when the run was made; empty where nothing is. Loads torch."""
         return _not_installed() or "; ".join(_differences(run.store.manifest["identity"]))
 
-    def measure(self, run: Run, model: str, number: int) -> Remeasured:
+    def measure(self, run: ModelRun, number: int) -> Remeasured:
         """The problem with this number in the study, under all conditions. Waits for whoever is measuring."""
-        key = (digest_of(run.store.manifest["identity"]), run.model(model), number)
+        key = (digest_of(run.store.manifest["identity"]), run.name, number)
         if (found := self._recall(key)) is not None:
             return found
         with self._measuring:
             found = self._recall(key)  # it may be what was waited for
-            return found if found is not None else self._keep(key, self._measure(run, model, number))
+            return found if found is not None else self._keep(key, self._measure(run, number))
 
     def _recall(self, key: tuple[str, str, int]) -> Remeasured | None:
         with self._keeping:
@@ -91,15 +93,47 @@ class Remeasurer:
                 self._kept.popitem(last=False)
         return found
 
-    def _measure(self, run: Run, model: str, number: int) -> Remeasured:
-        _refuse_unready(run, model)
-        record = _record(run, model, number)
+    def matrix(self, run: ModelRun, number: int, condition: str, layer: int, head: int) -> tuple[HeadMatrix, str]:
+        """The weights of one head, queries against keys, on the prompt of a problem under a condition; and how far
+        they agree with the run."""
+        from fillerscope.capture.head_matrix import head_matrix, refuse_long
+        from fillerscope.measure.shard import text_under
+
+        change = run.condition(condition)
+        _refuse_unready(run)
+        record = _record(run, number)
+        refuse_long(len(record["prompts"][condition]["ids"]))  # before the model is loaded
+        with self._measuring:
+            loaded = self._model_of(run)
+            text = text_under(_attention_alone(run.study), _prepared(record), change)
+            result = head_matrix(loaded.model, text, layer, head)
+        tokens = tuple(token_texts(loaded.tokenizer, text.ids))
+        return replace(result, tokens=tokens), self._matrix_note(run, record, condition, result)
+
+    def _matrix_note(self, run: ModelRun, record: ProblemRecord, condition: str, matrix: HeadMatrix) -> str:
+        """How far the matrix agrees with the run; an error where it should and does not."""
+        agreement, differs = _matrix_agreement(run, record, condition, matrix), self.differs(run)
+        if agreement > EXACT and not differs and _setting(run)[1] == "float32":
+            raise CaptureError(
+                f"problem {record['id']} measured again differs from the run by {agreement:.0e} ({EXACT:.0e} is "
+                f"allowed): see whether the run is sound with `fillerscope verify {run.path}`"
+            )
+        told = f"its column means agree with the stored run to {agreement:.1g}"
+        return f"{told} ({differs})." if differs else f"{told}."
+
+    def _measure(self, run: ModelRun, number: int) -> Remeasured:
+        _refuse_unready(run)
+        record = _record(run, number)
+        loaded = self._model_of(run)
+        part = _measured(run, record, loaded, self._progress or SILENT)
+        return _compared(run, number, part, self.differs(run), loaded.dtype)
+
+    def _model_of(self, run: ModelRun) -> LoadedModel:
+        """The model that the run measured, in memory; refused where the weights here are others."""
         progress = self._progress or SILENT
-        folder = resolve_here(model, progress)
+        folder = resolve_here(run.name, progress)
         _refuse_other_weights(run, folder)
-        loaded = self._loaded(folder, *_setting(run, model), progress)
-        part = _measured(run, model, record, loaded, progress)
-        return _compared(run, model, number, part, self.differs(run), loaded.dtype)
+        return self._loaded(folder, *_setting(run), progress)
 
     def _loaded(self, folder: ModelFolder, device: str, dtype: str, progress: Progress) -> LoadedModel:
         from fillerscope.capture.self_check import check_capture
@@ -115,21 +149,22 @@ class Remeasurer:
         return self._model[1]
 
 
-def _refuse_unready(run: Run, model: str) -> None:
+def _refuse_unready(run: ModelRun) -> None:
     """Cheap questions only, the cheapest first."""
-    run.model(model)  # says so where there is no such model
+    if any(spec.endpoint for spec in run.study.models if spec.name == run.name):
+        raise FigureError(f"{run.name} answers from a server, which gives no attention: nothing can be measured here")
     if not run.has_attention:
         raise FigureError("this run did not measure attention: its study has `probes.attention` off")
     told = run.study.measured()
     if any(told.get(key) != value for key, value in run.store.manifest["identity"].get("study", {}).items()):
         raise StoreError(f"study.json in {run.path} is not the study that was measured: run the study again")
-    if not run.store.has(merged_name(model)):
-        raise StoreError(f"{run.path} is not finished for {model}: run the study again, it goes on from there")
+    if not run.store.has(merged_name(run.name)):
+        raise StoreError(f"{run.path} is not finished for {run.name}: run the study again, it goes on from there")
     if missing := _not_installed():
         raise ModelError(missing)
-    if _identified(run, model).get("in_memory"):
-        raise ModelError(f"{model} was in memory when it was measured, and cannot be loaded by its name")
-    _refuse_other_weights(run, find(model))
+    if _identified(run).get("in_memory"):
+        raise ModelError(f"{run.name} was in memory when it was measured, and cannot be loaded by its name")
+    _refuse_other_weights(run, find(run.name))
 
 
 def _not_installed() -> str:
@@ -137,17 +172,17 @@ def _not_installed() -> str:
     return f"measuring needs {missing[0]}, which is not installed here: pip install {missing[0]}" if missing else ""
 
 
-def _identified(run: Run, model: str) -> Json:
+def _identified(run: ModelRun) -> Json:
     """What the run says of the model that it measured."""
-    found = [entry for entry in run.store.manifest["identity"].get("models", []) if entry.get("name") == model]
+    found = [entry for entry in run.store.manifest["identity"].get("models", []) if entry.get("name") == run.name]
     if not found or not {"digest", "dtype"} <= found[0].keys():
-        raise StoreError(f"{run.path} does not say which weights of {model} it measured: run the study again")
+        raise StoreError(f"{run.path} does not say which weights of {run.name} it measured: run the study again")
     return dict(found[0])
 
 
-def _refuse_other_weights(run: Run, folder: ModelFolder) -> None:
+def _refuse_other_weights(run: ModelRun, folder: ModelFolder) -> None:
     """The digest is not known yet where it is empty."""
-    wanted = _identified(run, folder.name)["digest"]
+    wanted = _identified(run)["digest"]
     if folder.digest and folder.digest != wanted:
         raise ModelError(
             f"{folder.name} is not the model that the run measured (digest {folder.digest[:12]}, expected "
@@ -155,9 +190,9 @@ def _refuse_other_weights(run: Run, folder: ModelFolder) -> None:
         )
 
 
-def _record(run: Run, model: str, number: int) -> ProblemRecord:
+def _record(run: ModelRun, number: int) -> ProblemRecord:
     """What the run recorded of a problem that it measured."""
-    records = run[model].records()
+    records = run.records()
     found = next((record for record in records if record["number"] == number), None)
     if found is None:
         raise FigureError(f"this run has problems 0 to {len(records) - 1}, not {number}")
@@ -166,12 +201,12 @@ def _record(run: Run, model: str, number: int) -> ProblemRecord:
     return found
 
 
-def _setting(run: Run, model: str) -> tuple[str, str]:
+def _setting(run: ModelRun) -> tuple[str, str]:
     """Device and dtype as in the run; where there is no such device, the CPU in float32."""
     from fillerscope.models.loading import choose_device
 
     try:
-        return choose_device(run.store.manifest["identity"].get("device", "cpu")), _identified(run, model)["dtype"]
+        return choose_device(run.store.manifest["identity"].get("device", "cpu")), _identified(run)["dtype"]
     except ModelError:
         return "cpu", "float32"
 
@@ -201,7 +236,7 @@ def _version(package: str) -> str:
         return "of an unknown version"
 
 
-def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, progress: Progress) -> Part:
+def _measured(run: ModelRun, record: ProblemRecord, loaded: LoadedModel, progress: Progress) -> Part:
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.passes import PassRunner
@@ -215,8 +250,8 @@ def _measured(run: Run, model: str, record: ProblemRecord, loaded: LoadedModel, 
         done += count
         progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
 
-    layout = (run[model].facts.get("rowcheck") or {}).get("layout", "shared")
-    gauge = PassRunner(loaded.model, _pass_tokens(run, model, loaded), layout=layout)
+    layout = (run.facts.get("rowcheck") or {}).get("layout", "shared")
+    gauge = PassRunner(loaded.model, _pass_tokens(run, loaded), layout=layout)
     with capturing(loaded.model):
         part = start_shard(study, [_prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":
@@ -230,12 +265,12 @@ def _attention_alone(study: Study) -> Study:
     return study.model_copy(update={"probes": study.probes.model_copy(update=off)})
 
 
-def _pass_tokens(run: Run, model: str, loaded: LoadedModel) -> int:
+def _pass_tokens(run: ModelRun, loaded: LoadedModel) -> int:
     """As in the run, where this machine's memory holds that many."""
     from fillerscope.capture.memory import pass_tokens
 
     most = pass_tokens(loaded.model)
-    return min(int(run.study.batch.tokens or run[model].facts.get("batch_tokens") or most), most)
+    return min(int(run.study.batch.tokens or run.facts.get("batch_tokens") or most), most)
 
 
 def _prepared(record: ProblemRecord) -> Prepared:
@@ -251,8 +286,18 @@ def _prepared(record: ProblemRecord) -> Prepared:
     return Prepared(record["number"], Problem(record["id"], question, ""), prompts, tokens=tuple(record["tokens"]))
 
 
-def _compared(run: Run, model: str, number: int, part: Part, differs: str, dtype: str) -> Remeasured:
-    agreement = _agreement(run, model, number, part)
+def _matrix_agreement(run: ModelRun, record: ProblemRecord, condition: str, matrix: HeadMatrix) -> float:
+    """How far the means of the matrix's columns are from what the run kept of this head, as a share of that."""
+    original = np.array([span != FILLER for span in record["prompts"][condition]["spans"]])
+    place = [one["number"] for one in run.measured()].index(record["number"])
+    kept = run.summary("received_original", condition, "original")[place, matrix.layer - 1, matrix.head - 1]
+    received = matrix.received(original, run.attention.diagonal)[original]
+    mine = np.nanmean(received[int(run.attention.skip_first) :])
+    return float(abs(mine - kept) / max(abs(kept), NOTHING))
+
+
+def _compared(run: ModelRun, number: int, part: Part, differs: str, dtype: str) -> Remeasured:
+    agreement = _agreement(run, number, part)
     if agreement <= EXACT or differs:
         return Remeasured(part, agreement, differs)
     if dtype == "float32":
@@ -263,15 +308,15 @@ def _compared(run: Run, model: str, number: int, part: Part, differs: str, dtype
     return Remeasured(part, agreement, f"in {dtype}, what is measured beside a problem changes how it is rounded")
 
 
-def _agreement(run: Run, model: str, number: int, part: Part) -> float:
+def _agreement(run: ModelRun, number: int, part: Part) -> float:
     """The largest difference of any head summary; those of one kind are held against the largest of them."""
-    place = [record["number"] for record in run[model].measured()].index(number)
+    place = [record["number"] for record in run.measured()].index(number)
     gaps = [0.0]
     for condition in run.conditions:
         mine = np.asarray(part.arrays[Quantity.HEADS.key(condition)], dtype=np.float64)[0]
         for metric in COMPARED:
             for row, queries in enumerate(QUERIES):
-                kept = run.summary(metric, condition, queries, model)[place]
+                kept = run.summary(metric, condition, queries)[place]
                 gaps.append(_gap(mine[METRICS.index(metric), row], kept))
     return max(gaps)
 

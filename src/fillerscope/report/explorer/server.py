@@ -27,10 +27,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.findings.all import available_comparison, findings_of
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
-from fillerscope.report import payload
+from fillerscope.report import answer_payload, payload
 from fillerscope.report.explorer.live_run import Watched
+from fillerscope.report.explorer.matrix_payload import packed_matrix
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.headline import headline
 from fillerscope.report.methods.page import as_text, methods
@@ -66,7 +68,9 @@ PAGE = """<!doctype html>
 <link rel="stylesheet" href="/static/style.css">
 <script defer src="/static/page.js"></script>
 </head>
-<body data-page="explorer"><div id="page"></div><noscript>This page needs JavaScript.</noscript></body>
+<body data-page="explorer">
+<div id="page"><p class="loading" role="status">Loading the runs \u2026</p></div>
+<noscript>This page needs JavaScript.</noscript></body>
 </html>
 """
 STATIC = {"page.js": "text/javascript", "style.css": "text/css"}
@@ -110,6 +114,7 @@ class Explorer:
             Route("/api/{number:int}/overview", self._told(lambda request: self.watched(request).overview())),
             Route("/api/{number:int}/ready", self._told(self.ready)),
             Route("/api/{number:int}/problem", self._told(self.problem)),
+            Route("/api/{number:int}/matrix", self._told(self.matrix)),
         ]
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
         return Starlette(routes=routes, middleware=[Middleware(_Headed), hosts])
@@ -164,18 +169,29 @@ class Explorer:
 
     def ready(self, request: Request) -> Ready:
         """Whether one problem can be measured again here."""
-        run = self.watched(request).run
-        return {"reason": self.remeasurer.at_hand(run, run.model(request.query_params.get("model")))}
+        return {"reason": self.remeasurer.at_hand(self.watched(request).run[request.query_params.get("model")])}
 
     def problem(self, request: Request) -> bytes:
         """One problem's own profile of a head, measured now."""
-        run, asked = self.watched(request).run, dict(request.query_params)
-        model = run.model(asked.get("model"))
-        result = self.remeasurer.measure(run, model, int(asked["problem"]))
+        asked = dict(request.query_params)
+        run = self.watched(request).run[asked.get("model")]
+        result = self.remeasurer.measure(run, int(asked["problem"]))
         place = payload.Place.of(run, asked)
         close = f"to {result.agreement:.1g}" if result.agreement else "to the last digit"
         note = f"Measured again here; it agrees with the stored run {close}. {result.note}".strip()
         return payload.one_problem(run, result.part, place, note)
+
+    def matrix(self, request: Request) -> bytes:
+        """The weights of one head on one prompt, computed now."""
+        asked = dict(request.query_params)
+        run, number, condition = (
+            self.watched(request).run[asked.get("model")],
+            int(asked["problem"]),
+            asked["condition"],
+        )
+        matrix, note = self.remeasurer.matrix(run, number, condition, int(asked["layer"]), int(asked["head"]))
+        record = next(one for one in run.measured() if one["number"] == number)
+        return packed_matrix(record, condition, matrix, note)
 
 
 def _response(answer: object) -> Response:
@@ -217,9 +233,9 @@ def _findings_of(run: Run, model: str, compared: Sequence[Accuracy]) -> ModelFin
     return {"model": model, "label": run.label(model), "headline": top, "findings": records}
 
 
-def _flips(run: Run, asked: Asked) -> Flips:
+def _flips(run: ModelRun, asked: Asked) -> Flips:
     temperature = float(asked["temperature"]) if asked.get("temperature") else None
-    return payload.flipped(run, asked["model"], asked["condition"], asked["against"], temperature)
+    return answer_payload.flipped(run, asked["condition"], asked["against"], temperature)
 
 
 def _methods(run: Run, _: Asked) -> Methods:
@@ -227,18 +243,23 @@ def _methods(run: Run, _: Asked) -> Methods:
     return {"sections": [cast("Section", asdict(section)) for section in sections], "text": as_text(sections)}
 
 
+def _of_model(make: Callable[[ModelRun, Asked], object]) -> Make:
+    """An answer about the model that is asked for."""
+    return lambda run, asked: make(run[asked["model"]], asked)
+
+
 ANSWERS: dict[str, Make] = {
-    "map": lambda run, asked: payload.head_maps(run, asked["model"], asked["condition"], asked["queries"]),
-    "head": lambda run, asked: payload.head(run, payload.Place.of(run, asked)),
-    "layer": lambda run, asked: payload.whole_layer(run, payload.Place.of(run, asked)),
-    "tokens": lambda run, asked: payload.tokens(run, asked["model"]),
-    "depth": lambda run, asked: payload.depth(run, asked["model"], asked["queries"]),
-    "affine": lambda run, asked: payload.affine(run, asked["model"]),
-    "activations": lambda run, asked: payload.activations(run, asked["model"], asked["cls"]),
-    "histogram": lambda run, asked: payload.histogram_of(run, asked["model"], int(asked["layer"]), asked["cls"]),
-    "comparison": lambda run, asked: payload.comparison(run, asked.get("by")),
-    "flips": _flips,
-    "answers": lambda run, asked: payload.transcripts(run, asked["model"], asked, int(asked.get("start", 0))),
+    "map": _of_model(lambda run, asked: payload.head_maps(run, asked["condition"], asked["queries"])),
+    "head": _of_model(lambda run, asked: payload.head(run, payload.Place.of(run, asked))),
+    "layer": _of_model(lambda run, asked: payload.whole_layer(run, payload.Place.of(run, asked))),
+    "tokens": _of_model(lambda run, _: payload.tokens(run)),
+    "depth": _of_model(lambda run, asked: payload.depth(run, asked["queries"])),
+    "affine": _of_model(lambda run, _: payload.affine(run)),
+    "activations": _of_model(lambda run, asked: payload.activations(run, asked["cls"])),
+    "histogram": _of_model(lambda run, asked: payload.histogram_of(run, int(asked["layer"]), asked["cls"])),
+    "comparison": lambda run, asked: answer_payload.comparison(run, asked.get("by")),
+    "flips": _of_model(_flips),
+    "answers": _of_model(lambda run, asked: answer_payload.transcripts(run, asked, int(asked.get("start", 0)))),
     "findings": _findings,
     "methods": _methods,
 }
