@@ -309,7 +309,7 @@ def test_how_to_make_it_again_names_the_call(in_memory: fillerscope.Run) -> None
     assert "fillerscope.run('study.yaml', model=model, tokenizer=tokenizer)" in section.paragraphs[0]
     assert "models" not in yaml.safe_load(study_yaml(in_memory))
     with pytest.raises(ModelError, match="tiny was in memory when it was measured"):
-        Remeasurer().measure(in_memory, "tiny", 0)
+        Remeasurer().measure(in_memory["tiny"], 0)
 
 
 def test_bfloat16_is_answered_again_in_float32_and_stays(tokenizer: Any, tmp_path: Path) -> None:
