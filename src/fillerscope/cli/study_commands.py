@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fillerscope.analysis.findings.wording import plural
 from fillerscope.cli import tables
 from fillerscope.display import printable, readable
 from fillerscope.errors import ProblemError
@@ -44,7 +45,7 @@ def new_study(new: NewStudy, force: bool) -> None:
     """Write a study, and say what to do with it."""
     starter = write_study(new, force)
     file = shlex.quote(str(new.path))
-    told = [f"Wrote {new.path}: {starter.model} on {starter.source}, {starter.limit} problems."]
+    told = [f"Wrote {new.path}: {starter.model} on {starter.source}, {plural(starter.limit or 0, 'problem')}."]
     if starter.answers is None:
         told.append("It asks for no answers: not every problem has a reference answer to grade by.")
     tables.lines([*told, "", f"Next: fillerscope check {file}", f"      fillerscope run {file}"])
@@ -120,7 +121,7 @@ def print_schema() -> None:
 
 
 def _show_data(data: DataPreview) -> None:
-    tables.lines([f"{data.source}: {data.format}, {data.count:,} problems"], style="bold")
+    tables.lines([f"{data.source}: {data.format}, {plural(data.count, 'problem')}"], style="bold")
     if data.recognised is None:
         return
     recognised = data.recognised

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from fillerscope.answers.grading.extract import extract_box
 from fillerscope.answers.grading.normalise import tidy
-from fillerscope.errors import ModelError
+from fillerscope.errors import ModelError, PromptError
 from fillerscope.files import Json
 from fillerscope.models.catalogue import DEFAULT
 from fillerscope.models.description import load_tokenizer
@@ -92,9 +92,9 @@ def preview_data(spec: ProblemsSpec, model: str | None = None) -> FieldsPreview:
     preview, name = DataPreview.of(spec, data), model or DEFAULT
     try:
         return FieldsPreview(preview, name, _prompt(data.problems, name))
-    except ModelError as error:
-        if model is not None:
-            raise
+    except (ModelError, PromptError) as error:
+        if model is not None and isinstance(error, ModelError):
+            raise  # a filler that does not fit a tokenizer says nothing about the data
         return FieldsPreview(preview, name, None, str(error))
 
 
