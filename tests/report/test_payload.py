@@ -19,7 +19,9 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.analysis.stats import mean_interval, sample_interval
+from fillerscope.analysis.twins import UNTRAINED
 from fillerscope.errors import FigureError, FillerscopeError, StoreError
+from fillerscope.prompts.prompt import QUESTION
 from fillerscope.report import answer_payload, payload
 from fillerscope.report.answer_payload import PAGE
 from fillerscope.report.packed_arrays import unpack
@@ -29,7 +31,7 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, MOMENTS, answer_attention_name, answers_name, merged_name, shard_name
 from support.answered import Key, Row, answer, build
 from support.intervals import interval_of_mean
-from support.synthetic import CLASSES, MLESS, NONE, RANDOM, Synthetic
+from support.synthetic import CLASSES, MLESS, NONE, RANDOM, Effect, Synthetic
 
 MODEL = "tiny-a"
 RECIPE = Synthetic(
@@ -413,3 +415,33 @@ def test_an_empty_run_has_an_overview(tmp_path: Path) -> None:
     found = payload.overview(open_live_run(tmp_path / "run"))
     assert [(one["layers"], one["measured"]) for one in found["models"]] == [(0, 0)]
     json.dumps(found, allow_nan=False)
+
+
+def test_untrained_twins_stand_behind_the_curves_by_layer(tmp_path: Path) -> None:
+    effects = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.59, 0.61))
+    run = Synthetic(diluted=0.6, twins=effects, affine=True, activations=True).build(tmp_path / "run")[None]
+    drop = lines_of(payload.depth(run, "original"), "Paired drop, ratio to none")[UNTRAINED]
+    own = np.array([depth_table(twin, run.main).values["drop"].value for twin in run.twins()])
+    assert_allclose([drop["y"], drop["low"], drop["high"]], [own.mean(0), own.min(0), own.max(0)])
+    assert "Paired drop, untrained twins (mean and range)" not in [
+        one["title"] for one in payload.depth(run, "original")
+    ]
+    for panels in (payload.affine(run), payload.activations(run)):
+        assert all(panel["series"][0]["condition"] == UNTRAINED for panel in panels)
+
+
+def test_the_map_begins_with_what_goes_beyond_length(tmp_path: Path) -> None:
+    known = Synthetic(diluted=0.6, problems=2).build(tmp_path / "odds")
+    assert [one["name"] for one in payload.overview(known)["metrics"]][:2] == ["beyond", "drop"]
+    effects = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.59, 0.61))
+    twins = Synthetic(problems=2, twins=effects).build(tmp_path / "twins")
+    assert [one["name"] for one in payload.overview(twins)["metrics"]][:2] == ["beyond_uniform", "drop"]
+
+
+def test_problems_are_listed_with_their_questions(run: Run) -> None:
+    problems = payload.overview(run)["models"][0]["problems"]
+    assert all(len(one["question"]) <= payload.LINE for one in problems)
+    record = run[MODEL].measured()[0]
+    spans = record["prompts"]["none"]["spans"]
+    words = "".join(text for text, span in zip(record["tokens"], spans, strict=True) if span == QUESTION).split()
+    assert problems[0]["question"].split()[0] == words[0]

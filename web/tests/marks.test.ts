@@ -80,6 +80,11 @@ test("a band does not go below zero where nothing can, and twins do not decide t
   assert.equal(lowest.toFixed(1), frame.box.bottom.toFixed(1));
   assert.ok(lineFrame({ ...panel, zero: false }, ALL, 600, 300).y[0] < -0.4);
   const twins = { ...line, condition: "untrained twins", low: [-9, -9], high: [9, 9], y: [-8, -8] };
-  const [low, high] = lineFrame({ ...panel, zero: false, series: [own, twins] }, ALL, 600, 300).y;
-  assert.ok(low > -2 && high < 2);
+  const both = { ...panel, zero: false, series: [own, twins] };
+  const [low, high] = lineFrame(both, ALL, 600, 300).y;
+  assert.ok(low > -4 && high < 4);
+  assert.ok(kinds(paperPicture(both, ALL).marks).includes("unseen"));
+  const near = { ...both, series: [own, { ...twins, y: [-1, -1] }] };
+  assert.ok(lineFrame(near, ALL, 600, 300).y[0] < -1);
+  assert.equal(kinds(paperPicture(near, ALL).marks).includes("unseen"), false);
 });

@@ -52,14 +52,14 @@ export function lineFrame(panel: LinePanel, view: View, width: number, height: n
   };
 }
 
-/** The ends of the y axis. Untrained twins may lie far away: they move an end by half the height at most. */
+/** The ends of the y axis. Untrained twins may lie far away: they move an end by twice the height at most. */
 function heights(panel: LinePanel, view: View, x: [number, number]): [number, number] {
   const lines = shownLines(panel, view);
   const own = lines.filter((line) => line.condition !== TWINS);
   const all = reach(valuesIn(panel, lines, view, x), panel.zero, panel.none);
   if (!own.length || own.length === lines.length) return all;
   const [low, high] = reach(valuesIn(panel, own, view, x), panel.zero, panel.none);
-  const room = (high - low) / 2;
+  const room = 2 * (high - low);
   return [Math.max(all[0], low - room), Math.min(all[1], high + room)];
 }
 
@@ -93,6 +93,7 @@ export function lineMarks(panel: LinePanel, view: View, frame: Frame, inks: Inks
     ...straightLines(panel, frame, inks),
     ...shownLines(panel, view).flatMap((line) => bandMarks(panel, line, view, frame, inks)),
     ...shownLines(panel, view).flatMap((line) => curveMarks(panel, line, frame, inks)),
+    ...unseenTwins(panel, view, frame, inks),
   ];
   const axes = [...yAxis(places, py, box, panel.y, inks), ...xAxis(panel, frame.x, px, box, inks)];
   return [...axes, clipped(box, inside, { "data-mark": "plot" })];
@@ -136,6 +137,23 @@ function straightLines(panel: LinePanel, { box, px, py }: Frame, inks: Inks): Ma
     ...(panel.cuts ?? []).map((x) => vertical(px(x), box, { ...dashed, "data-mark": "cut" })),
     ...thresholds.map((x) => vertical(px(x), box, { ...dashed, "data-mark": "threshold" })),
     ...(finite(panel.none) ? [horizontal(py(panel.none), box, { stroke: inks.soft, "data-mark": "none" })] : []),
+  ];
+}
+
+/** Says so where untrained twins lie outside the frame. */
+function unseenTwins(panel: LinePanel, view: View, { box, x, y }: Frame, inks: Inks): Mark[] {
+  const twins = shownLines(panel, view).filter((line) => line.condition === TWINS);
+  const values = twins
+    .flatMap((line) => line.y.filter((_, i) => line.x[i] >= x[0] && line.x[i] <= x[1]))
+    .filter(finite);
+  const text = { fill: inks.soft, "font-size": 11, "text-anchor": "end", "data-mark": "unseen" };
+  return [
+    ...(values.some((one) => one < y[0])
+      ? [words(box.right - 6, box.bottom - 6, "untrained twins also below", text)]
+      : []),
+    ...(values.some((one) => one > y[1])
+      ? [words(box.right - 6, box.top + 12, "untrained twins also above", text)]
+      : []),
   ];
 }
 
