@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fillerscope.errors import StudyError
 from fillerscope.figures.registry import FIGURES, check
+from fillerscope.study.conditions import PRESETS
 from fillerscope.study.overrides import Changes, data_path, names, ready_study
+from fillerscope.study.study import Study
 
 READY = [
     "arm",
@@ -117,3 +120,117 @@ def test_paths_are_relative_to_where_the_person_stands(tmp_path: Path, monkeypat
     assert data_path("hub:owner/name") == "hub:owner/name"
     assert data_path("builtin") == "builtin"
     assert data_path(None) is None
+
+
+def changed(name: str, *settings: str) -> Study:
+    return Changes(settings=settings).apply(ready_study(name))
+
+
+def test_a_setting_goes_to_its_place() -> None:
+    study = changed("demo", "generation.max_tokens=256", "seed=7", "models.0.dtype=float32", "prompt.system='Say: x=1'")
+    assert study.generation is not None
+    assert (study.generation.max_tokens, study.seed) == (256, 7)
+    assert (study.models[0].dtype, study.prompt.system) == ("float32", "Say: x=1")
+    base = ready_study("demo")
+    assert (study.conditions, study.probes, study.problems) == (base.conditions, base.probes, base.problems)
+
+
+def test_a_section_that_is_off_is_turned_on_by_a_setting_inside_it() -> None:
+    assert ready_study("heads").generation is None
+    generation = changed("heads", "generation.max_tokens=9").generation
+    assert generation is not None
+    assert generation.max_tokens == 9
+    probe = changed("heads", "probes.activations.classes.digits='[0-9]'").probes.activations
+    assert probe is not None
+    assert probe.classes == {"digits": "[0-9]"}
+
+
+def test_lists_are_set_as_a_whole_or_by_the_number_of_an_item() -> None:
+    assert changed("demo", "problems.difficulty=[1, 2]").problems.difficulty == (1, 2)
+    assert changed("demo", "conditions.1.count=5").conditions[1].count == 5
+    swept = changed("heads", "conditions.1.count=[5, 7]")
+    assert [one.name for one in swept.conditions] == ["none", "mless-5", "mless-7"]
+    assert swept.figures[0].conditions == (), "it asked for mless, which the study no longer has"
+
+
+def test_of_two_settings_of_a_key_the_last_one_wins_also_over_an_option() -> None:
+    assert changed("demo", "seed=1", "seed=2").seed == 2
+    study = Changes(seed=3, limit=4, settings=("seed=5", "problems.limit=6")).apply(ready_study("demo"))
+    assert (study.seed, study.problems.limit) == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        (Changes(max_tokens=9), "generation.max_tokens=9"),
+        (Changes(limit=9), "problems.limit=9"),
+        (Changes(seed=9), "seed=9"),
+        (Changes(conditions=("mful",)), "conditions=[none, mful]"),
+        (Changes(conditions=("none", "arm")), "conditions=[none, arm]"),
+        (Changes(problems="hub:owner/name"), "problems.source=hub:owner/name"),
+        (Changes(models=("a", "b")), "models=[a, b]"),
+        (Changes(device="cpu"), "device=cpu"),
+        (Changes(heads=(2, 7)), "figures.0.heads=[2, 7]"),
+    ],
+)
+@pytest.mark.parametrize("name", ["heads", "composite"])
+def test_an_option_is_short_for_a_setting(option: Changes, setting: str, name: str) -> None:
+    assert option.apply(ready_study(name)) == changed(name, setting) != ready_study(name)
+
+
+def test_conditions_are_those_of_the_study_before_the_ready_made_ones() -> None:
+    base = ready_study("length")
+    study = Changes(conditions=("mless", "random")).apply(base)
+    assert study.conditions == (*base.conditions, PRESETS["random"]), "a name stands for all cells of its sweep"
+    assert [one.name for one in Changes(conditions=("mless-25",)).apply(base).conditions] == ["none", "mless-25"]
+
+
+def test_figures_lose_the_conditions_that_the_study_loses() -> None:
+    study = Changes(conditions=("mless",)).apply(ready_study("fillers"))
+    assert study.figures[0].conditions == ("mless",)
+    check(study)
+
+
+def test_settings_of_other_data_are_kept_in_any_order() -> None:
+    settings = ("problems.fields.question=q", "problems.source=hub:a/b", "problems.split=train")
+    problems = changed("heads", *settings).problems
+    assert (problems.source, problems.fields, problems.split) == ("hub:a/b", {"question": "q"}, "train")
+
+
+def test_a_path_in_a_setting_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for setting in ("problems.source=rows.jsonl", "problems={source: rows.jsonl}"):
+        assert changed("heads", setting).problems.source == str(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("generation.max_token=2", "generation: unknown key 'max_token'; did you mean generation.max_tokens?"),
+        ("generation={max_token: 2}", "generation: unknown key 'max_token'; did you mean generation.max_tokens?"),
+        ("generaton.max_tokens=2", "unknown key 'generaton'; did you mean generation?"),
+        ("max_tokens=2", "unknown key 'max_tokens'; did you mean generation.max_tokens?"),
+        ("models.0.dtpe=x", "models.0: unknown key 'dtpe'; did you mean models.0.dtype?"),
+        ("zzz=2", "unknown key 'zzz'; there are name, models, problems, prompt, conditions, probes, generation, "
+         "references, seed, batch, device, figures"),
+        ("references.zzz=2", "references: unknown key 'zzz'; there are twin"),
+        ("conditions.1.cout=3", "conditions.1: unknown key 'cout'; did you mean conditions.1.count?"),
+        ("seed", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'seed'"),
+        ("=3", "--set takes KEY=VALUE, such as generation.max_tokens=256, not '=3'"),
+        ("a..b=3", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'a..b=3'"),
+        ("seed=[1", "--set seed: '[1' is not valid YAML: expected ',' or ']', but got '<stream end>'; quote it if it "
+         "is a text"),
+        ("seed=x", "seed: Input should be a valid integer, unable to parse string as an integer, not 'x'"),
+        ("seed.x=1", "seed is 0, which has no key 'x'; set seed itself"),
+        ("models.1=a", "models is a list, and has no item '1': its items are number 0 to 0; or set models as a whole"),
+        ("models.first=a", "models is a list, and has no item 'first': its items are number 0 to 0; or set models as a "
+         "whole"),
+        ("conditions=[none, mles]", "there is no condition 'mles'; the study and the ready-made ones have none, mless, "
+         "mful, random, arm, scatter, gaussian, knockout, positions"),
+        ("conditions=[mless]", "conditions: conditions must begin with `none`, the baseline of every pair, once"),
+        ("probes.attention=off", "nothing is asked for: leave probes.attention on, or give `generation`"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_does_not_fit_is_refused(setting: str, message: str) -> None:
+    with pytest.raises(StudyError, match=f"{re.escape(message)}$"):
+        changed("heads", setting)

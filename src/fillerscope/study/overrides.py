@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
+from fillerscope.study.conditions import BASELINE, PRESETS
 from fillerscope.study.data_sets import DEFAULT_SPLIT, is_file
-from fillerscope.study.study import ModelSpec, Study
+from fillerscope.study.settings import Setting, unknown_key
+from fillerscope.study.study import Study
 
 DEMOS = ("demo", "demo-quick")
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes to a study from the command line. None leaves a setting as the study has it."""
+    """Changes to a study from the command line. None, or nothing, leaves a setting as the study has it.
+
+    Every option is short for a setting: `max_tokens=256` for `generation.max_tokens=256`. Settings come last.
+    """
 
     models: tuple[str, ...] = ()
     limit: int | None = None
@@ -27,24 +34,87 @@ class Changes:
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
     device: str | None = None
+    conditions: tuple[str, ...] = ()  # the baseline comes by itself
+    seed: int | None = None
+    max_tokens: int | None = None
+    settings: tuple[str, ...] = ()  # KEY=VALUE
 
     def apply(self, study: Study) -> Study:
         """Return a study with these changes, checked."""
-        problems = study.problems.model_copy(update=_given(limit=self.limit, source=self.problems))
-        update = _given(problems=problems, device=self.device)
-        if self.models:
-            update["models"] = tuple(ModelSpec.model_construct(name=name) for name in self.models)
-            # The seeds' axis limits and first-token choices belong to the seeds' models.
-            update["figures"] = tuple(f.model_copy(update={"y_max": (), "skip_first": ()}) for f in study.figures)
-        figures = update.get("figures", study.figures)
-        given = _given(layers=self.layers or None, heads=self.heads or None)
-        update["figures"] = tuple(figure.model_copy(update=given) for figure in figures)
-        if self.problems is not None:
-            # A mapping, split or form belongs to the data it was written for.
-            update["problems"] = problems.model_copy(
-                update={"fields": {}, "split": DEFAULT_SPLIT, "answer_form": "auto"}
-            )
-        return _checked(study.model_copy(update=update))
+        wanted = [*self._options(study), *map(Setting.read, self.settings)]
+        figures = [setting for setting in wanted if setting.is_of("figures")]
+        data = _data(study)
+        _forget_data(data, wanted)
+        for setting in wanted:
+            if setting not in figures:
+                _resolved(setting, study).put_into(data)
+        data["figures"] = _fitting(data, wanted)
+        for setting in figures:
+            setting.put_into(data)
+        return _checked(data)
+
+    def _options(self, study: Study) -> list[Setting]:
+        """The options as settings."""
+        every = range(len(study.figures))
+        conditions = [BASELINE, *(name for name in self.conditions if name != BASELINE)] if self.conditions else None
+        given = {
+            "models": list(self.models) or None,
+            "problems.limit": self.limit,
+            "problems.source": self.problems,
+            "conditions": conditions,
+            "seed": self.seed,
+            "generation.max_tokens": self.max_tokens,
+            "device": self.device,
+            **{f"figures.{number}.layers": self.layers or None for number in every},
+            **{f"figures.{number}.heads": self.heads or None for number in every},
+        }
+        return [Setting(key, value) for key, value in given.items() if value is not None]
+
+
+def _data(study: Study) -> Json:
+    """A study as it would be read from a file."""
+    data = study.model_dump()
+    if study.probes.activations is not None:  # written as pairs, to keep their order
+        data["probes"]["activations"]["classes"] = dict(study.probes.activations.classes)
+    return data
+
+
+def _forget_data(data: Json, wanted: Sequence[Setting]) -> None:
+    """Leave out the mapping and the split of other data: they belong to the data they were written for."""
+    if any(setting.key == "problems.source" for setting in wanted):
+        data["problems"] |= {"fields": {}, "split": DEFAULT_SPLIT, "answer_form": "auto"}
+
+
+def _resolved(setting: Setting, study: Study) -> Setting:
+    """A setting with the study's own conditions in place of their names, and paths of problems made absolute."""
+    if setting.key == "conditions" and isinstance(setting.value, list):
+        return Setting(setting.key, [cell for item in setting.value for cell in _conditions(item, study)])
+    if setting.key == "problems.source" and isinstance(setting.value, str):
+        return Setting(setting.key, data_path(setting.value))
+    if setting.key == "problems" and isinstance(setting.value, dict) and isinstance(setting.value.get("source"), str):
+        return Setting(setting.key, setting.value | {"source": data_path(setting.value["source"])})
+    return setting
+
+
+def _conditions(item: object, study: Study) -> list[object]:
+    """The conditions of the study that a name stands for: one, or all cells of a sweep; others are left as they are."""
+    own = [one for one in study.conditions if item in (one.name, one.sweep)] if isinstance(item, str) and item else []
+    if not own and isinstance(item, str) and item not in PRESETS:
+        there = dict.fromkeys([*(one.name for one in study.conditions), *PRESETS])
+        raise StudyError(f"there is no condition {item!r}; the study and the ready-made ones have {', '.join(there)}")
+    return [one.model_dump() for one in own] or [item]
+
+
+def _fitting(data: Json, wanted: Sequence[Setting]) -> list[Json]:
+    """The figures without what belonged to conditions or models that the study no longer has."""
+    figures = list(data["figures"])
+    if any(setting.is_of("conditions") for setting in wanted):
+        left = [one.name for one in _checked(data | {"figures": []}).conditions]
+        figures = [one | {"conditions": [name for name in one["conditions"] if name in left]} for one in figures]
+    if any(setting.is_of("models") for setting in wanted):
+        # The limits of axes and the choice of the first token belong to the models they were written for.
+        figures = [one | {"y_max": (), "skip_first": ()} for one in figures]
+    return figures
 
 
 def names() -> list[str]:
@@ -61,23 +131,27 @@ def ready_study(name: str) -> Study:
         return Study.load(path)
 
 
-def _checked(study: Study) -> Study:
-    """Check a changed study: pydantic does not check copies."""
+def _checked(data: Json) -> Study:
+    """The study of some data; what is wrong with it is named with its place."""
     try:
-        return Study.model_validate(study.model_dump())
+        return Study.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where, value = ".".join(map(str, first["loc"])), first["input"]
-        came = f", not {value!r}" if isinstance(value, str | int) else ""
-        raise StudyError(f"{where}: {first['msg'].removeprefix('Value error, ')}{came}") from None
+        # A misspelt key comes first: that another is missing may only follow from it.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        raise StudyError(_explained(first)) from None
+
+
+def _explained(error: ErrorDetails) -> str:
+    where, value = ".".join(map(str, error["loc"])), error["input"]
+    if error["type"] == "extra_forbidden":
+        inside = ".".join(map(str, error["loc"][:-1]))
+        return f"{inside}: {unknown_key(Study, error['loc'])}" if inside else unknown_key(Study, error["loc"])
+    came = f", not {value!r}" if isinstance(value, str | int | float) else ""
+    return f"{where}: {error['msg'].removeprefix('Value error, ')}{came}"
 
 
 def _folder() -> Traversable:
     return files("fillerscope.study").joinpath("ready")
-
-
-def _given(**values: object) -> Json:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def data_path(text: str | None) -> str | None:
