@@ -70,7 +70,7 @@ def pixels(svg: str) -> np.ndarray:
 
 
 def test_colours_are_those_of_the_figures() -> None:
-    assert (BLUE, ORANGE) == (style.BLUE, style.ORANGE) == (style.BLUE, style.SERIES[0])
+    assert (BLUE, ORANGE) == (style.BLUE, style.ORANGE)
 
 
 def test_a_curve_goes_through_its_points() -> None:

@@ -14,10 +14,12 @@ from matplotlib.container import ErrorbarContainer
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.bars import FILLS, PUBLISHED, stars, wrapped
+from fillerscope.figures.bars import PUBLISHED, stars, wrapped
+from fillerscope.figures.condition_text import name_of
+from fillerscope.figures.looks import COLOURS, HATCHES
 from fillerscope.figures.registry import check, draw, names_for
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import BLUE, GREEN, RED, Drawn, text_width
+from fillerscope.figures.style import Drawn, text_width
 from fillerscope.study.conditions import Condition
 from fillerscope.study.published import accuracy
 from fillerscope.study.study import FigureSpec
@@ -49,11 +51,11 @@ def composite(math: Run) -> Drawn:
 def test_bars_are_the_accuracies_of_the_run(math: Run, composite: Drawn) -> None:
     axes = panel(composite, "Results on MATH-500")
     found = bars(axes)
-    assert list(found) == ["w/o", "w/ Mless", "w/ Mful"]
+    assert list(found) == [name_of(math, name) for name in ("none", "mless", "mful")]
     heights = {name: [bar.get_height() for bar in container] for name, container in found.items()}
-    assert heights["w/o"] == pytest.approx([50, 50])
-    assert heights["w/ Mless"] == pytest.approx([100 * 32 / 60, 60])
-    assert heights["w/ Mful"] == pytest.approx([90, 100 * 38 / 60])
+    assert list(heights.values()) == [
+        pytest.approx([50, 50]), pytest.approx([100 * 32 / 60, 60]), pytest.approx([90, 100 * 38 / 60])
+    ]  # fmt: skip
     tables = [rows_of(math, model) for model in MODELS]
     for name, condition in zip(heights, ("none", "mless", "mful"), strict=True):
         assert heights[name] == pytest.approx([100 * table[condition].accuracy for table in tables])
@@ -107,13 +109,13 @@ def test_hollow_marks_for_published_models_on_math_500_alone(math: Run, composit
 
 def _first_bars(axes: Axes) -> list[Any]:
     found = bars(axes)
-    return [found["w/o"][0], found["w/ Mless"][0]]
+    return [container[0] for container in list(found.values())[:2]]
 
 
 def test_colours_differ_also_in_grey(composite: Drawn) -> None:
     found = bars(panel(composite, "Results on MATH-500"))
     looks = [(to_hex(item[0].get_facecolor()), item[0].get_hatch() or "") for item in found.values()]
-    assert looks == [(fill.lower(), hatch) for fill, _, hatch in FILLS[:3]]
+    assert looks == [(COLOURS[0].lower(), ""), (COLOURS[1].lower(), ""), (COLOURS[2].lower(), HATCHES[1])]
     grey = sorted(float(np.dot(to_rgb(fill), (0.299, 0.587, 0.114))) for fill, _ in looks)
     assert min(np.diff(grey)) > 0.1
 
@@ -122,13 +124,10 @@ def test_the_head_is_shown_aligned_and_over_the_whole_prompt(math: Run, composit
     _, above, below = sorted(composite.figure.axes, key=lambda axes: axes.get_title() != "Results on MATH-500")
     assert above.get_title() == below.get_title() == "Average attention on Head 1"
     assert (above.get_xlim(), below.get_xlim()) == ((0, 60), (0, 120))
-    both = (("Mless", "mless"), ("Mful", "mful"))
+    colours = dict(zip(("none", "mless", "mful"), COLOURS, strict=False))
     wanted = {
-        above: [
-            (*name, "aligned", colour)
-            for name, colour in zip((("None", "none"), *both), (BLUE, RED, GREEN), strict=True)
-        ],
-        below: [(*name, "whole", colour) for name, colour in zip(both, (BLUE, RED), strict=True)],
+        above: [(name_of(math, name), name, "aligned", colour) for name, colour in colours.items()],
+        below: [(name_of(math, name), name, "whole", colours[name]) for name in ("mless", "mful")],
     }
     for axes, lines in wanted.items():
         drawn = {line.get_label(): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
@@ -170,7 +169,8 @@ def test_a_model_without_the_head_is_passed_over(math: Run, monkeypatch: pytest.
 
 
 def test_conditions_of_a_composite(math: Run, full: Run) -> None:
-    assert list(bars(draw(math, "composite", Request(conditions=("random",))).figure.axes[-1])) == ["w/o", "w/ Random"]
+    asked = draw(math, "composite", Request(conditions=("random",)))
+    assert list(bars(asked.figure.axes[-1])) == [name_of(math, "none"), name_of(math, "random")]
     drawn = draw(full, "composite")
     assert set(drawn.table["condition"]) == {"none", "mless"}
     assert {"none", "random"} == set(draw(full, "composite", Request(conditions=("random",))).table["condition"])
@@ -178,14 +178,15 @@ def test_conditions_of_a_composite(math: Run, full: Run) -> None:
 
 def test_without_the_published_fillers_the_first_few_are_shown(tmp_path: Path) -> None:
     cells = swept({"name": "x", "kind": "repeat", "text": " /", "count": [1, 2, 3, 4, 5]})
-    drawn = draw(only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5}), "composite")
-    assert list(bars(drawn.figure.axes[0])) == ["w/o", "w/ X-1", "w/ X-2", "w/ X-3"]
+    run = only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5})
+    drawn = draw(run, "composite")
+    assert list(bars(drawn.figure.axes[0])) == [name_of(run, name) for name in ("none", "x-1", "x-2", "x-3")]
 
 
 def test_another_model_on_request(math: Run) -> None:
     drawn = draw(math, "composite", Request(models=("own/tiny-b",)))
     axes = panel(drawn, "Results on MATH-500")
-    assert [bar.get_height() for bar in bars(axes)["w/ Mless"]] == pytest.approx([60])
+    assert [bar.get_height() for bar in bars(axes)[name_of(math, "mless")]] == pytest.approx([60])
     assert PUBLISHED not in points(axes)
     assert drawn.caption.startswith("Tiny-B; MATH-500, n = 60 problems.")
     assert "Holm over 3 comparisons" in drawn.caption
@@ -215,9 +216,11 @@ def test_the_first_way_of_drawing_answers_is_shown_and_named(tmp_path: Path) -> 
 
 
 def test_failed_answers_are_not_counted(tmp_path: Path) -> None:
-    drawn = draw(only_answers(tmp_path / "run", unjudged=(0, 1)), "composite")
+    run = only_answers(tmp_path / "run", unjudged=(0, 1))
+    drawn = draw(run, "composite")
     assert "n = 18 to 20 problems." in drawn.caption
-    assert [bar.get_height() for bar in bars(drawn.figure.axes[0])["w/ Mless"]] == pytest.approx([100 * 10 / 18])
+    (bar,) = bars(drawn.figure.axes[0])[name_of(run, "mless")]
+    assert bar.get_height() == pytest.approx(100 * 10 / 18)
     nothing = draw(only_answers(tmp_path / "none", unjudged=tuple(range(20))), "composite")
     assert [text for _, text in labels_of(nothing.figure.axes[0])] == ["40.0", "no\nanswer"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
+from fillerscope.figures.condition_text import name_of
+from fillerscope.figures.looks import COLOURS
 from fillerscope.figures.registry import draw
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import BLUE, ORANGE, RED, Drawn
+from fillerscope.figures.style import Drawn
 from fillerscope.study.conditions import Condition
 from support.synthetic import MLESS, NONE, Effect, Synthetic
 
@@ -57,7 +60,8 @@ def test_layers_show_one_head_in_three_layers(run: Run) -> None:
     for number, one in enumerate(axes):
         assert one.get_xlim() == (0, 60)
         assert one.get_ylim()[0] == 0
-        for label, condition, colour in (("None", "none", BLUE), ("Mless", "mless", ORANGE)):
+        for condition, colour in (("none", COLOURS[0]), ("mless", COLOURS[1])):
+            label = name_of(run, condition)
             profile = run.profile(condition, "all", "aligned")
             line = curve(one, label)
             np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 56))
@@ -72,14 +76,14 @@ def test_heads_show_aligned_above_and_the_whole_prompt_below(run: Run) -> None:
         above, below = axes[:, column]
         assert above.get_title() == below.get_title() == f"Tiny-A Layer 1 Head {head}"
         assert (above.get_xlim(), below.get_xlim()) == ((0, 60), (0, 120))
-        plain, filled = curve(above, "w/o Meaningless tokens"), curve(above, "w/ Meaningless tokens")
+        plain, filled = curve(above, name_of(run, "none")), curve(above, name_of(run, "mless"))
         np.testing.assert_array_equal(plain.get_ydata(), run.profile("none", "all").mean[0, head - 1, 1:56])
         np.testing.assert_array_equal(filled.get_ydata(), run.profile("mless", "all").mean[0, head - 1, 1:56])
-        whole = curve(below, "w/ Meaningless tokens")
+        whole = curve(below, name_of(run, "mless"))
         np.testing.assert_array_equal(whole.get_xdata(), np.arange(1, 86))
         np.testing.assert_array_equal(whole.get_ydata(), run.profile("mless", "all", "whole").mean[0, head - 1, 1:86])
-        assert to_hex(plain.get_color()).upper() == BLUE
-        assert to_hex(filled.get_color()).upper() == to_hex(whole.get_color()).upper() == RED
+        assert to_hex(plain.get_color()).upper() == COLOURS[0]
+        assert to_hex(filled.get_color()).upper() == to_hex(whole.get_color()).upper() == COLOURS[1]
     assert axes[0, 0].get_ylabel() == axes[1, 0].get_ylabel() == "Average Attention Weight"
 
 
@@ -90,11 +94,12 @@ def test_the_shaded_region_is_where_the_filler_is(run: Run, default: dict[str, D
     spans_of_filler = run[None].measured()[0]["prompts"]["mless"]["spans"]
     first = spans_of_filler.index(1)
     last = len(spans_of_filler) - 1 - spans_of_filler[::-1].index(1)
+    label = name_of(run, "mless")
     for below in axes[1]:
         assert spans(below) == [(first - 0.5, last + 0.5)] == [(19.5, 49.5)]
         edges = sorted(line.get_xdata()[0] for line in below.get_lines() if len(line.get_xdata()) == 2)
         assert edges == [19.5, 49.5]
-        assert [text.get_text() for text in below.texts] == ["Meaningless\ntokens"]
+        assert [text.get_text() for text in below.texts] == [textwrap.fill(label, max(12, len(label) // 2 + 4))]
     for above in axes[0]:
         assert spans(above) == []
 
@@ -113,7 +118,8 @@ def test_fillers_compare_the_repeated_token_with_the_sentence(run: Run) -> None:
     for one, head in zip(drawn.figure.axes, (1, 2, 4), strict=True):
         assert one.get_title() == f"Tiny-A Layer 1 Head {head}"
         assert one.get_xlim() == (0, 120)
-        for label, condition in (("Meaningless tokens", "mless"), ("Random sentence", "random")):
+        for condition in ("mless", "random"):
+            label = name_of(run, condition)
             expected = run.profile(condition, "all", "whole").mean[0, head - 1, 1:86]
             np.testing.assert_array_equal(curve(one, label).get_ydata(), expected)
         assert spans(one) == [(19.5, 49.5)], "one region for both"
@@ -128,7 +134,7 @@ def test_fillers_in_different_places_have_a_bar_each(tmp_path: Path) -> None:
     axes = drawn.figure.axes[0]
     assert spans(axes) == [(19.5, 49.5), (19.5, 29.5)]
     colours = [to_hex(patch.get_facecolor()) for patch in axes.patches]
-    assert colours == [to_hex(curve(axes, name).get_color()) for name in ("Meaningless tokens", "Ten questions")]
+    assert colours == [to_hex(curve(axes, name_of(run, name)).get_color()) for name in ("mless", "short")]
     assert "Bars at the top: where each filler stands, in the colour of its line." in drawn.caption
 
 
@@ -318,8 +324,11 @@ def test_the_caption_says_what_was_done(tmp_path: Path) -> None:
     text = Condition(name="text", kind="text", text="x" * 60, position="end")
     run = Synthetic(conditions=(NONE, MLESS, text), failed=(1,)).build(tmp_path / "run")
     found = draw(run, "depth").caption
-    assert found.startswith("Tiny-A; built-in problems, n = 11 problems. mless: ' /' repeated, 30 tokens, before the ")
-    assert f"text: '{'x' * 37}...', as it stands, at the end." in found
+    name = name_of(run, "mless")
+    assert found.startswith(
+        f"Tiny-A; built-in problems, n = 11 problems. {name}: ' /' repeated, 30 tokens, before the "
+    )
+    assert f"{name_of(run, 'text')}: '{'x' * 37}...', as it stands, at the end." in found
 
 
 @pytest.mark.parametrize("name", ["layers", "heads", "headmap", "depth"])
@@ -327,6 +336,6 @@ def test_another_condition_or_model_is_drawn_on_request(built: Callable[[Synthet
     run = built(Synthetic(labels={"a": "Alpha", "b": "Beta"}, problems=4))
     drawn = draw(run, name, Request(conditions=("random",), models=("b",)))
     assert set(drawn.table["condition"]) <= {"none", "random"}
-    assert "random: random sentences, 30 tokens" in drawn.caption
+    assert f"{name_of(run, 'random')}: random sentences, 30 tokens" in drawn.caption
     assert "mless" not in drawn.caption
     assert drawn.caption.startswith("Beta; ")

@@ -15,11 +15,11 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.activations import octaves
 from fillerscope.figures.affine import CHANCE
-from fillerscope.figures.condition_text import recipe
+from fillerscope.figures.condition_text import name_of, recipe
 from fillerscope.figures.layer_map import LIMIT, measures
+from fillerscope.figures.looks import COLOURS, condition_look
 from fillerscope.figures.registry import check, draw, names_for
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import SERIES
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import FigureSpec
 from support.grid import grid, some_fast
@@ -37,8 +37,8 @@ def line(axes: Axes, colour: str, number: int = 0) -> np.ndarray:
 
 def test_affine_shows_the_table(inside: Run) -> None:
     figure = draw(inside, "affine").figure
-    for place, name in enumerate(("mless", "random", "knockout")):
-        table, colour = affine_table(inside[None], name), SERIES[place]
+    for name in ("mless", "random", "knockout"):
+        table, colour = affine_table(inside[None], name), condition_look(inside, name).colour
         scaling, explained, direction, size = figure.axes
         np.testing.assert_array_equal(line(scaling, colour), table.values["lambda_fit"][0])
         np.testing.assert_array_equal(line(scaling, colour, 1), table.values["lambda_mass"][0])
@@ -47,11 +47,12 @@ def test_affine_shows_the_table(inside: Run) -> None:
         np.testing.assert_array_equal(line(direction, colour, 1), table.consistency)
         np.testing.assert_array_equal(line(size, colour), table.values["relative_bias"][0])
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["Meaningless tokens", "Random sentence", "Filler knocked out", "Positions only", CHANCE]
+    shown = ("mless", "random", "knockout", "positions")
+    assert labels == [*(name_of(inside, name) for name in shown), CHANCE]
     labels = [
         text.get_text() for text in draw(inside, "affine", Request(conditions=("arm",))).figure.legends[0].get_texts()
     ]
-    assert labels == ["ARM", CHANCE]
+    assert labels == [name_of(inside, "arm"), CHANCE]
     bands = [band.get_paths()[0].get_extents() for band in figure.axes[0].collections[:1]]
     assert bands[0].y0 == pytest.approx(affine_table(inside[None], "mless").values["lambda_fit"][1].min())
 
@@ -60,10 +61,10 @@ def test_lookback_shows_conditions_with_filler_alone(inside: Run) -> None:
     drawn = draw(inside, "lookback")
     table = lookback_table(inside[None], "random")
     mass, tokens = drawn.figure.axes
-    np.testing.assert_array_equal(line(mass, SERIES[1]), table.values["answer"][0])
-    np.testing.assert_array_equal(line(mass, SERIES[1], 1), table.values["question"][0])
-    np.testing.assert_array_equal(line(tokens, SERIES[1]), table.values["per_filler"][0])
-    np.testing.assert_array_equal(line(tokens, SERIES[1], 1), table.values["per_original"][0])
+    np.testing.assert_array_equal(line(mass, COLOURS[3]), table.values["answer"][0])
+    np.testing.assert_array_equal(line(mass, COLOURS[3], 1), table.values["question"][0])
+    np.testing.assert_array_equal(line(tokens, COLOURS[3]), table.values["per_filler"][0])
+    np.testing.assert_array_equal(line(tokens, COLOURS[3], 1), table.values["per_original"][0])
     assert list(dict.fromkeys(drawn.table["condition"])) == ["mless", "random", "knockout"]
     with pytest.raises(FigureError, match="`lookback` looks at filler, and none of these conditions has any"):
         draw(inside, "lookback", Request(conditions=("arm",)))
@@ -73,10 +74,10 @@ def test_activations_by_layer(inside: Run) -> None:
     figure = draw(inside, "activations").figure
     near, variance, l1, gini = figure.axes[1:]
     table = activation_table(inside[None], "random")
-    np.testing.assert_allclose(line(near, SERIES[1]), 100 * table.difference["near_zero"][0])
-    np.testing.assert_array_equal(line(variance, SERIES[1]), table.ratio["variance"][0])
-    np.testing.assert_array_equal(line(l1, SERIES[1]), table.ratio["l1"][0])
-    np.testing.assert_array_equal(line(gini, SERIES[1]), table.difference["gini"][0])
+    np.testing.assert_allclose(line(near, COLOURS[3]), 100 * table.difference["near_zero"][0])
+    np.testing.assert_array_equal(line(variance, COLOURS[3]), table.ratio["variance"][0])
+    np.testing.assert_array_equal(line(l1, COLOURS[3]), table.ratio["l1"][0])
+    np.testing.assert_array_equal(line(gini, COLOURS[3]), table.difference["gini"][0])
     assert figure.axes[0].get_title() == "Layer 1"
 
 
@@ -334,7 +335,8 @@ def test_a_run_with_interventions_draws_the_usual_figures(built: Built, figure: 
     drawn = draw(run, name)
     assert complaints(drawn.figure) == []
     if name in ("heads", "layers"):
-        assert ("mless: " in drawn.caption) == bool(others), "the filler comes before what is done inside"
+        first = name_of(run, "mless" if others else "arm")
+        assert f"n = 4 problems. {first}: " in drawn.caption, "the filler comes before what is done inside"
     if name == "depth":
         assert len(drawn.figure.axes) == (3 if others else 1)
         assert drawn.figure.axes[-1].get_ylabel() == "Condition / none"

@@ -17,6 +17,7 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import look_numbers
 from fillerscope.figures.registry import FIGURES, draw
 from fillerscope.figures.request import Request
 from fillerscope.figures.table import rows_of
@@ -102,7 +103,7 @@ def test_the_panels_hold_the_table_and_nothing_else(runs: Runs, case: tuple[str,
     assert found == wanted
     assert all(one["label"] == name_of(run, one["condition"]) for one in conditions_of(made))
     styles = {one["condition"]: one["style"] for one in conditions_of(made)}
-    assert styles == {condition: run.conditions.index(condition) for condition in styles}, "the same look everywhere"
+    assert styles == {condition: look_numbers(run.study)[condition] for condition in styles}, "the same look everywhere"
 
 
 TOGETHER = ("composite", "fillers")

@@ -13,12 +13,14 @@ from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stored_run import StoredRun
-from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, label, one_layer, shown, words
+from fillerscope.figures.by_layer import BANDS, GREY, by_layer, curve, one_layer, shown, words
+from fillerscope.figures.captions import clip_note
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import condition_look
 from fillerscope.figures.panels import LayerMeasure, LinePanel, Panel, Series, layer_panels
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import DASHES, SERIES, WIDTH, Drawn, fit_titles, legend, page, styled
+from fillerscope.figures.style import WIDTH, Drawn, fit_titles, legend, page, styled
 from fillerscope.figures.table import Cell, Table, groups, numbers, rows_of, table_of_rows, where
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import Study
@@ -56,14 +58,15 @@ def draw(whole: Run, request: Request) -> Drawn:
         for panel, (metric, (title, none)) in zip(panels, PANELS.items(), strict=True):
             scale = 100 if metric == "near_zero" else 1
             twin_curve(panel, [_change(table, metric)[0] for table in untrained], scale)
-            for index, table in enumerate(tables):
-                curve(panel, _change(table, metric), index, dash=DASHES[(index + 1) % len(DASHES)], scale=scale)
+            for table in tables:
+                look = condition_look(run, table.condition)
+                curve(panel, _change(table, metric), look, dash=look.dash, scale=scale)
             by_layer(panel, tables[0].layers, title, none)
         for panel in panels[2:]:
             panel.set_xlabel("Layer")
         fit_titles(panels)
         legend(figure, [left, panels[0]], run.label)
-    return Drawn("activations", figure, _table(run, tables, layer), _caption(run, conditions, layer))
+    return Drawn("activations", figure, _table(run, tables, layer), _caption(run, conditions, layer, clip_note(panels)))
 
 
 def _change(table: ActivationTable, metric: str) -> Estimates:
@@ -75,11 +78,10 @@ def _draw_histograms(axes: Axes, run: ModelRun, conditions: list[str], layer: in
     places = octaves(edges)
     inset = axes.inset_axes((0.3, 0.58, 0.68, 0.36))
     top = 0.0
-    for index, name in enumerate([BASELINE, *conditions]):
-        share = _shares(run, name, layer)
-        colour, dash = (GREY, "solid") if name == BASELINE else (SERIES[index - 1], DASHES[index % len(DASHES)])
-        style: dict[str, Any] = {"color": colour, "linestyle": dash, "linewidth": 1.0}
-        axes.stairs(share / np.diff(places), places, label=label(run, name), **style)
+    for name in [BASELINE, *conditions]:
+        share, look = _shares(run, name, layer), condition_look(run, name)
+        style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "linewidth": 1.0}
+        axes.stairs(share / np.diff(places), places, label=look.label, **style)
         inset.stairs(share / np.diff(edges), edges, **style)
         top = max(top, float((share / np.diff(places)).max()))
     axes.set_ylim(0, 2.3 * max(top, 1e-12))  # the inset stands above the lines
@@ -142,7 +144,7 @@ def _table(run: ModelRun, tables: list[ActivationTable], layer: int) -> Table:
     return table_of_rows(rows)
 
 
-def _caption(run: ModelRun, conditions: list[str], layer: int) -> str:
+def _caption(run: ModelRun, conditions: list[str], layer: int, clipped: str) -> str:
     eps = run.calibration()["eps"][layer - 1]
     notes = (
         "activations: output of the MLP's nonlinearity on original tokens, the same tokens under every condition",
@@ -151,6 +153,7 @@ def _caption(run: ModelRun, conditions: list[str], layer: int) -> str:
         f"near zero: smaller than eps, {eps:.3g} in this layer, 1.4826 * MAD * {_c(run):g} of sizes without filler",
         "right: paired change by layer; L1 is per token, Gini of sizes",
         BANDS,
+        clipped,
         twin_note(run, conditions[0]),
     )
     return words(run, conditions, str(len(run.measured())), *notes)

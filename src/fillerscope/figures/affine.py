@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from fillerscope.analysis.mechanism import AffineTable, affine_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, every, label, look, shown, words
+from fillerscope.figures.by_layer import BANDS, DASHED, GREY, by_layer, curve, every, marked, shown, words
+from fillerscope.figures.captions import clip_note
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import condition_look
 from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.references import twin_curve, twin_note
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
+from fillerscope.figures.style import Drawn, Look, fit_titles, grid, legend, styled
 from fillerscope.figures.table import rows_of, stacked
 from fillerscope.study.study import Study
 
@@ -47,8 +49,8 @@ def draw(whole: Run, request: Request) -> Drawn:
         untrained = [affine_table(twin, conditions[0]) for twin in run.twins()]
         for place, measure in PLACES.items():
             twin_curve(axes[place], [table.values[measure][0] for table in untrained])
-        for index, table in enumerate(tables):
-            _draw(axes, table, index, label(run, table.condition))
+        for table in tables:
+            _draw(axes, table, condition_look(run, table.condition))
         layers, chance = tables[0].layers, tables[0].chance
         by_layer(axes[0, 0], layers, "Lambda: fitted (solid), 1 - filler mass (dashed)", 1.0)
         by_layer(axes[0, 1], layers, "Variation explained by lambda and bias", 1.0)
@@ -57,8 +59,8 @@ def draw(whole: Run, request: Request) -> Drawn:
             axes[0, 1].text(
                 0.98, 0.03, "what is not seen lies below", transform=axes[0, 1].transAxes, ha="right", fontsize=6.5
             )
+        axes[1, 0].axhline(chance, color=GREY, linewidth=0.7, linestyle="-.", zorder=1, label=CHANCE)
         by_layer(axes[1, 0], layers, "One direction: within (solid), across problems (dashed)")
-        axes[1, 0].axhline(chance, color="black", linewidth=0.7, linestyle="-.", zorder=1, label=CHANCE)
         axes[1, 0].set_ylim(0, None)
         by_layer(axes[1, 1], layers, "Relative bias")
         axes[1, 1].set_ylim(0, None)
@@ -69,19 +71,19 @@ def draw(whole: Run, request: Request) -> Drawn:
     chances = f"dash-dotted line: {chance:.2f}, what biases without a common direction would have across problems"
     below = "; of what they explain, below the frame where not seen" if untrained else ""
     twins = f"{twin_note(run, conditions[0])}{below}"
-    text = words(run, conditions, str(len(run.measured())), *NOTES, chances, twins)
+    text = words(run, conditions, str(len(run.measured())), *NOTES, clip_note(axes.flat), chances, twins)
     return Drawn("affine", figure, stacked([(table.condition, table.columns()) for table in tables]), text)
 
 
-def _draw(panels: NDArray[Any], table: AffineTable, index: int, text: str) -> None:
-    curve(panels[0, 0], table.values["lambda_fit"], index, text)
-    curve(panels[0, 0], table.values["lambda_mass"], index, dash=DASHED)
-    curve(panels[0, 1], table.values["explained"], index)
-    curve(panels[1, 0], table.values["direction"], index)
+def _draw(panels: NDArray[Any], table: AffineTable, look: Look) -> None:
+    curve(panels[0, 0], table.values["lambda_fit"], look, look.label)
+    curve(panels[0, 0], table.values["lambda_mass"], look, dash=DASHED)
+    curve(panels[0, 1], table.values["explained"], look)
+    curve(panels[1, 0], table.values["direction"], look)
     measured = np.flatnonzero(np.isfinite(table.consistency))
-    marks = every(len(measured), index)
-    panels[1, 0].plot(measured + 1, table.consistency[measured], linestyle=DASHED, markevery=marks, **look(index))
-    curve(panels[1, 1], table.values["relative_bias"], index)
+    marks = every(len(measured), look)
+    panels[1, 0].plot(measured + 1, table.consistency[measured], linestyle=DASHED, markevery=marks, **marked(look))
+    curve(panels[1, 1], table.values["relative_bias"], look)
 
 
 def _panels(_: Run, drawn: Drawn) -> list[Panel]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fillerscope.analysis.answer_attention import lookback_table
 from fillerscope.analysis.run import Run
-from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, label, shown, words
+from fillerscope.figures.by_layer import BANDS, DASHED, by_layer, curve, shown, words
+from fillerscope.figures.captions import clip_note
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import condition_look
 from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, fit_titles, grid, legend, styled
@@ -26,11 +28,12 @@ def draw(whole: Run, request: Request) -> Drawn:
     with styled():
         figure, axes = grid(1, 2, 2.7)
         mass, tokens = axes[0]
-        for index, table in enumerate(tables):
-            curve(mass, table.values["answer"], index, label(run, table.condition))
-            curve(mass, table.values["question"], index, dash=DASHED)
-            curve(tokens, table.values["per_filler"], index)
-            curve(tokens, table.values["per_original"], index, dash=DASHED)
+        for table in tables:
+            look = condition_look(run, table.condition)
+            curve(mass, table.values["answer"], look, look.label)
+            curve(mass, table.values["question"], look, dash=DASHED)
+            curve(tokens, table.values["per_filler"], look)
+            curve(tokens, table.values["per_original"], look, dash=DASHED)
         by_layer(mass, tables[0].layers, "Mass on the filler: answer (solid), question (dashed)")
         by_layer(tokens, tables[0].layers, "Received: filler token (solid), original (dashed)")
         mass.set_ylabel("Share of attention")
@@ -46,6 +49,7 @@ def draw(whole: Run, request: Request) -> Drawn:
         "left: share of their attention on the filler; right: what one token receives from the answer",
         "each problem's mean over the heads of a layer",
         BANDS,
+        clip_note(axes.flat),
     )
     text = words(run, conditions, str(tables[0].problems), *notes)
     return Drawn("lookback", figure, stacked([(table.condition, table.columns()) for table in tables]), text)

@@ -5,7 +5,7 @@ Knows neither runs nor conditions: texts and numbers in, marks on a panel out. S
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -13,21 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillerscope.errors import FigureError
-from fillerscope.figures.style import text_width
+from fillerscope.figures.style import Look, text_width
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Fill, edge and hatch. Apart for colour-blind readers, in grey print by lightness, and once more by the hatch.
-FILLS = (
-    ("#7B5EA7", "#3E2C5C", ""),
-    ("#45B8A9", "#1B6A60", "/////"),
-    ("#BFE3F7", "#3F7797", ""),
-    ("#F0B64C", "#8A5A00", "\\\\\\\\\\"),
-    ("#4D6A88", "#22364A", "...."),
-    ("#F4E3C1", "#8A7340", "xxxx"),
-)
-MARKERS = ("o", "s", "^", "v", "P", "X")
 INK = "#222222"
 GAP = 0.8  # between two groups, in bars
 WIDEST = 0.5  # of a bar, in inches
@@ -65,24 +55,25 @@ def stars(p: float) -> str:
 
 
 def draw_bars(
-    axes: Axes, shares: Mapping[str, Sequence[Share]], groups: Sequence[str], size: tuple[float, float]
+    axes: Axes, shares: Sequence[tuple[Look, Sequence[Share]]], groups: Sequence[str], size: tuple[float, float]
 ) -> None:
     """One bar a series in each group. `size`: about how wide and high the panel is, in inches."""
     step = len(shares) + GAP
     starts = np.arange(len(groups)) * step
     span = max(len(groups) * step, size[0] / WIDEST)
     pitch, middle = size[0] / span, (starts[-1] + len(shares) - 1) / 2
-    upright = is_upright(shares, pitch)
-    inch = scale(axes, [share for series in shares.values() for share in series], size[1], upright)
-    for index, (name, series) in enumerate(shares.items()):
+    every = [share for _, series in shares for share in series]
+    upright = is_upright(every, pitch)
+    inch = scale(axes, every, size[1], upright)
+    for index, (look, series) in enumerate(shares):
         places = starts + index
-        colour, edge, hatch = FILLS[index % len(FILLS)]
         values = [100 * share.value for share in series]
-        axes.bar(places, values, 0.92, color=colour, hatch=hatch, label=name, edgecolor=edge, linewidth=0.6)
+        fill: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "edgecolor": darker(look.colour)}
+        axes.bar(places, values, 0.92, label=look.label, linewidth=0.6, **fill)
         whiskers(axes, places, series, fmt="none")
         for x, share in zip(places, series, strict=True):
             write_above(axes, x, share, inch, upright)
-    marks = [(x + i + 0.27, s) for i, series in enumerate(shares.values()) for x, s in zip(starts, series, strict=True)]
+    marks = [(x + i + 0.27, s) for i, (_, series) in enumerate(shares) for x, s in zip(starts, series, strict=True)]
     hollow_marks(axes, marks)
     axes.set_xlim(middle - span / 2, middle + span / 2)
     labels = even([wrapped(group, 0.94 * pitch * step, 7) for group in groups])
@@ -92,17 +83,29 @@ def draw_bars(
     axes.set_ylabel(ACCURACY_LABEL)
 
 
-def is_upright(shares: Mapping[str, Sequence[Share]], pitch: float) -> bool:
+def is_upright(shares: Sequence[Share], pitch: float) -> bool:
     """Whether texts are turned, because they are wider than the way from one bar to the next."""
-    return max(text_width(share.text, 6) for series in shares.values() for share in series) > 0.95 * pitch
+    return max(text_width(share.text, 6) for share in shares) > 0.95 * pitch
+
+
+def darker(colour: str) -> tuple[float, float, float]:
+    """The colour of edges and hatches on a fill."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return 0.5 * red, 0.5 * green, 0.5 * blue
 
 
 def whiskers(axes: Axes, places: Iterable[float], shares: Sequence[Share], **style: Any) -> None:
     """Points and error bars, or error bars alone; what has no value is left out."""
+    from matplotlib.patheffects import withStroke
+
     values, low, high = 100 * np.array([(s.value, s.low, s.high) for s in shares]).T
     reach = np.nan_to_num([values - low, high - values]).clip(min=0)
     look: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.8, "capsize": 1.8, "capthick": 0.8} | style
-    axes.errorbar(list(places), values, yerr=reach, **look)
+    _, _, bars = axes.errorbar(list(places), values, yerr=reach, **look)
+    for bar in bars:
+        bar.set_path_effects([withStroke(linewidth=2, foreground="white")])  # seen on dark fills too
 
 
 def hollow_marks(axes: Axes, marks: Iterable[tuple[float, Share]]) -> None:
@@ -159,6 +162,8 @@ def legend_above(panels: Sequence[Axes], inches: float, title: str, subtitle: st
             handlelength=2.0, columnspacing=1.0, handletextpad=0.5, borderaxespad=0.1, borderpad=0.2,
             labelspacing=0.3, title=subtitle, title_fontsize=7,
         )  # fmt: skip
+    figure = panels[0].figure
+    figure.set_figheight(figure.get_figheight() + 0.14 * (rows - 1) * len(panels))  # type: ignore[union-attr]
     for axes in panels:
         axes.set_title(wrapped(title, inches, 8), pad=5 + 9.5 * rows + 11 * _lines(subtitle or ""))
 

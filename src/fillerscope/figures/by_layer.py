@@ -11,18 +11,18 @@ from fillerscope.analysis.estimate import Estimates
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
-from fillerscope.figures.bars import MARKERS, refuse_many
-from fillerscope.figures.captions import opening, sentences
-from fillerscope.figures.condition_text import recipe
+from fillerscope.figures.bars import refuse_many
+from fillerscope.figures.captions import opening, recipes, sentences
+from fillerscope.figures.looks import CONDITIONS, MARKERS
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import SERIES, Dash
+from fillerscope.figures.style import Dash, Look, fit_to_means
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.interventions import Redistribution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MOST = len(SERIES)
+MOST = len(CONDITIONS)
 GREY = "#555555"
 DASHED: Dash = (0, (3, 1.2))
 BANDS = "bands: 95% interval over problems"
@@ -44,37 +44,34 @@ def shown(run: StoredRun, request: Request, figure: str, filler: bool = False, m
     return (still or alone)[:MOST]
 
 
-def label(run: StoredRun, name: str) -> str:
-    return run.condition(name).label or name
-
-
-def look(index: int) -> dict[str, Any]:
+def marked(look: Look) -> dict[str, Any]:
     """One colour and one marker a condition; dashes are free to tell measures apart."""
-    return {"color": SERIES[index % MOST], "marker": MARKERS[index % len(MARKERS)], "markersize": 2.6}
+    return {"color": look.colour, "marker": look.marker, "markersize": 2.6}
 
 
 def curve(
-    axes: Axes, estimate: Estimates, index: int, text: str | None = None, dash: Dash = "solid", scale: float = 1
+    axes: Axes, estimate: Estimates, look: Look, text: str | None = None, dash: Dash = "solid", scale: float = 1
 ) -> None:
     """A measure by layer with its band."""
     measured = np.flatnonzero(np.isfinite(estimate[0]))  # layers without attention are passed over
     value, low, high = (scale * bound[measured] for bound in estimate)
-    axes.plot(measured + 1, value, linestyle=dash, label=text, markevery=every(len(value), index), **look(index))
-    axes.fill_between(measured + 1, low, high, color=SERIES[index % MOST], alpha=0.2, linewidth=0)
+    axes.plot(measured + 1, value, linestyle=dash, label=text, markevery=every(len(value), look), **marked(look))
+    axes.fill_between(measured + 1, low, high, color=look.colour, alpha=0.2, linewidth=0)
 
 
-def every(layers: int, index: int = 0) -> list[int]:
+def every(layers: int, look: Look) -> list[int]:
     """Which layers have a marker: all of a few; of many the first and some, others for the next curve."""
     step = max(1, layers // 9)
-    return sorted({0, *range(index % step, layers, step)})
+    return sorted({0, *range(MARKERS.index(look.marker) % step, layers, step)})
 
 
 def by_layer(axes: Axes, layers: int, title: str, none: float | None = None) -> None:
-    """Title, the axis of layers, and a line where nothing has changed."""
+    """Title, axes, and a line where nothing has changed; called when the curves are drawn."""
     from matplotlib.ticker import MaxNLocator
 
     if none is not None:
         axes.axhline(none, color=GREY, linewidth=0.7, zorder=1)
+    fit_to_means(axes)
     axes.set_title(title)
     axes.set_xlim(0.5, layers + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
@@ -83,8 +80,7 @@ def by_layer(axes: Axes, layers: int, title: str, none: float | None = None) -> 
 
 def words(run: ModelRun, conditions: Sequence[str], count: str, *notes: str) -> str:
     """A caption."""
-    recipes = [recipe(name, [run.condition(name)]) for name in conditions if name != BASELINE]
-    return " ".join([opening([run], [count]), *recipes, *sentences(notes)])
+    return " ".join([opening([run], [count]), *recipes(run, conditions), *sentences(notes)])
 
 
 def one_layer(run: ModelRun, request: Request) -> int:

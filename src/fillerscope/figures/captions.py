@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fillerscope.analysis.model_run import ModelRun, Region
 from fillerscope.analysis.stored_run import ANSWER, StoredRun
-from fillerscope.figures.condition_text import recipe
+from fillerscope.figures.condition_text import name_of, recipe
 from fillerscope.figures.request import Request
+from fillerscope.figures.style import is_clipped
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def caption(runs: Sequence[ModelRun], conditions: list[str], queries: str, *more: str) -> str:
     """What a reader must know to read the picture, in full sentences."""
     counts = [str(len(run.measured(queries))) for run in runs]
-    recipes = [recipe(name, [runs[0].condition(name)]) for name in conditions if name != BASELINE]
-    return " ".join([opening(runs, counts), *recipes, attention_words(runs[0], queries), *sentences(more)])
+    return " ".join(
+        [opening(runs, counts), *recipes(runs[0], conditions), attention_words(runs[0], queries), *sentences(more)]
+    )
+
+
+def recipes(run: StoredRun, conditions: Sequence[str]) -> list[str]:
+    """A sentence on each condition, by the name that it has in the legend."""
+    return [recipe(name_of(run, name), [run.condition(name)]) for name in conditions if name != BASELINE]
 
 
 def opening(runs: Sequence[ModelRun], counts: Sequence[str]) -> str:
@@ -37,6 +48,11 @@ def sentences(notes: Sequence[str]) -> list[str]:
 
 def band_note(request: Request) -> str:
     return "bands: 95% interval over problems" if request.band == "interval" else "bands: standard deviation"
+
+
+def clip_note(axes: Iterable[Axes]) -> str:
+    """What is said where a band reaches beyond its frame: axes follow the means."""
+    return "axes follow the means; what of a band is beyond the frame is cut off" if any(map(is_clipped, axes)) else ""
 
 
 def first_note(skipped: list[bool]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,6 @@ from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.run import Region, Run
 from fillerscope.figures.answered import Answered, accuracy_record
 from fillerscope.figures.bars import (
-    FILLS,
     GAP,
     STARS_NOTE,
     Share,
@@ -23,27 +22,30 @@ from fillerscope.figures.bars import (
 from fillerscope.figures.captions import (
     attention_words,
     band_note,
+    clip_note,
     data_name,
     first_note,
     opening,
     reach_note,
+    recipes,
     region_note,
     sentences,
 )
-from fillerscope.figures.condition_text import recipe
+from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.lines import is_of_twins, line_of, prompt_panels, source_in, table_of, with_twins
+from fillerscope.figures.looks import CONDITIONS, looks_in
 from fillerscope.figures.panels import BarPanel, Panel, accuracy_bar
 from fillerscope.figures.references import ALL_HEADS, twin_note
 from fillerscope.figures.request import Choice, Layer, Request, choose_heads, first_layers
 from fillerscope.figures.style import (
     BLUE,
-    DASHES,
     GREEN,
     HEADROOM,
     ORANGE,
     PURPLE,
     RED,
+    SKY,
     WIDTH,
     Y_LABEL,
     Drawn,
@@ -68,7 +70,8 @@ HEAD = 14  # as published; another one where no model has so many
 USUAL, MOST = ("mless", "mful"), 4
 ALIGNED_END, WHOLE_END = 60, 120
 COLUMNS = ("model", "condition", "view", "queries", "layer", "head")
-COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, "#555555")
+PUBLISHED = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY)  # lines
+PUBLISHED_BARS = ("#7B5EA7", "#45B8A9", "#BFE3F7", "#F0B64C", "#4D6A88", "#F4E3C1")
 SIDE_BY_SIDE = 14  # bars with their gaps that fit beside the other panels
 
 
@@ -108,17 +111,17 @@ def draw(run: Run, request: Request) -> Drawn:
     head = _head(run, request, models, conditions[1:], queries) if run.has_attention else None
     with styled():
         panels = _panels(len(models) * (len(conditions) + GAP), head is not None)
-        _draw_accuracy(run, panels, answered, models, conditions)
+        _draw_accuracy(run, panels, answered, models, looks_in(run, request, conditions, PUBLISHED_BARS))
         if head is not None:
             _draw_head(run, panels, head, request, conditions[1:])
     lines = [] if head is None else [*head.aligned, *head.whole]
     points = rows_of(table_of(run, lines, COLUMNS)) if lines else []
     table = table_of_rows([*(_record(run, row) for row in rows), *points])
-    recipes = [recipe(name, [run.condition(name)]) for name in conditions[1:]]
-    words = [opening([run[model] for model in models], [answered.count(model) for model in models]), *recipes]
+    words = [opening([run[model] for model in models], [answered.count(model) for model in models])]
+    words += recipes(run, conditions)
     words += [*sentences(_accuracy_notes(run, answered, rows))]
     if head is not None:
-        words += [attention_words(run, queries), *sentences(_head_notes(run, request, head))]
+        words += [attention_words(run, queries), *sentences([*_head_notes(run, request, head), clip_note(panels.head)])]
     return Drawn("composite", panels.figure, table, " ".join(words), tuple(lines))
 
 
@@ -126,7 +129,7 @@ def _conditions(run: Run, request: Request) -> list[str]:
     """Those asked for; else the published ones; else the first few."""
     fillers = request.fillers(run)
     if request.conditions:
-        refuse_many("composite", len(fillers), len(FILLS) - 1)
+        refuse_many("composite", len(fillers), len(CONDITIONS) - 1)
         return [BASELINE, *fillers]
     usual = [name for name in USUAL if name in fillers]
     return [BASELINE, *(usual or fillers[: MOST - 1])]
@@ -162,10 +165,9 @@ def _published(run: Run, row: Accuracy) -> float | None:
 
 
 def _draw_accuracy(
-    run: Run, panels: Panels, answered: Answered, models: Sequence[str], conditions: Sequence[str]
+    run: Run, panels: Panels, answered: Answered, models: Sequence[str], looks: Mapping[str, Look]
 ) -> None:
-    names = {name: "w/o" if name == BASELINE else f"w/ {name.capitalize()}" for name in conditions}
-    shares = {text: [_share(run, answered.row(model, name)) for model in models] for name, text in names.items()}
+    shares = [(look, [_share(run, answered.row(model, name)) for model in models]) for name, look in looks.items()]
     draw_bars(panels.bars, shares, [run.label(model) for model in models], (panels.width, panels.height))
     how = wrapped(f"{answered.drawn}, n = {answered.count(*models)}", panels.width, 7)
     legend_above([panels.bars], panels.width, f"Results on {data_name(run.study)}", how)
@@ -173,13 +175,13 @@ def _draw_accuracy(
 
 def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[str], queries: str) -> Head:
     layer, choice = _choose(run, request, models, fillers[0], queries)
+    looks = looks_in(run, request, [BASELINE, *fillers], PUBLISHED)
 
-    def line(name: str, view: str, index: int, end: int) -> Line:
-        look = Look(name.capitalize(), COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)])
-        return line_of(run, request, source_in(layer, name, view, choice.heads[0]), look, end)
+    def line(name: str, view: str, end: int) -> Line:
+        return line_of(run, request, source_in(layer, name, view, choice.heads[0]), looks[name], end)
 
-    aligned = [line(name, "aligned", i, ALIGNED_END) for i, name in enumerate([BASELINE, *fillers])]
-    whole = [line(name, "whole", i, WHOLE_END) for i, name in enumerate(fillers)]
+    aligned = [line(name, "aligned", ALIGNED_END) for name in [BASELINE, *fillers]]
+    whole = [line(name, "whole", WHOLE_END) for name in fillers]
     aligned, whole = with_twins(run, aligned, aligned[1]), with_twins(run, whole, whole[0])
     skipped = request.skips_first(run, run.models.index(layer.model))
     return Head(layer, choice, aligned, whole, [run[layer.model].region(name) for name in fillers], skipped)
@@ -204,7 +206,7 @@ def _draw_head(run: Run, panels: Panels, head: Head, request: Request, fillers: 
     for line in (line for line in head.aligned if not is_of_twins(line)):
         aligned.fill_between(line.x, 0, line.y, color=line.look.colour, alpha=0.1, linewidth=0)
     draw_lines(whole, head.whole, WHOLE_END, request.limit(1), HEADROOM)
-    _mark(whole, head, run.condition(fillers[0]).label if len(fillers) == 1 else "")
+    _mark(whole, head, name_of(run, fillers[0]) if len(fillers) == 1 else "")
     aligned.set_xlabel("Token position, filler left out")
     whole.set_xlabel("Token position")
     for axes in panels.head:

@@ -11,13 +11,14 @@ import numpy as np
 from fillerscope.analysis.depth import DepthTable, depth_table
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stored_run import StoredRun
-from fillerscope.figures.captions import caption
+from fillerscope.figures.captions import caption, clip_note
 from fillerscope.figures.condition_text import quotient
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import condition_look
 from fillerscope.figures.panels import LayerMeasure, Panel, layer_panels
 from fillerscope.figures.references import DOTTED, GREY, LENGTH, TWINS, twin_note
 from fillerscope.figures.request import Request
-from fillerscope.figures.style import DASHES, SERIES, Drawn, grid, legend, styled
+from fillerscope.figures.style import Drawn, fit_to_means, grid, legend, styled
 from fillerscope.figures.table import rows_of, stacked
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def draw(whole: Run, request: Request) -> Drawn:
         f"paired drop: attention received by original tokens, {ratio}",
         "each problem's mean over the heads of a layer",
         "bands: 95% interval over problems",
+        clip_note(axes.flat),
         _length_note(tables[0]),
         twin_note(run, conditions[0]),
     )
@@ -87,16 +89,18 @@ def _draw_measure(run: StoredRun, axes: Axes, tables: Sequence[DepthTable], meas
     """A line for each condition, over the axis of layers."""
     from matplotlib.ticker import MaxNLocator
 
-    for index, table in enumerate(tables):
+    for table in tables:
         measured = np.flatnonzero(np.isfinite(table.values[measure][0]))  # hybrids have layers without attention
         mean, low, high = (bound[measured] for bound in table.values[measure])
-        name = run.condition(table.condition).label or table.condition
-        colour, dash = SERIES[index % len(SERIES)], DASHES[index % len(DASHES)]
-        axes.plot(measured + 1, mean, color=colour, linestyle=dash, marker="o", markersize=2, label=name)
-        axes.fill_between(measured + 1, low, high, color=colour, alpha=0.22, linewidth=0)
+        look = condition_look(run, table.condition)
+        style = {"color": look.colour, "linestyle": look.dash, "marker": look.marker, "markersize": 2}
+        axes.plot(measured + 1, mean, label=look.label, **style)  # type: ignore[arg-type]
+        axes.fill_between(measured + 1, low, high, color=look.colour, alpha=0.22, linewidth=0)
     if measure == "drop":
         axes.axhline(1.0, color="#555555", linewidth=0.7)
+        fit_to_means(axes)
     else:
+        fit_to_means(axes, least=0)
         axes.set_ylim(0, 1.02 if measure == "lambda" else None)
     axes.set_xlabel("Layer")
     axes.set_xlim(0.5, tables[0].layers + 0.5)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from fillerscope.analysis.run import Region, Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.captions import band_note, caption, first_note, reach_note, region_note
+from fillerscope.figures.captions import band_note, caption, clip_note, first_note, reach_note, region_note
 from fillerscope.figures.figure import Figure
-from fillerscope.figures.lines import line_of, prompt_panels, source_in, table_of, with_twins
+from fillerscope.figures.lines import is_of_twins, line_of, prompt_panels, source_in, table_of, with_twins
+from fillerscope.figures.looks import looks_in
 from fillerscope.figures.references import ALL_HEADS, twin_note
 from fillerscope.figures.request import Layer, Request, choose_heads, first_layers
 from fillerscope.figures.style import (
     BLUE,
-    DASHES,
     GREEN,
     HEADROOM,
     ORANGE,
@@ -25,7 +25,6 @@ from fillerscope.figures.style import (
     Y_LABEL,
     Drawn,
     Line,
-    Look,
     draw_lines,
     fit_titles,
     grid,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 END = 120
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
+PUBLISHED = (BLUE, ORANGE, GREEN, PURPLE, RED, SKY)
 
 
 def draw(run: Run, request: Request) -> Drawn:
@@ -55,7 +54,7 @@ def draw(run: Run, request: Request) -> Drawn:
         for column, (layer, head) in enumerate(panels):
             panel = _lines(run, request, layer, head, conditions)
             draw_lines(axes[0, column], panel, END, request.limit(column), HEADROOM)
-            regions.append(_mark(run, axes[0, column], conditions, layer.model))
+            regions.append(_mark(run, axes[0, column], panel))
             axes[0, column].set_title(f"{run.label(layer.model)} Layer {number} Head {head}")
             axes[0, column].set_xlabel("Token position")
             lines += panel
@@ -64,20 +63,16 @@ def draw(run: Run, request: Request) -> Drawn:
         legend(figure, axes.flat)
     models = list(dict.fromkeys(models))
     skipped = [request.skips_first(run, run.models.index(model)) for model in models]
-    notes = [*notes, first_note(skipped), band_note(request), reach_note(request), region_note(regions)]
+    notes = [*notes, first_note(skipped), band_note(request), clip_note(axes.flat)]
+    notes += [reach_note(request), region_note(regions)]
     notes += [next(filter(None, (twin_note(run[model], conditions[0], ALL_HEADS) for model in models)), "")]
     text = caption([run[model] for model in models], conditions, queries, *notes)
     return Drawn("fillers", figure, table_of(run, lines), text, tuple(lines))
 
 
 def _lines(run: Run, request: Request, layer: Layer, head: int, conditions: Sequence[str]) -> list[Line]:
-    looks = [
-        Look(run.condition(name).label or name, COLOURS[i % 6], DASHES[i % 6]) for i, name in enumerate(conditions)
-    ]
-    lines = [
-        line_of(run, request, source_in(layer, name, "whole", head), look, END)
-        for name, look in zip(conditions, looks, strict=True)
-    ]
+    looks = looks_in(run, request, conditions, PUBLISHED)
+    lines = [line_of(run, request, source_in(layer, name, "whole", head), look, END) for name, look in looks.items()]
     return with_twins(run, lines, lines[0])
 
 
@@ -97,16 +92,17 @@ def _conditions(run: Run, request: Request) -> list[str]:
     return chosen
 
 
-def _mark(run: Run, axes: Axes, conditions: list[str], model: str) -> list[Region]:
+def _mark(run: Run, axes: Axes, panel: Sequence[Line]) -> list[Region]:
     """Shade the region that all fillers share; where they stand in different places, a bar for each at the top."""
-    places = [run[model].region(name) for name in conditions]
+    lines = [line for line in panel if not is_of_twins(line)]
+    places = [run[line.source.model].region(line.source.condition) for line in lines]
     regions = [region for region in places if region is not None]
     if len(set(regions)) == 1:
         shade(axes, regions[0].start, regions[0].stop, "filler")
         return regions
-    for index, region in enumerate(places):
+    for index, (line, region) in enumerate(zip(lines, places, strict=True)):
         if region is not None:
-            mark(axes, region.start, region.stop, COLOURS[index % 6], 0.98 - 0.03 * index)
+            mark(axes, region.start, region.stop, line.look.colour, 0.98 - 0.03 * index)
     return regions
 
 

@@ -106,7 +106,7 @@ def _beyond(run: StoredRun, table: HeadTable) -> Map:
 
 
 def _label(run: StoredRun, table: HeadTable) -> str:
-    return run.condition(table.condition).label or table.condition
+    return name_of(run, table.condition)
 
 
 def _marked(table: HeadTable, name: str) -> NDArray[np.bool_]:

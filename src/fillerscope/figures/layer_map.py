@@ -15,7 +15,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table, mean_
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stats import sample_interval
-from fillerscope.figures.by_layer import label, shown, words
+from fillerscope.figures.by_layer import shown, words
 from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.panels import Columns, MapPanel, Shading
@@ -129,7 +129,7 @@ def draw(whole: Run, request: Request) -> Drawn:
         panels = []
         for place, (name, table) in enumerate(measured.items()):
             panels.append(figure.add_subplot(spec[divmod(place, columns)]))
-            images |= _panel(panels[-1], table, names, label(run, name))
+            images |= _panel(panels[-1], table, names, name_of(run, name))
             _name_rows(panels[-1], names, shown=place % columns == 0)
         fit_titles(panels)
         _bars(figure, images, bars)

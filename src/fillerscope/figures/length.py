@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from fillerscope.analysis.stats import sample_interval
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures.answered import Answered, accuracy_record
-from fillerscope.figures.bars import ACCURACY_LABEL, INK, MARKERS, Share, refuse_many, whiskers
-from fillerscope.figures.captions import attention_words, opening, sentences
+from fillerscope.figures.bars import ACCURACY_LABEL, Share, refuse_many, whiskers
+from fillerscope.figures.captions import attention_words, clip_note, opening, sentences
 from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import CONDITIONS, condition_look, line_look
 from fillerscope.figures.panels import Columns, LinePanel, OwnLook, Series
 from fillerscope.figures.request import Request, first_layers, swept
-from fillerscope.figures.style import DASHES, SERIES, Drawn, fit_titles, grid, legend, styled
+from fillerscope.figures.style import Drawn, Look, fit_titles, fit_to_means, grid, legend, styled
 from fillerscope.figures.table import Cell, Row, groups, number, rows_of, table_of_rows, where
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import Study
@@ -64,7 +65,7 @@ def draw(whole: Run, request: Request) -> Drawn:
     with styled():
         figure, axes = grid(1, run.has_answers + run.has_attention, 2.7)
         if answered:
-            _draw_accuracy(axes[0, 0], answered, run.name, lines)
+            _draw_accuracy(axes[0, 0], answered, run, lines)
         if masses:
             _draw_mass(axes[0, -1], masses, layer)
         _name_lines(axes[0, 0], list(lines))
@@ -75,15 +76,16 @@ def draw(whole: Run, request: Request) -> Drawn:
         fit_titles(axes.flat)
         legend(figure, axes.flat, run.label)
     rows = [answered.row(run.name, name) for name in conditions] if answered else []
+    notes = _mass_notes(run, queries, layer, clip_note([axes[0, -1]])) if masses else []
     table = table_of_rows([*(_record(run, row) for row in rows), *(_mass_record(run, m) for m in _flat(masses))])
-    return Drawn("length", figure, table, _caption(run, lines, answered, queries if masses else "", layer))
+    return Drawn("length", figure, table, _caption(run, lines, answered, notes))
 
 
 def _lines(run: StoredRun, request: Request) -> dict[str, list[Condition]]:
     lines = swept(run.study, "count", request.fillers(run))
     if not lines:
         raise FigureError(f"`length` {lacks(run.study) or 'needs two lengths or more of one filler'}")
-    refuse_many("length", len(lines), len(SERIES))
+    refuse_many("length", len(lines), len(CONDITIONS))
     return lines
 
 
@@ -91,19 +93,20 @@ def _length(condition: Condition) -> int:
     return condition.count or 0
 
 
-def _draw_accuracy(axes: Axes, answered: Answered, model: str, lines: dict[str, list[Condition]]) -> None:
-    baseline = answered.row(model, BASELINE)
+def _draw_accuracy(axes: Axes, answered: Answered, run: ModelRun, lines: dict[str, list[Condition]]) -> None:
+    baseline, none = answered.row(run.name, BASELINE), condition_look(run, BASELINE)
     end = max(_length(cell) for cells in lines.values() for cell in cells)
     for index, cells in enumerate(lines.values()):
-        rows = [answered.row(model, cell.name) for cell in cells]
+        rows = [answered.row(run.name, cell.name) for cell in cells]
         shift = DODGE * end * (index - (len(lines) - 1) / 2)
-        colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
+        look = line_look(index)
         places = [_length(cell) + shift for cell in cells]
         values = [100 * row.accuracy for row in (baseline, *rows)]
-        axes.plot([0, *places], values, color=colour, linestyle=DASHES[index % len(DASHES)])
-        _points(axes, places, rows, colour, marker)
+        axes.plot([0, *places], values, color=look.colour, linestyle=look.dash)
+        _points(axes, places, rows, look)
     axes.axhline(100 * baseline.accuracy, color="#777777", linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
-    whiskers(axes, [0], [_share(baseline)], fmt="D", color=INK, markersize=3.5, clip_on=False, zorder=4, label="None")
+    style = {"fmt": none.marker, "color": none.colour, "markersize": 3.5, "label": none.label}
+    whiskers(axes, [0], [_share(baseline)], clip_on=False, zorder=4, **style)
     axes.set_title("Accuracy")
     axes.set_ylabel(ACCURACY_LABEL)
 
@@ -111,18 +114,20 @@ def _draw_accuracy(axes: Axes, answered: Answered, model: str, lines: dict[str, 
 def _name_lines(axes: Axes, names: Sequence[str]) -> None:
     """An empty line for each filler, for the legend: its colour and marker mean the same in both panels."""
     for index, name in enumerate(names):
-        axes.plot([], [], color=SERIES[index % len(SERIES)], marker=MARKERS[index % len(MARKERS)], markersize=4,
-                  linestyle=DASHES[index % len(DASHES)], label=name)  # fmt: skip
+        look = line_look(index, name)
+        style: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+        axes.plot([], [], markersize=4, label=look.label, **style)
 
 
-def _points(axes: Axes, places: Sequence[float], rows: Sequence[Accuracy], colour: str, marker: str) -> None:
+def _points(axes: Axes, places: Sequence[float], rows: Sequence[Accuracy], look: Look) -> None:
     """Filled where the accuracy differs from that without filler, open where it may not."""
     for sure in (True, False):
         chosen = [i for i, row in enumerate(rows) if _sure(row) is sure]
         if chosen:
             whiskers(
-                axes, [places[i] for i in chosen], [_share(rows[i]) for i in chosen], fmt=marker, markersize=4,
-                color=colour, ecolor=colour, markerfacecolor=colour if sure else "white",
+                axes, [places[i] for i in chosen], [_share(rows[i]) for i in chosen], fmt=look.marker,
+                markersize=4, color=look.colour, ecolor=look.colour,
+                markerfacecolor=look.colour if sure else "white",
             )  # fmt: skip
 
 
@@ -155,17 +160,17 @@ def _of_line(run: ModelRun, cells: list[Condition], layer: int, queries: str) ->
 
 def _draw_mass(axes: Axes, masses: dict[str, dict[str, list[Mass]]], layer: int) -> None:
     for index, by_layer in enumerate(masses.values()):
-        colour = SERIES[index % len(SERIES)]
+        look = line_look(index)
         for which, own in by_layer.items():
             x, y, low, high = np.array([(m.length, m.mean, m.low, m.high) for m in own]).T
-            marker, dash = MARKERS[index % len(MARKERS)], "solid" if which != ALL_LAYERS else (0, (1, 0.8))
-            axes.plot(x, y, color=colour, linestyle=dash, marker=marker, markersize=3.5 if which != ALL_LAYERS else 2.5)
-            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            dash, size = ("solid", 3.5) if which != ALL_LAYERS else ((0, (1, 0.8)), 2.5)
+            axes.plot(x, y, color=look.colour, linestyle=dash, marker=look.marker, markersize=size)
+            axes.fill_between(x, low, high, color=look.colour, alpha=0.2, linewidth=0)
+    fit_to_means(axes, least=0)
     for text, dash in ((f"Layer {layer}", "solid"), ("Mean of all layers", (0, (1, 0.8)))):
         axes.plot([], [], color="#555555", linestyle=dash, label=text)
     axes.set_title("Filler mass")
     axes.set_ylabel("Share of attention")
-    axes.set_ylim(0, None)
 
 
 def _flat(masses: dict[str, dict[str, list[Mass]]]) -> list[Mass]:
@@ -184,23 +189,21 @@ def _mass_record(run: ModelRun, mass: Mass) -> dict[str, Cell]:
     }  # fmt: skip
 
 
+def _mass_notes(run: ModelRun, queries: str, layer: int, clipped: str) -> list[str]:
+    mass = "filler mass: share of attention that original tokens after the filler give to it, each problem's mean "
+    notes = [f"{mass}over the heads of layer {layer}, and of all layers", "bands: 95% interval over problems", clipped]
+    return [attention_words(run, queries), *sentences(notes)]
+
+
 def _caption(
-    run: ModelRun, lines: dict[str, list[Condition]], answered: Answered | None, queries: str, layer: int
+    run: ModelRun, lines: dict[str, list[Condition]], answered: Answered | None, mass_notes: Sequence[str]
 ) -> str:
     count = answered.count(run.name) if answered else str(len(run.measured()))
     words = [opening([run], [count]), *(recipe(cells[0].sweep, cells) for cells in lines.values())]
     if answered:
         points = f"filled points: p below {SURE}, {answered.test}; open points: p of {SURE} or more"
         words += sentences([*answered.notes, points, "the axis of accuracy does not begin at 0"])
-    if queries:
-        mass = "filler mass: share of attention that original tokens after the filler give to it, each problem's mean "
-        words += [
-            attention_words(run, queries),
-            *sentences(
-                [f"{mass}over the heads of layer {layer}, and of all layers", "bands: 95% interval over problems"]
-            ),
-        ]
-    return " ".join(words)
+    return " ".join([*words, *mass_notes])
 
 
 def _panels(run: Run, drawn: Drawn) -> list[LinePanel]:

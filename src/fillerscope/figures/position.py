@@ -18,8 +18,6 @@ from fillerscope.figures import condition_text
 from fillerscope.figures.answered import Answered, accuracy_record
 from fillerscope.figures.bars import (
     ACCURACY_LABEL,
-    INK,
-    MARKERS,
     STARS_NOTE,
     Share,
     even,
@@ -33,9 +31,10 @@ from fillerscope.figures.bars import (
 from fillerscope.figures.captions import attention_words, opening, sentences
 from fillerscope.figures.condition_text import recipe
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import CONDITIONS, condition_look, line_look
 from fillerscope.figures.panels import Bar, BarPanel, Columns, accuracy_bar
 from fillerscope.figures.request import Request, first_layers, swept
-from fillerscope.figures.style import SERIES, WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
+from fillerscope.figures.style import WIDTH, Drawn, fit_titles, grid, legend, styled, text_width
 from fillerscope.figures.table import Cell, groups, rows_of, table_of_rows, where
 from fillerscope.study import published
 from fillerscope.study.conditions import BASELINE, Condition
@@ -71,7 +70,7 @@ def draw(whole: Run, request: Request) -> Drawn:
     lines = swept(run.study, "position", request.fillers(run))
     if not lines:
         raise FigureError(f"`position` {lacks(run.study) or 'needs two places or more of one filler'}")
-    refuse_many("position", len(lines), len(SERIES))
+    refuse_many("position", len(lines), len(CONDITIONS))
     queries = request.queries or "original"
     layer = first_layers(run, request)[0] if run.has_attention else 1
     answered = Answered.of(whole, [run.name]) if run.has_answers else None
@@ -129,7 +128,9 @@ def _draw_accuracy(run: StoredRun, axes: Axes, points: list[Point], names: list[
     base, inch = shares[0], scale(axes, shares, 1.6, turned)
     axes.axhspan(100 * base.low, 100 * base.high, color="#9A9A9A", alpha=0.2, linewidth=0, zorder=0)
     axes.axhline(100 * base.value, color="#777777", linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
-    whiskers(axes, xs[:1], shares[:1], fmt="D", color=INK, markersize=3.5, label="None, with its interval")
+    none = condition_look(run, BASELINE)
+    style: dict[str, Any] = {"fmt": none.marker, "color": none.colour, "label": f"{none.label}, with its interval"}
+    whiskers(axes, xs[:1], shares[:1], markersize=3.5, **style)
     for index, name in enumerate(names):
         own = [i for i, point in enumerate(points) if point.position and point.line == index]
         whiskers(axes, [xs[i] for i in own], [shares[i] for i in own], label=name, **_look(index))
@@ -160,8 +161,8 @@ def _draw_drops(axes: Axes, points: list[Point], names: list[str], layer: int) -
 
 
 def _look(index: int) -> dict[str, Any]:
-    colour = SERIES[index % len(SERIES)]
-    return {"fmt": MARKERS[index % len(MARKERS)], "color": colour, "ecolor": colour, "markersize": 4, "clip_on": False}
+    look = line_look(index)
+    return {"fmt": look.marker, "color": look.colour, "ecolor": look.colour, "markersize": 4, "clip_on": False}
 
 
 def _places(points: Sequence[Point]) -> list[str]:

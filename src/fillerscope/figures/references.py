@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.analysis.model_run import ModelRun
+from fillerscope.figures.looks import COLOURS, TWIN_NUMBER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GREY = "#7A7A7A"
+GREY = COLOURS[TWIN_NUMBER]
 DOTTED = (0, (1, 1.4))
 TWINS, LENGTH = "Untrained twins", "Length alone"
 ALL_HEADS = "their heads of that layer"  # what the band behind a head is over

@@ -29,6 +29,7 @@ class Request:
     skip_first: tuple[bool, ...] = ()
     band: str = "interval"  # or "sd"
     y_max: tuple[float, ...] = ()
+    published: bool = False  # the colours of the published figures, where one was published
     share: float = 0.5  # of the problems that must have a position for it to be shown
 
     @classmethod

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOTHING = "#D8D8D8"  # where there is nothing to measure
-# Distinct for colour-blind readers, of different lightness for grey print; dashes tell them apart again.
-BLUE, ORANGE, RED, GREEN, PURPLE, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8E5EA2", "#56B4E9"
-SERIES = (ORANGE, GREEN, PURPLE, SKY, RED, BLUE)
+BLUE, ORANGE, RED, GREEN, PURPLE, SKY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8E5EA2", "#56B4E9"  # published
 Dash = str | tuple[float, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = (
     "solid",
@@ -35,9 +33,11 @@ DASHES: tuple[Dash, ...] = (
     (0, (1, 0.8)),
     (0, (7, 1.5)),
     (0, (2, 1.5)),
+    (0, (5, 1, 1, 1, 1, 1)),
 )
 WIDTH = 7.2  # inches: two columns of a paper
 HEADROOM = 0.25  # above the lines, for the name of a shaded region
+MARGIN = 0.06  # of the height of an axis, above and below its lines
 Y_LABEL = "Average Attention Weight"
 
 _RC: Any = {
@@ -82,11 +82,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Look:
-    """How a line looks, and what the legend calls it."""
+    """How a line, its points or a bar look, and what the legend calls them."""
 
     label: str
     colour: str
     dash: Dash = "solid"
+    marker: str = "o"
+    hatch: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,32 @@ def draw_lines(axes: Axes, lines: Sequence[Line], end: int, y_max: float | None 
         axes.plot(line.x, line.y, color=look.colour, linestyle=look.dash, label=look.label)
         axes.fill_between(line.x, line.low, line.high, color=look.colour, alpha=0.18, linewidth=0)
     axes.set_xlim(0, end)
-    axes.margins(y=headroom)
+    fit_to_means(axes, headroom, least=0)
     axes.set_ylim(0, y_max)
     axes.locator_params(axis="y", nbins=6)
+
+
+def fit_to_means(axes: Axes, margin: float = MARGIN, least: float | None = None) -> None:
+    """Let an axis of y follow lines and points, from `least` where it is given. What of a band is beyond is cut off."""
+    heights = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines] or [np.zeros(0)])
+    heights = heights[np.isfinite(heights)]
+    if not heights.size:
+        return
+    low, high = float(heights.min()), float(heights.max())
+    low = low if least is None else min(low, least)
+    room = margin * (high - low) or margin * abs(high) or margin
+    axes.set_ylim(low if least is not None else low - room, high + room)
+
+
+def is_clipped(axes: Axes) -> bool:
+    """Whether a band reaches beyond the frame."""
+    from matplotlib.collections import PolyCollection
+
+    low, high = axes.get_ylim()
+    paths = [path for band in axes.collections if isinstance(band, PolyCollection) for path in band.get_paths()]
+    heights = [np.asarray(path.vertices)[:, 1] for path in paths if np.size(path.vertices)]
+    reach = 1e-9 * (high - low)
+    return any(float(np.nanmin(y)) < low - reach or float(np.nanmax(y)) > high + reach for y in heights)
 
 
 def shade(axes: Axes, start: int, stop: int, text: str) -> None:

@@ -11,8 +11,9 @@ from fillerscope.analysis.mechanism import ActivationTable, activation_table
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.figures.activations import NEAR_ZERO, VARIANCE, lacks
-from fillerscope.figures.by_layer import GREY, checked_layer, label, look, shown, words
+from fillerscope.figures.by_layer import GREY, checked_layer, marked, shown, words
 from fillerscope.figures.figure import Figure
+from fillerscope.figures.looks import condition_look
 from fillerscope.figures.panels import Bar, BarPanel, Columns
 from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, grid, legend, styled
@@ -60,8 +61,9 @@ def _panel(axes: Axes, run: StoredRun, tables: Tables, conditions: Sequence[str]
         value, low, high = (scale * bound for bound in np.array(cells).T)
         places = np.arange(len(cells)) + step * (index - (len(conditions) - 1) / 2)
         reach = np.nan_to_num([value - low, high - value]).clip(min=0)
-        style = look(index) | {"markersize": 3.4}
-        axes.errorbar(value, places, xerr=reach, label=label(run, name), linestyle="none", elinewidth=0.9, **style)
+        look = condition_look(run, name)
+        style = marked(look) | {"markersize": 3.4}
+        axes.errorbar(value, places, xerr=reach, label=look.label, linestyle="none", elinewidth=0.9, **style)
     axes.axvline(none, color=GREY, linewidth=0.7, zorder=1)
     axes.set_ylim(len(run.classes) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)

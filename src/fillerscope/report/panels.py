@@ -15,6 +15,8 @@ from fillerscope.errors import FillerscopeError
 from fillerscope.figures import activations
 from fillerscope.figures import panels as described
 from fillerscope.figures.condition_text import name_of
+from fillerscope.figures.looks import COLOURS, look_numbers
+from fillerscope.figures.looks import TWIN_NUMBER as TWIN_STYLE
 from fillerscope.figures.panels import Bar, BarPanel, LinePanel, MapPanel, OwnLook, PromptAxis, Series
 from fillerscope.figures.references import TWINS
 from fillerscope.figures.registry import FIGURES
@@ -25,7 +27,7 @@ from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
 
 Panel = Json  # see panel_types.py
-TWIN_STYLE, TWIN_DASH = 6, 7  # grey and dotted on the page
+TWIN_DASH = 7  # dotted on the page
 TWIN_COLUMNS = ("twin", "twin_mass")  # of tables by layer: what untrained twins show
 SHOWN_BY_DEPTH = ("lambda_mass",)  # of the affine table: `depth`, which stands beside it, has the same numbers
 
@@ -152,8 +154,9 @@ def _map(panel: MapPanel) -> Panel:
 
 
 def _named(run: StoredRun, condition: str) -> Json:
-    """The same condition looks the same in every panel; the baseline is the first."""
+    """The same condition looks the same in every panel, and as in print."""
     if condition == UNTRAINED:
         return {"condition": condition, "label": TWINS, "style": TWIN_STYLE, "dash": TWIN_DASH}
-    place = run.conditions.index(condition)
-    return {"condition": condition, "label": name_of(run, condition), "style": place, "dash": place}
+    number = look_numbers(run.study)[condition]
+    dash = number + number // len(COLOURS)  # another one where colours come again
+    return {"condition": condition, "label": name_of(run, condition), "style": number, "dash": dash}
