@@ -167,13 +167,13 @@ def _run_study(
     accept_licence: bool = False,
     on_measured: Callable[[Run], None] | None = None,
 ) -> RunStore:
-    from fillerscope.measure.run_study import run_study
+    from fillerscope.measure.run_study import RunChoices, run_study
 
     def measured(store: RunStore) -> None:
         if on_measured is not None:
             on_measured(Run(LiveStore.open(store.path).snapshot(), partial=True))
 
-    return run_study(study, out, progress, accept_licence, measured, source)
+    return run_study(study, out, progress, RunChoices(accept_licence, measured, source))
 
 
 ANSWER_TOKENS = 48  # of an answer to a question that is tried: a small model writes them in a few seconds

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fillerscope.errors import ProblemError, StudyError
+from fillerscope.errors import ProblemError, StoreError, StudyError
+from fillerscope.files import Json
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import Shard, shards_of
+from fillerscope.measure.reuse import has_more_conditions, holds
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import Problem, read_problems
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
@@ -35,20 +38,26 @@ from fillerscope.study.study import ModelSpec, Study, digest_of
 if TYPE_CHECKING:
     from fillerscope.models.in_memory import ModelInMemory, ModelSource
 
-OnMeasured = Callable[[RunStore], None]  # called with the run when the prompts of a model have been measured
+RUNS = Path("runs")  # where runs go that are given no folder
+
+
+@dataclass(frozen=True)
+class RunChoices:
+    """How a study is run, where not as usual."""
+
+    accept_licence: bool = False  # of models that ask for it
+    on_measured: Callable[[RunStore], None] = lambda _: None  # called when the prompts of a model have been measured
+    in_memory: ModelInMemory | None = None  # the one model of the study, where it is not to be found by its name
+    reuse: bool = False  # a finished run that holds all of it is returned as it is, whatever its study is called
+
+
+USUAL = RunChoices()
 
 
 def run_study(
-    study: Study,
-    out: Path | None = None,
-    progress: Progress = SILENT,
-    accept_licence: bool = False,
-    on_measured: OnMeasured = lambda _: None,
-    in_memory: ModelInMemory | None = None,
+    study: Study, out: Path | None = None, progress: Progress = SILENT, choices: RunChoices = USUAL
 ) -> RunStore:
-    """Measure and answer what is missing from the run of a study, and return its folder.
-
-    `in_memory` is the one model of the study where it is not to be found by its name."""
+    """Measure and answer what is missing from the run of a study, and return its folder."""
     if not study.models:
         raise StudyError(f"study {study.name!r} names no model: give it `models`")
     data = read_problems(study.problems, progress)
@@ -58,13 +67,16 @@ def run_study(
     if study.generation is not None:
         _refuse_unanswered(problems, study.problems.source)
     folders: dict[str, ModelSource] = {
-        spec.name: in_memory or resolve(spec.name, progress, accept_licence) for spec in study.models
+        spec.name: choices.in_memory or resolve(spec.name, progress, choices.accept_licence) for spec in study.models
     }
     identity = identify(study, problems, folders)
-    path = out or Path("runs") / f"{study.name}-{digest_of(identity)[:10]}"
-    store = RunStore.create(path, identity, study.model_dump(mode="json"))
     shards = shards_of(problems, study.batch.shard)
     tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
+    if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, len(shards))):
+        progress.say(f"using {before.path}, measured before")
+        return before
+    path = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
+    store = RunStore.create(path, identity, study.model_dump(mode="json"))
     todo = [task for task in tasks if not is_complete(store, task.study, task.spec, len(shards))]
     is_outdated = study.generation is not None and not _has_problems(store, problems)
     if not todo and not is_outdated:
@@ -83,7 +95,7 @@ def run_study(
         announce(progress, _plan(tasks, shards, store))
         for task in todo:
             work = ModelWork(task.study, task.spec, task.folder, store, progress)
-            measure_model(work, shards, None if task.is_twin else partial(on_measured, store))
+            measure_model(work, shards, None if task.is_twin else partial(choices.on_measured, store))
     return store
 
 
@@ -115,6 +127,33 @@ def _tasks(study: Study, spec: ModelSpec, folder: ModelSource) -> list[_Task]:
         for seed, name in enumerate(study.twins(spec.name), 1)
     ]
     return [_Task(study, spec, folder), *twins]
+
+
+def _runs(out: Path | None) -> list[RunStore]:
+    """The runs that may hold what is asked for: the one in the folder given, or all in the usual place."""
+    stores = []
+    for folder in [out] if out else sorted(RUNS.glob("*/")):
+        with suppress(StoreError):  # no run, a damaged one, or one of another version
+            stores.append(RunStore.open(folder))
+    return stores
+
+
+def _measured_before(stores: list[RunStore], identity: Json, tasks: list[_Task], shards: int) -> RunStore | None:
+    """The first finished run that holds what is asked for; one of just this identity before others."""
+    for store in sorted(stores, key=lambda one: one.manifest["identity"] != identity):
+        stored = store.manifest["identity"]
+        if not holds(stored, identity) or not all(is_complete(store, task.study, task.spec, shards) for task in tasks):
+            continue
+        if not has_more_conditions(stored, identity) or not any(_has_failed(store, task) for task in tasks):
+            return store
+    return None
+
+
+def _has_failed(store: RunStore, task: _Task) -> bool:
+    """Whether any problem could not be measured."""
+    if task.study.probes.attention is None:
+        return False
+    return any(record["status"] != "ok" for record in store.get(merged_name(task.spec.name), []).records)
 
 
 def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> bool:
