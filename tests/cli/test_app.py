@@ -545,6 +545,33 @@ def test_reproduce_draws_the_published_figure_on_another_model(command: Command,
     assert shown.err.splitlines()[-1] == "fillerscope: there is no layer 99: tiny-llama has layers 1 to 3"
 
 
+def test_reproduce_uses_a_run_that_holds_its_numbers(command: Command, model: Path, tmp_path: Path) -> None:
+    options = ("--model", model, "--problems", "builtin", "--limit", 3, "-c", "mless", "--set", "conditions.1.count=6")
+    shown = command("reproduce", "heads", *options)
+    assert shown.code == 0, shown.err
+    (run,) = (tmp_path / "runs").iterdir()
+    for name in ("layers", "depth"):
+        shown = command("reproduce", name, *options)
+        assert shown.err.splitlines()[0] == f"using runs/{run.name}, measured before"
+        assert f"Wrote runs/{run.name}/figures/{name}.png" in shown.out
+    assert list((tmp_path / "runs").iterdir()) == [run]
+    stored = json.loads((run / "study.json").read_text())
+    assert [one["count"] for one in stored["conditions"]] == [None, 6], "the study as it was run"
+
+
+def test_reproduce_says_that_it_draws_other_heads(command: Command, model: Path, tmp_path: Path) -> None:
+    options = ("--model", model, "--problems", "builtin", "--limit", 3, "--set", "conditions.1.count=6")
+    shown = command("reproduce", "layers", *options)
+    assert shown.code == 0, shown.err
+    *_, note = shown.out.splitlines()
+    assert re.fullmatch(
+        r"Note: not the published heads: layers 1, 2, 3, head \d of tiny-llama; "
+        "published: layers 1, 2, 3, head 22 of Qwen2.5-Math-7B", note
+    )  # fmt: skip
+    (caption,) = tmp_path.glob("runs/*/figures/layers.txt")
+    assert f"{note.removeprefix('Note: n')}." in " ".join(caption.read_text().split())
+
+
 def test_profile(command: Command, model: Path, tmp_path: Path) -> None:
     shown = command("profile", "the quick brown fox jumps", "-m", model, "--head", 2, "--top", 3, "--out", "here")
     assert shown.code == 0, shown.err
@@ -652,6 +679,10 @@ MISTAKES = [
     ("run BINARY", 2, "not UTF-8 text"),
     ("run FILE", 2, "a study is a mapping of keys to values"),
     ("reproduce pie", 2, "there is no ready study 'pie'; there are arm, composite, depth, fillers, headmap"),
+    ("demo --set generation.max_token=9", 2, "generation: unknown key 'max_token'; did you mean generation.max_tokens"),
+    ("demo --set 9", 2, "--set takes KEY=VALUE, such as generation.max_tokens=256, not '9'"),
+    ("demo -c mles", 2, "there is no condition 'mles'; the study and the ready-made ones have none, mless, mful"),
+    ("reproduce heads --seed=-1", 2, "Invalid value for '--seed': Input should be greater than or equal to 0"),
     ("reproduce heads --device gpu", 2, "device: String should match"),
     ("reproduce heads -m a -m a", 2, "models: model 'a' is given 2 times; names must differ"),
     ("reproduce heads --model smollm2-135 --problems builtin", 1, "model 'smollm2-135' is not known; did you"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fillerscope.cli.options import Conditions, File, Heads, Json, Layers, Out, Queries, RunModels, RunPath
+from fillerscope.cli.options import Conditions, File, Heads, Json, Layers, Out, Published, Queries, RunModels, RunPath
 
 figure_app = typer.Typer()
 
@@ -21,7 +21,7 @@ def figures(
     queries: Queries = None,
     band: Annotated[str, typer.Option("--band", help="Band: 95% interval, or sd.")] = "interval",
     skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Leave out token 0.")] = None,
-    out: Out = None, json: Json = False,
+    published: Published = False, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the figures of a run as PDF, SVG and PNG, with their numbers as CSV.
 
@@ -32,7 +32,7 @@ def figures(
     changes = {
         "models": tuple(model or ()), "conditions": tuple(condition or ()), "layers": tuple(layer or ()),
         "heads": tuple(head or ()), "strict": bool(head) or None, "queries": queries, "band": band,
-        "skip_first": () if skip_first is None else (skip_first,),
+        "skip_first": () if skip_first is None else (skip_first,), "published": published or None,
     }  # fmt: skip
     draw_figures(run, names or [], changes, out, json)
 

@@ -49,12 +49,19 @@ def draw_named(
     return drawn, missed
 
 
-def show_figures(run: Run, drawn: dict[str, list[Path]], missed: dict[str, str], json: bool) -> None:
+def show_figures(
+    run: Run, drawn: dict[str, list[Path]], missed: dict[str, str], json: bool, note: str = ""
+) -> None:  # fmt: skip
+    """Say which files were written, and what is to be known of them."""
     if json:
         figures = {name: [str(file) for file in files] for name, files in drawn.items()}
-        tables.print_json({"run": str(run.path), "figures": figures, "not_drawn": missed})
+        tables.print_json(
+            {"run": str(run.path), "figures": figures, "not_drawn": missed} | ({"note": note} if note else {})
+        )
     else:
-        tables.lines([f"Wrote {file}" for files in drawn.values() for file in files])
+        tables.lines(
+            [*(f"Wrote {file}" for files in drawn.values() for file in files), *([f"Note: {note}"] if note else [])]
+        )
 
 
 def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:

@@ -43,6 +43,23 @@ Queries = Annotated[
     str | None, typer.Option("--queries", "-q", help="Query rows: all, original (no filler), last or answer.")
 ]
 Conditions = Annotated[list[str] | None, typer.Option("--condition", "-c", help="A condition; repeat for several.")]
+StudyConditions = Annotated[
+    list[str] | None,
+    typer.Option("--condition", "-c", help="Run this condition, of the study or ready-made; repeat for several."),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", min=1, help="The longest answer, in tokens; turns answers on.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of fillers, interventions and samples.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE",
+        help="Change any setting of the study, such as generation.max_tokens=256; the value is YAML. Repeat for "
+        "several: the last one for a key wins, also over options.",
+    ),
+]  # fmt: skip
+Published = Annotated[bool, typer.Option("--published", help="Use the colours of the published figures.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
 Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]

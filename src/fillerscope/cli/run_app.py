@@ -15,10 +15,15 @@ from fillerscope.cli.options import (
     Layers,
     Licence,
     Limit,
+    MaxTokens,
     Models,
     Out,
     Problems,
+    Published,
     Queries,
+    Seed,
+    Settings,
+    StudyConditions,
     Verbose,
 )
 
@@ -31,11 +36,14 @@ FILLER = "mless (slashes), mful (words), random (a sentence), or a text and its 
 
 @run_app.command(rich_help_panel="Start here")
 def demo(
-    out: Out = None, limit: Limit = None,
+    out: Out = None, limit: Limit = None, max_tokens: MaxTokens = None, condition: StudyConditions = None,
+    seed: Seed = None, set_: Settings = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer problems and conditions: about a minute.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Measure SmolLM2-135M on built-in problems, grade its answers, draw all figures and write the report.
+
+    Smaller: `fillerscope demo --limit 8 --max-tokens 32 --set references.twin=0`
 
     Example: `fillerscope demo`
     Example: `fillerscope demo --quick`
@@ -43,7 +51,10 @@ def demo(
     from fillerscope.cli.run_commands import ShowOptions, measure_and_show
     from fillerscope.study.overrides import Changes, ready_study
 
-    study = Changes(limit=limit).apply(ready_study("demo-quick" if quick else "demo"))
+    changes = Changes(
+        limit=limit, max_tokens=max_tokens, conditions=tuple(condition or ()), seed=seed, settings=tuple(set_ or ())
+    )
+    study = changes.apply(ready_study("demo-quick" if quick else "demo"))
     measure_and_show(study, out, ShowOptions(json, True, findings, verbose))
 
 
@@ -73,12 +84,15 @@ def try_question(
 @run_app.command(rich_help_panel="Studies")
 def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
-    out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None, device: Device = None,
-    accept_licence: Licence = False,
+    out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None,
+    max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
+    device: Device = None, accept_licence: Licence = False,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Run a study, or resume one that was interrupted. Ends with the verdict; --findings lists everything.
+
+    With changes: `fillerscope run my-study.yaml -c mless --max-tokens 256 --set generation.temperature=0.8`
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
@@ -86,10 +100,12 @@ def run(
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
-    changes = Changes(tuple(model or ()), limit, data_path(problems), device=device)
-    measure_and_show(
-        changes.apply(Study.load(study)), out, ShowOptions(json, report, findings, verbose), accept_licence
-    )
+    changes = Changes(
+        tuple(model or ()), limit, data_path(problems), device=device, max_tokens=max_tokens,
+        conditions=tuple(condition or ()), seed=seed, settings=tuple(set_ or ()),
+    )  # fmt: skip
+    options = ShowOptions(json, report, findings, verbose)
+    measure_and_show(changes.apply(Study.load(study)), out, options, accept_licence)
 
 
 @run_app.command(rich_help_panel="Studies")
@@ -98,19 +114,26 @@ def reproduce(
         str, typer.Argument(help="composite, depth, fillers, headmap, heads, heads-llama, layers, length, ...")
     ],
     model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
-    queries: Queries = None, out: Out = None, device: Device = None, accept_licence: Licence = False,
-    json: Json = False,
+    max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
+    queries: Queries = None, published: Published = False, out: Out = None, device: Device = None,
+    accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a published figure, with the published models and heads or with yours.
 
+    A finished run in `runs` that holds its numbers is used as it is.
+
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.cli.run_commands import measure_and_draw
+    from fillerscope.cli.run_commands import Drawing, measure_and_draw
     from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
-    changes = Changes(tuple(model or ()), limit, data_path(problems), layers, heads, device)
-    measure_and_draw(changes.apply(ready_study(name)), out, queries or "", bool(heads), json, accept_licence)
+    changes = Changes(
+        tuple(model or ()), limit, data_path(problems), layers, heads, device, tuple(condition or ()), seed,
+        max_tokens, tuple(set_ or ()),
+    )  # fmt: skip
+    ready, drawing = ready_study(name), Drawing(queries or "", bool(layers), bool(heads), published)
+    measure_and_draw(changes.apply(ready), ready, drawing, out, json, accept_licence)
 
 
 @run_app.command(rich_help_panel="Start here")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +11,16 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.cli import tables
-from fillerscope.cli.figure_commands import DRAWING, current_report, draw_named, draw_run, show_figures
+from fillerscope.cli.figure_commands import DRAWING, current_report, draw_run, show_figures
 from fillerscope.cli.verdict import Results, show_verdict
 from fillerscope.errors import FigureError
-from fillerscope.figures.registry import check, draw_and_save, names_for, names_of
-from fillerscope.figures.saved import SavedFigure
+from fillerscope.figures.departure import departure
+from fillerscope.figures.registry import check, draw, draw_and_save, names_for, names_of
+from fillerscope.figures.request import Request
+from fillerscope.figures.saved import SavedFigure, save_stamped, stamp_of
 from fillerscope.files import Json
 from fillerscope.progress import PlannedStage, TerminalProgress
+from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import QUERIES, Study
 
 TOP = 10  # heads
@@ -75,24 +78,46 @@ def draw_first(run: Run, reporter: TerminalProgress) -> None:
         reporter.say(f"First figures, of attention as it is measured: {' '.join(map(str, drawn))}")
 
 
-def measure_and_draw(
-    study: Study, out: Path | None, queries: str, strict: bool, json: bool, accept_licence: bool
-) -> None:
-    """Run a ready study and draw the figure that it is for."""
-    known = (*QUERIES, ANSWER) if study.probes.answering else QUERIES
-    if queries and queries not in known:
-        raise FigureError(f"--queries takes {', '.join(known)}, not {queries!r}")
-    check(study)
-    spec = study.figures[0]
-    with TerminalProgress(json) as reporter:
-        from fillerscope.api import run as run_study
+@dataclass(frozen=True)
+class Drawing:
+    """How `reproduce` draws: query rows, which of layers and heads were asked for by hand, and published colours."""
 
-        run = run_study(study, out, progress=reporter, accept_licence=accept_licence)
-    changes: Json = {
-        "queries": queries, "strict": strict or None, "layers": spec.layers, "heads": spec.heads,
-        "skip_first": spec.skip_first, "y_max": spec.y_max,
-    }  # fmt: skip
-    show_figures(run, *draw_named(run, [spec.name], changes, None, json, strict=True), json)
+    queries: str
+    layers: bool
+    heads: bool
+    published: bool
+
+
+def measure_and_draw(
+    study: Study, ready: Study, drawing: Drawing, out: Path | None, json: bool, accept_licence: bool
+) -> None:
+    """Run a ready study, or open a run that holds its numbers, and draw the figure that it is for."""
+    known = (*QUERIES, ANSWER) if study.probes.answering else QUERIES
+    if drawing.queries and drawing.queries not in known:
+        raise FigureError(f"--queries takes {', '.join(known)}, not {drawing.queries!r}")
+    check(study)
+    with TerminalProgress(json) as reporter:
+        from fillerscope.measure.run_study import RunChoices, run_study
+
+        run = Run(run_study(study, out, reporter, RunChoices(accept_licence, reuse=True)))
+    spec, request = study.figures[0], _request(run, study, drawing)
+    drawn = draw(run, spec.name, request)
+    note = departure(run, drawn, ready)
+    if note:
+        drawn = replace(drawn, caption=f"{drawn.caption} {note[0].upper()}{note[1:]}.")
+    saved = save_stamped(drawn, run.path / "figures", stamp_of(run, request))
+    show_figures(run, {spec.name: saved.paths}, {}, json, note)
+
+
+def _request(run: Run, study: Study, drawing: Drawing) -> Request:
+    """The figure of a study, as far as a run has its layers, and with its conditions where the run has more."""
+    spec = study.figures[0]
+    there = {layer + 1 for layer in run[None].attention_layers()} if run.has_attention else set()
+    layers = spec.layers if drawing.layers else tuple(layer for layer in spec.layers if layer in there)
+    own = [condition.name for condition in study.conditions if condition.name != BASELINE]
+    conditions = tuple(own) if not spec.conditions and own != run.fillers else spec.conditions
+    made = replace(Request.of(spec), layers=layers, conditions=conditions, strict=drawing.heads)
+    return made.but(queries=drawing.queries, published=drawing.published or None)
 
 
 def _summary(results: Results, drawn: dict[str, SavedFigure]) -> Json:
