@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fillerscope.errors import ProblemError
-from fillerscope.problems import hub
+from fillerscope.problems import hub, hub_download
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.data_sets import DATA_SETS, data_set, is_file
 from fillerscope.study.overrides import data_path
@@ -45,7 +45,7 @@ def test_the_split_and_columns_of_a_data_set_are_known(tmp_path: Path, monkeypat
     """A stand-in of the hub holds both configurations of GSM8K, and AIME 2024, which has a split train alone."""
     asked: list[str] = []
 
-    def fetched(repo: str, file: str) -> Path:
+    def fetched(repo: str, file: str, _progress: object) -> Path:
         asked.append(f"{repo}/{file}")
         path = tmp_path / file.replace("/", "-")
         path.write_text('{"question": "q", "problem": "p", "id": 7, "answer": "so\\n#### 18"}\n')
@@ -67,11 +67,13 @@ def test_without_the_hub_the_error_says_what_file_to_put_where(monkeypatch: pyte
     def fail(*_args: object, **_options: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(hub, "reach", fail)
+    monkeypatch.setattr(hub_download, "reach", fail)
     with pytest.raises(ProblemError) as caught:
         load_problems(ProblemsSpec(source="gsm8k"))
     message = str(caught.value)
-    assert message.startswith("gsm8k: cannot fetch hub:openai/gsm8k (no route to host); check the network")
+    assert message.startswith(
+        "gsm8k: cannot download hub:openai/gsm8k from the hub (no route to host); check the network"
+    )
     assert message.endswith(
         "without the hub, save its problems as gsm8k.jsonl beside the study, an object with question and answer a "
         "line, and write `source: gsm8k.jsonl`"

@@ -101,6 +101,7 @@ def nested(path: str, value: Any) -> Any:
 
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "prompt.examples[]": {"question": "1 + 1 = ?", "answer": "2"},
     "conditions[]": {"name": "x", "kind": "repeat", "text": " .", "count": 5},
     "models[]": {"name": "a"},
     "models[].endpoint": {"url": "http://localhost/v1"},

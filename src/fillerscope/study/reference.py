@@ -24,8 +24,9 @@ REQUIRED = "required"
 # Where a part stands in a file, in the order of the page; [] marks a list.
 PLACES = (
     ("", ""), ("models[]", "ModelSpec"), ("models[].endpoint", "EndpointSpec"), ("problems", "ProblemsSpec"),
-    ("prompt", "PromptSpec"), ("conditions[]", "Condition"), ("conditions[].intervention", "Redistribution"),
-    ("conditions[].intervention", "Knockout"), ("conditions[].intervention", "Shift"), ("probes", "Probes"),
+    ("prompt", "PromptSpec"), ("prompt.examples[]", "Example"), ("conditions[]", "Condition"),
+    ("conditions[].intervention", "Redistribution"), ("conditions[].intervention", "Knockout"),
+    ("conditions[].intervention", "Shift"), ("probes", "Probes"),
     ("probes.attention", "AttentionProbe"), ("probes.activations", "ActivationProbe"), ("generation", "GenerationSpec"),
     ("generation.noise", "NoiseSpec"), ("references", "References"), ("batch", "BatchSpec"),
     ("figures[]", "FigureSpec"),
