@@ -345,5 +345,5 @@ def test_figures_and_report_are_made(case: Case, tmp_path: Path) -> None:
             assert np.isfinite(drawn.table["mean"]).all()
     write_report(case.run, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f"in layer {first} original tokens receive" in page
+    assert f"Attention in layer {first}: " in page
     assert "nan [" not in page

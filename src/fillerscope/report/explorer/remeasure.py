@@ -162,7 +162,7 @@ def _refuse_unready(run: ModelRun) -> None:
         raise StoreError(f"{run.path} is not finished for {run.name}: run the study again, it goes on from there")
     if missing := _not_installed():
         raise ModelError(missing)
-    if _identified(run).get("in_memory"):
+    if any(entry.get("name") == run.name and entry.get("in_memory") for entry in _measured_models(run)):
         raise ModelError(f"{run.name} was in memory when it was measured, and cannot be loaded by its name")
     _refuse_other_weights(run, find(run.name))
 
@@ -172,9 +172,13 @@ def _not_installed() -> str:
     return f"measuring needs {missing[0]}, which is not installed here: pip install {missing[0]}" if missing else ""
 
 
+def _measured_models(run: ModelRun) -> list[Json]:
+    return list(run.store.manifest["identity"].get("models", []))
+
+
 def _identified(run: ModelRun) -> Json:
     """What the run says of the model that it measured."""
-    found = [entry for entry in run.store.manifest["identity"].get("models", []) if entry.get("name") == run.name]
+    found = [entry for entry in _measured_models(run) if entry.get("name") == run.name]
     if not found or not {"digest", "dtype"} <= found[0].keys():
         raise StoreError(f"{run.path} does not say which weights of {run.name} it measured: run the study again")
     return dict(found[0])
