@@ -57,7 +57,7 @@ def assert_printed(run: Run, name: str, figure: Figure) -> None:
         for key, values in there.items():
             np.testing.assert_allclose(shown[key], values, rtol=1e-12, err_msg=f"{title} {key}")
         compared += len(there)
-    assert compared >= 3
+    assert compared >= 2  # a panel that an earlier figure shows is not shown again
 
 
 def number(cell: str | None) -> float:

@@ -36,6 +36,7 @@ from playwright.sync_api import Locator, Page, expect
 from fillerscope.analysis.answers import answers
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
+from fillerscope.figures.condition_text import name_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -286,7 +287,8 @@ def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[
 
 def test_an_address_that_is_wrong_shows_what_there_is(page: Page, explorer: Served) -> None:
     for odd in (
-        "layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me", "tab=__proto__&x=NaN~1",
+        "layer=99&head=0", "layer=x&view=upside-down", "metric=none&condition=none&queries=me",
+        "tab=__proto__&x=NaN~1&view=whole",
     ):  # fmt: skip
         look_at(page, f"{explorer.address}#{odd}")
         expect(profile_of(page).locator("h3")).to_have_text(re.compile(r"SmolLM2-135M Layer \d+ Head \d"))
@@ -310,7 +312,7 @@ def test_the_keyboard_reaches_everything(seen: Page) -> None:
 
 def test_arrow_keys_walk_through_the_tabs(seen: Page) -> None:
     seen.locator('[data-tab="attention"]').focus()
-    for name in (*TABS[1:], "attention"):
+    for name in (*TABS[2:], *TABS[:2]):
         after(seen, lambda: seen.keyboard.press("ArrowRight"))
         expect(seen.locator(f'[data-tab="{name}"]')).to_be_focused()
         expect(seen.locator(f'[data-tab="{name}"]')).to_have_attribute("aria-selected", "true")
@@ -359,12 +361,12 @@ def test_flips_are_those_of_the_run(page: Page, explorer: Served, run: Run) -> N
         choose_if_other(page, "against", against)
         wanted = flips(run[None], condition, against)
         counts += len(wanted)
-        labels = [run.condition(name).label for name in (against, condition)]
+        labels = [name_of(run, name) for name in (against, condition)]
         gained = sum(flip.direction == "gained" for flip in wanted)
         ground = page.locator(".card", has=page.get_by_role("heading", name="Problems that changed"))
         said = f"{labels[0]} to {labels[1]}: {gained} gained, {len(wanted) - gained} lost"
         expect(ground.locator(".count")).to_have_text(said)
-        assert ground.locator(".flip summary bdi").all_inner_texts() == [flip.id for flip in wanted]
+        assert ground.locator(".flip summary > bdi").all_inner_texts() == [flip.id for flip in wanted]
         for place, flip in enumerate(wanted):
             one = ground.locator(".flip").nth(place)
             expect(one.locator(".question")).to_have_text(flip.question)
@@ -448,8 +450,10 @@ def test_a_damaged_file_is_told_on_every_tab(page: Page, run: Run, tmp_path: Pat
 def test_one_problem_is_measured_again_and_agrees(seen: Page, run: Run) -> None:
     record = run[None].measured()[2]
     menu = seen.locator('select[name="problem"]')
-    assert [one.inner_text() for one in menu.locator("option").all()][1:] == [one["id"] for one in run[None].measured()]
-    after(seen, lambda: menu.select_option(record["id"]))
+    listed = [one.inner_text().partition(": ") for one in menu.locator("option").all()[1:]]
+    assert [name for name, _, _ in listed] == [one["id"] for one in run[None].measured()]
+    assert all(question.endswith("?") for _, _, question in listed)
+    after(seen, lambda: menu.select_option(str(record["number"])))
     note = profile_of(seen).locator(".note")
     expect(note).to_have_text(re.compile("^Measured again here; it agrees with the stored run to "))
     assert lines_on(seen)[3:] == [f"{label}, this problem" for label in lines_on(seen)[:3]]

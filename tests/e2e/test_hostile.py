@@ -26,6 +26,7 @@ from hostile import (
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.run import Run
+from fillerscope.figures.condition_text import name_of
 from fillerscope.study.conditions import Condition
 
 pytestmark = pytest.mark.slow
@@ -115,7 +116,7 @@ def test_answers_are_text(page: Page, served: Served) -> None:
 def test_an_address_is_text(page: Page, served: Served) -> None:
     look_at(page, f"{served.address}#tab=answers&text=%3Cimg+src%3Dx+onerror%3Dwindow.pwned%3D1%3E&off=%252527%253C")
     assert_harmless(page)
-    look_at(page, f"{served.address}#off=%25&runs=%25&x=a~b&layer=%00")
+    look_at(page, f"{served.address}#off=%25&runs=%25&x=a~b&layer=%00&view=up")
     expect(page.locator(".card.profile h3")).to_be_visible()
 
 
@@ -136,7 +137,7 @@ def test_tables_hold_it_as_it_is(page: Page, served: Served, run: Run) -> None:
     """Numbers are for programs: quotes and commas are quoted, nothing is replaced."""
     look_at(page, f"{served.address}#first=1")
     rows = saved_table(page.locator(".card.profile"))
-    assert {row["series"] for row in rows} == {run.condition(name).label for name in run.conditions}
+    assert {row["series"] for row in rows} == {name_of(run, name) for name in run.conditions}
     assert [row["token"] for row in rows if row["condition"] == "none"][: len(NASTY)] == list(NASTY)
 
 

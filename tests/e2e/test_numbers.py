@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,10 +56,13 @@ def test_every_figure_was_compared(run: Run) -> None:
 
 
 def test_all_of_a_printed_table_is_in_a_panel(panels: dict[str, Figure]) -> None:
-    """No row of a profile is left out on the way to the page."""
+    """No row of a profile is left out on the way to the page: it is in this figure, or in one that showed it before."""
+    everywhere = {(title, len(rows)) for _, found in panels.values() for title, rows in found.items()}
     for name in ("layers", "heads", "fillers"):
-        table, found = panels[name]
-        assert sum(map(len, found.values())) == len(table)
+        places = Counter((row["model"], row["layer"], row["head"], row.get("view")) for row in panels[name][0])
+        for (model, layer, head, view), rows in places.items():
+            title = f"{model} Layer {layer} Head {head}"
+            assert {(title, rows), (f"{title}, whole prompt", rows)} & everywhere, (name, title, view)
 
 
 def test_printed_tables_are_those_of_the_run(panels: dict[str, Figure], run: Run) -> None:

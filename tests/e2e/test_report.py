@@ -16,6 +16,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
+from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import names_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.weights]
@@ -35,11 +36,11 @@ def test_it_says_all_that_the_run_says(read: Page, run: Run) -> None:
     assert read.locator("#findings li bdi").all_inner_texts() == told
     rows = compare(run)
     cells = read.locator("#comparison tbody tr").all()
-    assert [one.locator("td").first.inner_text() for one in cells] == [row.condition for row in rows]
+    assert [one.locator("td").first.inner_text() for one in cells] == [name_of(run, row.condition) for row in rows]
     for condition, place in zip(run.fillers, read.locator("#flips details.card").all(), strict=True):
         wanted = flips(run[None], condition, "none")
         expect(place.locator("summary").first).to_contain_text(f"{len(wanted)} changed")
-        assert [one.text_content() for one in place.locator(".flip summary bdi").all()] == [one.id for one in wanted]
+        assert [one.text_content() for one in place.locator(".flip summary > bdi").all()] == [one.id for one in wanted]
     assert "smollm2-135m" in read.locator("#methods pre.study").inner_text()
 
 
@@ -112,7 +113,7 @@ def test_the_comparison_can_be_sorted(read: Page, run: Run) -> None:
     head = read.locator("#comparison th", has=read.get_by_role("button", name="accuracy %"))
     head.locator("button").click()
     expect(head).to_have_attribute("aria-sort", "ascending")
-    wanted = [row.condition for row in sorted(compare(run), key=lambda row: row.accuracy)]
+    wanted = [name_of(run, row.condition) for row in sorted(compare(run), key=lambda row: row.accuracy)]
     assert [one.locator("td").first.inner_text() for one in rows.all()] == wanted
     head.locator("button").click()
     assert [one.locator("td").first.inner_text() for one in rows.all()] == wanted[::-1]
