@@ -296,7 +296,9 @@ class Finding(TypedDict):
 class Headline(TypedDict):
     model: str
     label: str
-    verdict: str
+    subject: str
+    lines: list[str]
+    verdict: str  # subject and lines as one text
     tone: Tone
     facts: list[tuple[str, str, str]]
     left_out: list[str]

@@ -5,8 +5,9 @@ export type Hues = "diverging" | "sequential";
 type Rgb = [number, number, number];
 
 export const LINES: Record<Theme, string[]> = {
-  light: ["#0072b2", "#d98200", "#00875f", "#8e5ea2", "#3d9bd9", "#d55e00", "#6b6b6b", "#a6761d"],
-  dark: ["#5cb3ea", "#f2ae2e", "#35c79a", "#c09ad0", "#9ad2f7", "#ff8a4d", "#b5b5b5", "#d9b36c"],
+  // As the printed figures have them (figures/looks.py); on dark ground the same hues, lighter.
+  light: ["#262626", "#d9570a", "#155fae", "#1f9e83", "#7a1fd0", "#b37e00", "#7a7a7a", "#823217"],
+  dark: ["#e8e8e8", "#ff8a4d", "#6fb1f2", "#40bda0", "#b98af0", "#e8b53d", "#a5a5a5", "#d98a6c"],
 };
 const DASHES: number[][] = [[], [6, 2], [8, 3, 2, 3], [2, 3], [12, 4], [4, 4], [10, 3, 2, 3, 2, 3], [1, 2]];
 

@@ -367,6 +367,8 @@ export interface Finding {
 export interface Headline {
   model: string;
   label: string;
+  subject: string;
+  lines: string[];
   verdict: string;
   tone: "change" | "no change" | "cannot be told";
   facts: ([string, string, string])[];

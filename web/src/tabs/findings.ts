@@ -27,7 +27,8 @@ export class FindingsTab implements Tab {
       "section",
       { class: "card" },
       h("h3", {}, h("bdi", {}, visible(label))),
-      h("p", { class: "verdict" }, visible(headline.verdict)),
+      h("p", { class: "verdict" }, visible(headline.subject)),
+      h("ul", { class: "verdict" }, ...headline.lines.map((line) => h("li", {}, visible(line)))),
       facts(headline),
       ...headline.left_out.map((reason) => h("p", { class: "hint" }, visible(reason))),
       items.length

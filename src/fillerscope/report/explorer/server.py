@@ -227,8 +227,7 @@ def _findings(run: Run, _: Asked) -> list[ModelFindings]:
 
 def _findings_of(run: Run, model: str, compared: Sequence[Accuracy]) -> ModelFindings:
     findings = findings_of(run[model], compared)
-    told = asdict(headline(run, model, compared, findings))
-    top = cast("Headline", {key: told[key] for key in told if key not in ("subject", "lines")})  # `verdict` holds both
+    top = cast("Headline", asdict(headline(run, model, compared, findings)))
     records = [cast("Finding", finding.record()) for finding in findings]
     return {"model": model, "label": run.label(model), "headline": top, "findings": records}
 
