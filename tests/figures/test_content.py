@@ -166,8 +166,8 @@ def test_a_model_beyond_the_heads_asked_for_gets_one_chosen(tmp_path: Path) -> N
 def test_depth_shows_the_depth_table(run: Run, default: dict[str, Drawn]) -> None:
     drawn = default["depth"]
     for one, measure in zip(drawn.figure.axes, ("mass", "lambda", "drop"), strict=True):
-        for label, condition in (("Meaningless tokens", "mless"), ("Random sentence", "random")):
-            line = curve(one, label)
+        for condition in ("mless", "random"):
+            line = curve(one, name_of(run, condition))
             np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
             np.testing.assert_array_equal(line.get_ydata(), depth_table(run[None], condition).values[measure][0])
         assert one.get_xlabel() == "Layer"

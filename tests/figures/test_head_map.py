@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import draw
 from support.synthetic import MLESS, NONE, Effect, Synthetic
 
@@ -16,7 +17,7 @@ def test_headmap_colours_every_head_by_its_drop(tmp_path: Path) -> None:
     run = Synthetic(effects={"mless": Effect(drop=drop), "random": Effect(drop=1 / drop)}).build(tmp_path / "run")
     drawn = draw(run, "headmap")
     mless, random, bar = drawn.figure.axes
-    assert [mless.get_title(), random.get_title()] == ["Meaningless tokens", "Random sentence"]
+    assert [mless.get_title(), random.get_title()] == [name_of(run, name) for name in ("mless", "random")]
     assert drawn.figure.get_suptitle() == "Tiny-A"
     image = mless.get_images()[0]
     np.testing.assert_allclose(image.get_array(), np.log2(drop), atol=1e-5)

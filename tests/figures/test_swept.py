@@ -67,16 +67,16 @@ def test_length_has_a_line_for_whatever_else_is_swept(tmp_path: Path) -> None:
     cells = swept({"name": "x", "kind": "repeat", "text": [" /", " ?"], "count": [2, 6], "label": "Signs"})
     drawn = draw(only_answers(tmp_path / "run", conditions=cells, right={"none": 0.5}), "length")
     shown = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
-    assert shown == ["' /'", "' ?'", "None"]
+    assert shown == ["' /'", "' ?'", "none"]
     places = swept({"name": "x", "kind": "repeat", "text": " /", "count": [2, 6], "position": ["start", "end"]})
     drawn = draw(only_answers(tmp_path / "places", conditions=places, right={"none": 0.5}), "length")
-    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["at the start", "at the end", "None"]
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["at the start", "at the end", "none"]
     two = swept(
         {"name": "x", "kind": "repeat", "text": " /", "count": [2, 6]},
         {"name": "y", "kind": "sentence", "count": [3, 9]},
     )
     drawn = draw(only_answers(tmp_path / "two", conditions=two, right={"none": 0.5}), "length")
-    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["x", "y", "None"]
+    assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["x", "y", "none"]
 
 
 def test_position_shows_accuracy_and_drop_by_place(full: Run) -> None:
@@ -85,7 +85,7 @@ def test_position_shows_accuracy_and_drop_by_place(full: Run) -> None:
     assert [tick.get_text() for tick in left.get_xticklabels()] == ["none", "start", "end"]
     table = rows_of(full, "tiny-a")
     found = points(left)
-    for name, conditions in (("None, with its interval", ["none"]), ("Words", ["at-start", "at-end"])):
+    for name, conditions in (("none, with its interval", ["none"]), ("Words", ["at-start", "at-end"])):
         rows = [table[condition] for condition in conditions]
         line = found[name].lines[0]
         assert line is not None

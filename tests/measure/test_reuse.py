@@ -14,7 +14,7 @@ import pytest
 from fillerscope.analysis.run import open_run
 from fillerscope.measure.engines import model_work
 from fillerscope.measure.reuse import holds
-from fillerscope.measure.run_study import run_study
+from fillerscope.measure.run_study import RunChoices, run_study
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import merged_name
 from fillerscope.study.study import Study
@@ -122,13 +122,13 @@ class Said:
 def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[RunStore, list[str], bool]]:
     """Runs a study that may use others' numbers; gives its run, what was said, and whether a model was loaded."""
     loaded: list[object] = []
-    load = model_work.load_folder
-    monkeypatch.setattr(model_work, "load_folder", lambda *rest: loaded.append(rest) or load(*rest))  # type: ignore[func-returns-value]
+    load = model_work.load_source
+    monkeypatch.setattr(model_work, "load_source", lambda *rest: loaded.append(rest) or load(*rest))  # type: ignore[func-returns-value]
 
     def call(study: Study, out: Path | None = None) -> tuple[RunStore, list[str], bool]:
         loaded.clear()
         said = Said()
-        store = run_study(study, out, said, reuse=True)
+        store = run_study(study, out, said, RunChoices(reuse=True))
         return store, said.lines, bool(loaded)
 
     return call
