@@ -223,7 +223,7 @@ def received(tmp_path: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_download_ends_at_once_and_resumes(tmp_path: Path, signal_number: signal.Signals) -> None:
-    with serving(Hub(dict(MODEL), pause=0.2)) as served:  # about 10 s
+    with serving(Hub(dict(MODEL), pause=1.0)) as served:  # a minute, if it were not stopped: no slow machine ends it
         terminal = Terminal(served, tmp_path)
         terminal.wait_for(lambda: received(tmp_path) > 1_000_000)
         terminal.process.send_signal(signal_number)
