@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fillerscope.errors import ProblemError
-from fillerscope.problems import hub
 from fillerscope.problems.hub import choose_files
 from fillerscope.problems.sources import Problem, load_problems, problems_digest
 from fillerscope.study.study import ProblemsSpec
+from support.hub import Hub, serving, use
 
 MATH500 = Path(__file__).parents[3] / "shared/data/math500.jsonl"
 ROWS: list[dict[str, Any]] = [
@@ -383,21 +383,18 @@ def test_a_split_that_is_not_clear_is_refused(files: list[str], message: str) ->
 
 def test_a_data_set_on_the_hub_is_read_like_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces are read in order, and a limit that the first one fills leaves the second one on the hub."""
-    fetched: list[str] = []
-
-    def fake(repo: str, file: str, _progress: object) -> Path:
-        fetched.append(f"{repo} {file}")
-        return parquet(tmp_path, [{"question": f"What is in {file}?"}], file.replace("/", "-"))
-
     files = [f"data/test-0000{piece}-of-00002.parquet" for piece in (0, 1)]
-    monkeypatch.setattr(hub, "_listed", lambda _repo: [*files, "data/train.parquet"])
-    monkeypatch.setattr(hub, "_fetched", fake)
-    problems = load_problems(ProblemsSpec(source="hub:owner/name"))
-    assert [problem.id for problem in problems] == ["row-000001", "row-000002"]
-    assert fetched == [f"owner/name {file}" for file in files]
-    fetched.clear()
-    assert load_problems(ProblemsSpec(source="hub:owner/name", limit=1)) == problems[:1]
-    assert fetched == [f"owner/name {files[0]}"]
+    rows = {file: [{"question": f"What is in {file}?"}] for file in (*files, "data/train.parquet")}
+    held = {file: parquet(tmp_path, rows[file], file.replace("/", "-")).read_bytes() for file in rows}
+    with serving(Hub(held)) as stand_in:
+        use(stand_in, tmp_path / "first", monkeypatch)
+        (problem,) = load_problems(ProblemsSpec(source="hub:owner/name", limit=1))
+        assert [file for file, _ in stand_in.ranges] == files[:1]
+        problems = load_problems(ProblemsSpec(source="hub:owner/name"))
+    assert [one.id for one in problems] == ["row-000001", "row-000002"]
+    assert [one.question for one in problems] == [f"What is in {file}?" for file in files]
+    assert problem == problems[0]
+    assert [file for file, _ in stand_in.ranges] == files  # none of them twice
 
 
 def hub_error(name: str) -> Exception:

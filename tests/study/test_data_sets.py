@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from fillerscope.errors import ProblemError
-from fillerscope.problems import hub, hub_download
+from fillerscope.problems import hub_download
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.data_sets import DATA_SETS, data_set, is_file
 from fillerscope.study.overrides import data_path
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import ProblemsSpec, Study
+from support.hub import Hub, serving, use
 
 
 @pytest.mark.parametrize(
@@ -41,26 +42,25 @@ def test_a_study_file_keeps_the_word(tmp_path: Path) -> None:
     assert Study.load(path).problems.source == "gsm8k"
 
 
+ROW = b'{"question": "q", "problem": "p", "id": 7, "answer": "so\\n#### 18"}\n'
+
+
 def test_the_split_and_columns_of_a_data_set_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in of the hub holds both configurations of GSM8K, and AIME 2024, which has a split train alone."""
-    asked: list[str] = []
-
-    def fetched(repo: str, file: str, _progress: object) -> Path:
-        asked.append(f"{repo}/{file}")
-        path = tmp_path / file.replace("/", "-")
-        path.write_text('{"question": "q", "problem": "p", "id": 7, "answer": "so\\n#### 18"}\n')
-        return path
-
-    files = ["main/test.jsonl", "main/train.jsonl", "socratic/test.jsonl", "data/train.jsonl", "data/old.jsonl"]
-    monkeypatch.setattr(hub, "_listed", lambda repo: files[:3] if "gsm8k" in repo else files[3:])
-    monkeypatch.setattr(hub, "_fetched", fetched)
-    (gsm,) = load_problems(ProblemsSpec(source="gsm8k"))
-    assert (gsm.question, gsm.answer) == ("q", "18")
-    (aime,) = load_problems(ProblemsSpec(source="aime24"))
+    """Both configurations of GSM8K, and AIME 2024, which has a split train alone."""
+    files = {"main/test.jsonl": ROW, "main/train.jsonl": ROW.replace(b"18", b"19"), "socratic/test.jsonl": b""}
+    with serving(Hub(files)) as stand_in:
+        use(stand_in, tmp_path / "gsm8k", monkeypatch)
+        (gsm,) = load_problems(ProblemsSpec(source="gsm8k"))
+        (train,) = load_problems(ProblemsSpec(source="gsm8k", split="train"))
+    assert (gsm.question, gsm.answer, train.answer) == ("q", "18", "19")
+    assert [file for file, _ in stand_in.ranges] == ["main/test.jsonl", "main/train.jsonl"]
+    assert any("openai/gsm8k" in path for path in stand_in.paths)
+    with serving(Hub(dict.fromkeys(["data/train.jsonl", "data/old.jsonl"], ROW))) as stand_in:
+        use(stand_in, tmp_path / "aime", monkeypatch)
+        (aime,) = load_problems(ProblemsSpec(source="aime24"))
     assert (aime.id, aime.question) == ("7", "p")
-    load_problems(ProblemsSpec(source="gsm8k", split="train"))
-    expected = ["openai/gsm8k/main/test.jsonl", "HuggingFaceH4/aime_2024/data/train.jsonl"]
-    assert asked == [*expected, "openai/gsm8k/main/train.jsonl"]
+    assert [file for file, _ in stand_in.ranges] == ["data/train.jsonl"]
+    assert any("HuggingFaceH4/aime_2024" in path for path in stand_in.paths)
 
 
 def test_without_the_hub_the_error_says_what_file_to_put_where(monkeypatch: pytest.MonkeyPatch) -> None:

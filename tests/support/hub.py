@@ -33,6 +33,7 @@ class Hub:
     message: str = ""  # of every refusal
     url: str = ""
     ranges: list[tuple[str, int]] = field(default_factory=list)  # file, and the byte from which it was asked for
+    paths: list[str] = field(default_factory=list)  # of all requests
     sent: int = 0  # bytes of files
 
     def entry(self, name: str) -> dict[str, object]:
@@ -92,6 +93,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def answer(self, body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
+            hub.paths.append(path)
             if hub.status != 200:
                 self.refuse(hub.status, "")
             elif "/resolve/" in path:
