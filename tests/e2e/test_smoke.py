@@ -45,6 +45,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import write_table
 from fillerscope.analysis.findings.all import available_comparison, findings_of
+from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.model_run import Region, prompt_tokens
@@ -490,11 +491,17 @@ def assert_curves(card: Locator, wanted: dict[str, np.ndarray]) -> None:
 def test_findings_and_methods(page: Page, served: Served, run: Run, tmp_path: Path) -> None:
     go(page, served, "tab=findings")
     told = findings_of(run[None], available_comparison(run))
-    assert page.locator(".findings li bdi").all_inner_texts() == [shown(finding.text) for finding in told]
+    assert page.locator(".findings li summary").all_inner_texts() == [shown(brief(finding)) for finding in told]
+    assert page.locator(".findings li p bdi").all_text_contents() == [shown(finding.text) for finding in told]
+    details = page.locator(".findings li p").first
+    expect(details).to_be_hidden()
+    page.locator(".findings li summary").first.click()
+    expect(details).to_be_visible()
     assert page.locator(".findings .fact b").count() > 2
     links = [link.get_attribute("href") for link in page.locator(".findings li a").all()]
     assert links == [f"/api/0/table/{finding.table}.csv" for finding in told]
     file = write_table(run, told[-1].table, tmp_path, "csv")
+    page.locator(".findings li summary").last.click()
     assert saved(page.locator(".findings li a").last) == (file.name, file.read_bytes())
     after(page, page.locator('[data-tab="methods"]').click)
     files = len(run.store.manifest["files"])
@@ -670,9 +677,9 @@ def test_the_report_from_disk(read: Page, run: Run) -> None:
     for name in ("verdict", "findings", "figures", "comparison", "flips", "methods", "tables"):
         expect(read.locator(f"section#{name}")).to_be_visible()
         expect(read.locator(f'nav a[href="#{name}"]')).to_be_visible()
-    assert read.locator("#findings li bdi").all_inner_texts() == [
-        shown(finding.text) for finding in findings_of(run[None], available_comparison(run))
-    ]
+    told = findings_of(run[None], available_comparison(run))
+    assert read.locator("#findings li summary").all_inner_texts() == [shown(brief(finding)) for finding in told]
+    assert read.locator("#findings li p bdi").all_text_contents() == [shown(finding.text) for finding in told]
     assert read.locator("#verdict .fact").count() > 2
     assert read.locator(".coming").count() > 3  # drawn when they come near
     draw_all(read)

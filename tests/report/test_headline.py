@@ -73,9 +73,9 @@ HELD: dict[str, Any] = {
         (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens"),
         (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens"),
         (0.6, 0.02, HELD, "no change", "no effect beyond what its references show."),
-        (0.9, 0.02, {}, "cannot be told", "whether filler has an effect cannot be told."),
+        (0.9, 0.02, {}, "cannot be told", "whether filler has an effect cannot be told (nothing to measure it by)."),
         (0.9, 0.02, {"diluted": 0.6}, "cannot be told", "no effect is claimed, because untrained models were not"),
-        (0.6, 0.5, HELD, "cannot be told", "whether filler has an effect cannot be told."),
+        (0.6, 0.5, HELD, "cannot be told", "whether filler has an effect cannot be told (needs about "),
     ],
 )
 def test_attention_alone(
@@ -109,7 +109,7 @@ def test_the_tile_of_layer_1_has_the_interval_and_its_references(tmp_path: Path)
 def test_one_problem_tells_nothing(tmp_path: Path) -> None:
     found = headline(Synthetic(problems=1, right={"none": 0.0, "mless": 1.0}).build(tmp_path / "run"))
     assert found.tone == "cannot be told"
-    assert "whether filler has an effect cannot be told. " in found.lines[0]
+    assert "whether filler has an effect cannot be told (nothing to measure it by). " in found.lines[0]
     assert found.lines[1].startswith("Accuracy: not significant. 100.0% against 0.0% ")
     assert "+100.0 percentage points (p = 1 " in found.lines[1]
     assert tile(found, "Attention in layer 1, mless")[1] == "effect: cannot be told"

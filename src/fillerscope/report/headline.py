@@ -115,7 +115,8 @@ def _attention(run: Run, findings: dict[str, Finding]) -> _Part | None:
     if finding is None or finding.verdict is None:
         return None
     beside = f" ({', '.join(references(finding))})" if references(finding) else ""
-    effect = EFFECTS[finding.verdict].format(way=_way(finding))
+    reason = f" ({finding.reason})" if finding.reason and finding.verdict is Verdict.UNKNOWN else ""
+    effect = EFFECTS[finding.verdict].format(way=_way(finding)) + reason
     text = (
         f"Attention in layer {finding.facts['layer']:.0f}: {effect}. Original tokens receive "
         f"{finding.estimates['value'].ratio} of what they receive {compared_with(run, run.main)}{beside}."

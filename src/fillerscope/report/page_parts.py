@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of
 from fillerscope.analysis.findings.all import available_answers
+from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.run import Run
@@ -41,7 +42,7 @@ class ModelFindings:
     """What is found of one model, below its name where there are several."""
 
     title: str
-    findings: Sequence[Finding]
+    findings: Sequence[tuple[str, Finding]]  # each with itself in one line
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,10 @@ def verdict(headlines: Sequence[Headline]) -> Part:
 
 def findings(run: Run, by_model: Mapping[str, Sequence[Finding]]) -> Part:
     several = len(run.models) > 1
-    content = [ModelFindings(run.label(model) if several else "", told) for model, told in by_model.items()]
+    content = [
+        ModelFindings(run.label(model) if several else "", [(brief(finding), finding) for finding in of_model])
+        for model, of_model in by_model.items()
+    ]
     return Part("findings", "Findings", "findings.html.j2", content)
 
 

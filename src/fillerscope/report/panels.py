@@ -88,7 +88,9 @@ def _lines(run: StoredRun, panel: LinePanel) -> Panel:
 
 def _series(run: StoredRun, line: Series) -> Json:
     own = line.name
-    look = {"label": own.label, "style": own.style, "dash": own.dash} if isinstance(own, OwnLook) else _named(run, own)
+    look = (
+        {"label": own.label, "style": own.style, "dash": own.dash} if isinstance(own, OwnLook) else named_look(run, own)
+    )
     made = look | {"x": line.x, "y": line.y, "n": line.n}
     return made | {"low": line.interval[0], "high": line.interval[1]} if line.interval else made
 
@@ -104,7 +106,7 @@ def regions(run: ModelRun, conditions: Sequence[str]) -> list[Json]:
     """Where fillers stand in whole prompts."""
     places = [(name, run.region(name)) for name in conditions]
     return [
-        {**_named(run, name), "start": region.start, "stop": region.stop, "fixed": region.fixed}
+        {**named_look(run, name), "start": region.start, "stop": region.stop, "fixed": region.fixed}
         for name, region in places
         if region is not None
     ]
@@ -130,7 +132,7 @@ def _bars(run: Run, panel: BarPanel) -> Panel:
 
 
 def _bar(run: Run, bar: Bar) -> Json:
-    made = _named(run, bar.condition) | {"value": bar.value, "low": bar.low, "high": bar.high, "n": bar.n}
+    made = named_look(run, bar.condition) | {"value": bar.value, "low": bar.low, "high": bar.high, "n": bar.n}
     if bar.remark is None:
         return made
     return made | {"note": bar.remark.note, "text": bar.remark.mark, "published": bar.remark.published}
@@ -153,8 +155,8 @@ def _map(panel: MapPanel) -> Panel:
     return made if shading.reach is None else made | {"reach": shading.reach}
 
 
-def _named(run: StoredRun, condition: str) -> Json:
-    """The same condition looks the same in every panel, and as in print."""
+def named_look(run: StoredRun, condition: str) -> Json:
+    """The name and look of a condition: the same in every panel, and as in print."""
     if condition == UNTRAINED:
         return {"condition": condition, "label": TWINS, "style": TWIN_STYLE, "dash": TWIN_DASH}
     number = look_numbers(run.study)[condition]

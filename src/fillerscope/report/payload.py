@@ -24,11 +24,11 @@ from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.analysis.twins import UNTRAINED, head_profiles
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.figures.captions import data_name
-from fillerscope.figures.condition_text import described, name_of
+from fillerscope.figures.condition_text import described
 from fillerscope.prompts.prompt import QUESTION
 from fillerscope.report.packed_arrays import clean, pack
 from fillerscope.report.panel_types import LinePanel, Region, Scale
-from fillerscope.report.panels import histogram, layer_panels, regions, twin_rows
+from fillerscope.report.panels import histogram, layer_panels, named_look, regions, twin_rows
 from fillerscope.report.payload_types import (
     Condition,
     MapHeader,
@@ -111,7 +111,11 @@ def _problem(record: ProblemRecord) -> ProblemName:
 def _condition(run: Run, name: str) -> Condition:
     condition = run.condition(name)
     words = "the prompt as it is" if condition.is_baseline else f"{described([condition])}."
-    return {"name": name, "label": name_of(run, name), "recipe": words, "filler": condition.has_filler}
+    look = named_look(run, name)
+    return {
+        "name": name, "label": look["label"], "recipe": words, "filler": condition.has_filler,
+        "style": look["style"], "dash": look["dash"],
+    }  # fmt: skip
 
 
 def _metrics(run: Run) -> list[str]:

@@ -42,6 +42,8 @@ class Condition(TypedDict):
     label: str
     recipe: str
     filler: bool
+    style: int
+    dash: int
 
 
 class Metric(TypedDict):
@@ -285,10 +287,12 @@ class Estimate(TypedDict):
 
 class Finding(TypedDict):
     name: str
-    text: str
+    line: str  # one claim, one number, one interval
+    text: str  # all of it
     numbers: dict[str, float | None]
     table: str
     verdict: str | None
+    reason: str
     condition: str
     estimates: dict[str, Estimate]
 

@@ -267,7 +267,7 @@ def test_without_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
 def test_a_finding_is_a_record(tmp_path: Path) -> None:
     for finding in attention_findings(run_with(tmp_path, Effect())[None]):
         record = finding.record()
-        assert set(record) == {"name", "text", "numbers", "table", "verdict", "condition", "estimates"}
+        assert set(record) == {"name", "text", "numbers", "table", "verdict", "reason", "condition", "estimates"}
         assert record["condition"] in ("mless", "random")
         assert record["table"] in ("profiles", "summaries", "heads", "depth")
         assert record["text"].endswith(".")

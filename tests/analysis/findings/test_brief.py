@@ -16,11 +16,11 @@ def test_a_claim_has_its_number_interval_and_verdict() -> None:
     estimates = {"value": Estimate(0.5, 0.4, 0.6, 12), "beyond": Estimate(0.9, 0.8, 1.0, 12)}
     finding = Finding(
         "first_layer", "A long text. With more.", "depth", condition="mless", estimates=estimates,
-        facts={"layer": 1, "odds": 0.6}, verdict=Verdict.HOLDS,
+        facts={"layer": 1, "odds": 0.6}, verdict=Verdict.FAILS, reason="the other way",
     )  # fmt: skip
     assert brief(finding) == (
-        "First layer, mless: original tokens of layer 1 receive 0.500 [0.400, 0.600] of what they did without it; "
-        "claim: holds."
+        "First layer, mless: original tokens of layer 1 receive 0.500 [0.400, 0.600] of what they did without filler; "
+        "claim: does not hold (the other way)."
     )
 
 

@@ -20,11 +20,13 @@ def test_numbers_are_flat_and_the_interval_of_the_main_estimate_has_short_names(
 
 
 def test_a_record_is_json_with_all_fields() -> None:
-    finding = Finding("name", "text", "table", condition="mless", estimates=ESTIMATES, verdict=Verdict.LITTLE)
+    finding = Finding(
+        "name", "text", "table", condition="mless", estimates=ESTIMATES, verdict=Verdict.LITTLE, reason="why"
+    )
     record = json.loads(json.dumps(finding.record()))
     assert record == {
         "name": "name", "text": "text", "numbers": finding.numbers, "table": "table", "verdict": "holds by little",
-        "condition": "mless",
+        "reason": "why", "condition": "mless",
         "estimates": {
             "value": {"value": 0.5, "low": 0.4, "high": 0.6, "n": 12},
             "beyond": {"value": 2.0, "low": 1.0, "high": 3.0, "n": None},

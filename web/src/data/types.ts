@@ -120,6 +120,8 @@ export interface Condition {
   label: string;
   recipe: string;
   filler: boolean;
+  style: number;
+  dash: number;
 }
 
 /** A measure of heads that a map can show. */
@@ -356,10 +358,12 @@ export interface Estimate {
 
 export interface Finding {
   name: string;
+  line: string;
   text: string;
   numbers: Record<string, number | null>;
   table: string;
   verdict: string | null;
+  reason: string;
   condition: string;
   estimates: Record<string, Estimate>;
 }

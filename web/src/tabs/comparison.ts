@@ -29,7 +29,7 @@ export function accuracyPanel(pane: Pane, rows: ComparisonRow[]): BarPanel {
       : "";
     groups
       .get(name)!
-      .bars.push({ label: row.name, condition, style: pane.style(condition), value, low, high, n, note });
+      .bars.push({ label: row.name, condition, style: pane.look(condition).style, value, low, high, n, note });
   }
   return { kind: "bars", title: "Accuracy", y: "Accuracy, %", groups: [...groups.values()], none: null, mark: "bar" };
 }

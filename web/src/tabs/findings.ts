@@ -18,10 +18,11 @@ export class FindingsTab implements Tab {
   }
 
   private model({ label, headline, findings }: ModelFindings): HTMLElement {
-    const items = findings.map(({ name, text, table }) => {
+    const items = findings.map(({ name, line, text, table }) => {
       const file = `${table}.csv`;
       const link = h("a", { href: this.pane.api.address(`table/${file}`), download: file }, file);
-      return h("li", { id: name }, h("bdi", {}, visible(text)), " ", link);
+      const details = h("p", {}, h("bdi", {}, visible(text)), " ", link);
+      return h("li", { id: name }, h("details", {}, h("summary", {}, h("bdi", {}, visible(line))), details));
     });
     return h(
       "section",

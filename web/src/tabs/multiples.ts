@@ -98,10 +98,10 @@ export class Multiples {
     return [
       ...[...places.values()].map(({ start: from, stop }) => rect(px(from), 0, px(stop) - px(from), HEIGHT, shade)),
       ...lines.map(({ name, x, y }) => {
-        const style = this.pane.style(name);
+        const look = this.pane.look(name);
         const d = linePath(condensed({ x, y }, WIDTH), px, py);
-        const dash = y.length > 2 * WIDTH ? undefined : dashes(style, 0.5); // many dashes cost more than they tell
-        return path(d, { stroke: inks.line(style), "stroke-width": 1.1, "stroke-dasharray": dash });
+        const dash = y.length > 2 * WIDTH ? undefined : dashes(look.dash, 0.5); // many dashes cost more than they tell
+        return path(d, { stroke: inks.line(look.style), "stroke-width": 1.1, "stroke-dasharray": dash });
       }),
     ];
   }

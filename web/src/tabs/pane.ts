@@ -75,11 +75,10 @@ export class Pane {
     return stages.some((one) => one.stage === stage && one.model === this.model.name && one.done > 0);
   }
 
-  style(condition: string): number {
-    return Math.max(
-      0,
-      this.overview.conditions.findIndex((one) => one.name === condition),
-    );
+  /** The colour and the dashes of a condition, by number. */
+  look(condition: string): { style: number; dash: number } {
+    const { style, dash } = this.overview.conditions.find((one) => one.name === condition) ?? { style: 0, dash: 0 };
+    return { style, dash };
   }
 
   label(condition: string): string {

@@ -71,8 +71,7 @@ function line(pane: Pane, name: string, { header, arrays }: Profiles): Line {
   return {
     label: pane.label(name),
     condition: name,
-    style: pane.style(name),
-    dash: pane.style(name),
+    ...pane.look(name),
     x: mean.map((_, i) => start + i),
     y: mean,
     low: sd ? mean.map((value, i) => value - sd[i]) : part("low"),

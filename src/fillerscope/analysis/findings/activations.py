@@ -37,7 +37,8 @@ def _near_zero(measured: Measured, table: ActivationTable) -> Finding:
     )
     return Finding(
         "near_zero", text, "activations", condition=table.condition, estimates={"change": change},
-        facts={"adjusted": p, "falls": falls, "rises": rises} | decision.numbers, verdict=decision.verdict,
+        facts={"adjusted": p, "falls": falls, "rises": rises} | decision.numbers,
+        verdict=decision.verdict, reason=decision.reason,
     )  # fmt: skip
 
 
@@ -70,7 +71,8 @@ def _variance(measured: Measured, table: ActivationTable) -> Finding:
     )
     return Finding(
         "variance", text, "activations", condition=table.condition, estimates={"variance": ratio},
-        facts={"layers_above": above} | decision.numbers, verdict=decision.verdict,
+        facts={"layers_above": above} | decision.numbers,
+        verdict=decision.verdict, reason=decision.reason,
     )  # fmt: skip
 
 

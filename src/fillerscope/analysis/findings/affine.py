@@ -64,14 +64,14 @@ def _claimed(
 ) -> Finding:
     return Finding(
         name, text, "affine", condition=table.condition, estimates=estimates, facts=facts | decision.numbers,
-        verdict=decision.verdict,
+        verdict=decision.verdict, reason=decision.reason,
     )  # fmt: skip
 
 
 def _unmeasured(name: str, condition: str) -> Finding:
     decision = Decision(Verdict.UNKNOWN, "no attention output moves, or no original token comes after")
     text = f"{name.capitalize()}, {condition}: {decision.text}."
-    return Finding(name, text, "affine", condition=condition, verdict=decision.verdict)
+    return Finding(name, text, "affine", condition=condition, verdict=decision.verdict, reason=decision.reason)
 
 
 def _from_mass(mass: float) -> str:

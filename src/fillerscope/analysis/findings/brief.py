@@ -20,8 +20,10 @@ class Claim(NamedTuple):
 
 # By the names of findings. Others begin with a sentence that is short enough.
 CLAIMS = {
-    "first_layer": Claim("value", "original tokens of layer {layer:.0f} receive {} of what they did without it"),
-    "depth": Claim("value", "original tokens of the deeper half of the layers receive {} of what they did without it"),
+    "first_layer": Claim("value", "original tokens of layer {layer:.0f} receive {} of what they did without filler"),
+    "depth": Claim(
+        "value", "original tokens of the deeper half of the layers receive {} of what they did without filler"
+    ),
     "collapse": Claim("to_before", "a filler token receives {} times what an original token before it does"),
     "scaling": Claim("first", "attention outputs of the first layer are scaled by {}"),
     "later": Claim("later", "attention outputs of deeper layers are scaled by {}"),
@@ -41,9 +43,10 @@ def brief(finding: Finding) -> str:
         return _opening(finding)
     words = claim.words.format(estimate.points(2) if claim.points else estimate.ratio, **finding.facts)
     title = finding.name.replace("_", " ").capitalize()
-    return (
-        f"{title}, {finding.condition}: {words}; claim: {finding.verdict}." if finding.verdict else f"{title}: {words}."
-    )
+    if finding.verdict is None:
+        return f"{title}: {words}."
+    reason = f" ({finding.reason})" if finding.reason else ""
+    return f"{title}, {finding.condition}: {words}; claim: {finding.verdict}{reason}."
 
 
 def _opening(finding: Finding) -> str:

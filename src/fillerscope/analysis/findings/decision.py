@@ -126,7 +126,7 @@ def _near_twins(evidence: Evidence, before: str) -> Decision:
     if isfinite(problems):
         return _needs(evidence, problems, before)
     count = needed_twins(evidence, ahead)
-    words = f"needs about {count} of them" if count else "but too near to them"
+    words = f"needs about {count} of them" if count else "by less than one more might differ from them"
     return Decision(Verdict.UNKNOWN, f"{before}{words}", twin_numbers(evidence))
 
 

@@ -31,6 +31,7 @@ class Finding:
     estimates: Mapping[str, Estimate] = field(default_factory=dict, kw_only=True)
     facts: Mapping[str, float] = field(default_factory=dict, kw_only=True)  # numbers without an interval
     verdict: Verdict | None = field(default=None, kw_only=True)  # of findings that decide a claim
+    reason: str = field(default="", kw_only=True)  # of the verdict, where that does not say it all
     main: str = field(default="value", kw_only=True)  # the estimate whose interval `numbers` calls `low` and `high`
 
     @property
@@ -50,6 +51,6 @@ class Finding:
         """For programs, as JSON and exports hold it."""
         return {
             "name": self.name, "text": self.text, "numbers": self.numbers, "table": self.table,
-            "verdict": self.verdict, "condition": self.condition,
+            "verdict": self.verdict, "reason": self.reason, "condition": self.condition,
             "estimates": {name: asdict(estimate) for name, estimate in self.estimates.items()},
         }  # fmt: skip

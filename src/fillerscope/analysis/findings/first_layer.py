@@ -30,7 +30,7 @@ def first_layer_finding(view: View, heads: HeadTable, depth: DepthTable) -> Find
         f"{compared_with(view.run, view.condition)} (n = {drop.n}).{length.text} {counts.text}."
     )
     return Finding(
-        "first_layer", text, "depth", condition=view.condition, verdict=decision.verdict,
+        "first_layer", text, "depth", condition=view.condition, verdict=decision.verdict, reason=decision.reason,
         estimates={"value": drop} | ({"beyond": length.beyond} if length.beyond.is_known else {}),
         facts={"layer": view.first + 1, "heads_below": counts.below, "heads_above": counts.above} | length.facts,
     )  # fmt: skip
@@ -133,7 +133,13 @@ def collapse_finding(view: View) -> Finding | None:
         f"receive {estimates['control'].ratio} times those before."
     )
     return Finding(
-        "collapse", text, "summaries", condition=view.condition, estimates=estimates, verdict=decision.verdict
+        "collapse",
+        text,
+        "summaries",
+        condition=view.condition,
+        estimates=estimates,
+        verdict=decision.verdict,
+        reason=decision.reason,
     )
 
 

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
 from fillerscope.analysis.findings.all import available_comparison, findings_of
+from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
@@ -228,7 +229,7 @@ def _findings(run: Run, _: Asked) -> list[ModelFindings]:
 def _findings_of(run: Run, model: str, compared: Sequence[Accuracy]) -> ModelFindings:
     findings = findings_of(run[model], compared)
     top = cast("Headline", asdict(headline(run, model, compared, findings)))
-    records = [cast("Finding", finding.record()) for finding in findings]
+    records = [cast("Finding", finding.record() | {"line": brief(finding)}) for finding in findings]
     return {"model": model, "label": run.label(model), "headline": top, "findings": records}
 
 
