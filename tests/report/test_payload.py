@@ -129,6 +129,7 @@ def test_overview(run: Run, plain: Run) -> None:
     assert [one["name"] for one in found["conditions"]] == ["none", "mless", "random"]
     assert [one["filler"] for one in found["conditions"]] == [False, True, True]
     assert found["conditions"][1]["recipe"] == "' /' repeated, 30 tokens, before the question."
+    assert [one["style"] for one in found["conditions"]] == [0, 1, 3]  # as printed: mful would have 2
     assert found["queries"] == ["all", "original", "last", "answer"]
     assert found["has"] == dict.fromkeys(("attention", "answers", "affine", "activations", "answering"), True)
     assert (found["main"], found["classes"], found["temperatures"]) == ("mless", list(CLASSES), [0, 0.7])
