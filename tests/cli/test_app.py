@@ -559,6 +559,15 @@ def test_reproduce_uses_a_run_that_holds_its_numbers(command: Command, model: Pa
     assert [one["count"] for one in stored["conditions"]] == [None, 6], "the study as it was run"
 
 
+def test_reproduce_draws_all_figures_of_a_study(command: Command, model: Path) -> None:
+    from fillerscope.study.overrides import ready_study
+
+    options = ("--model", model, "--problems", "builtin", "--limit", 3, "--max-tokens", 4)
+    shown = command("reproduce", "mechanism", *options, "--json")
+    assert shown.code == 0, shown.err
+    assert list(json.loads(shown.out)["figures"]) == [one.name for one in ready_study("mechanism").figures]
+
+
 def test_reproduce_says_that_it_draws_other_heads(command: Command, model: Path, tmp_path: Path) -> None:
     options = ("--model", model, "--problems", "builtin", "--limit", 3, "--set", "conditions.1.count=6")
     shown = command("reproduce", "layers", *options)

@@ -21,7 +21,7 @@ from fillerscope.figures.saved import SavedFigure, save_stamped, stamp_of
 from fillerscope.files import Json
 from fillerscope.progress import PlannedStage, TerminalProgress
 from fillerscope.study.conditions import BASELINE
-from fillerscope.study.study import QUERIES, Study
+from fillerscope.study.study import QUERIES, FigureSpec, Study
 
 TOP = 10  # heads
 FIRST_FIGURES = ("heads", "depth")  # drawn as soon as attention is measured
@@ -91,7 +91,7 @@ class Drawing:
 def measure_and_draw(
     study: Study, ready: Study, drawing: Drawing, out: Path | None, json: bool, accept_licence: bool
 ) -> None:
-    """Run a ready study, or open a run that holds its numbers, and draw the figure that it is for."""
+    """Run a ready study, or open a run that holds its numbers, and draw the figures that it is for."""
     known = (*QUERIES, ANSWER) if study.probes.answering else QUERIES
     if drawing.queries and drawing.queries not in known:
         raise FigureError(f"--queries takes {', '.join(known)}, not {drawing.queries!r}")
@@ -100,18 +100,25 @@ def measure_and_draw(
         from fillerscope.measure.run_study import RunChoices, run_study
 
         run = Run(run_study(study, out, reporter, RunChoices(accept_licence, reuse=True)))
-    spec, request = study.figures[0], _request(run, study, drawing)
-    drawn = draw(run, spec.name, request)
+        drawn: dict[str, tuple[list[Path], str]] = {}
+        for number, spec in enumerate(study.figures):
+            reporter.stage(DRAWING, number, len(study.figures))
+            drawn[spec.name] = _draw(run, spec.name, _request(run, study, spec, drawing), ready)
+    notes = dict.fromkeys(note for _, note in drawn.values() if note)
+    show_figures(run, {name: files for name, (files, _) in drawn.items()}, {}, json, "; ".join(notes))
+
+
+def _draw(run: Run, name: str, request: Request, ready: Study) -> tuple[list[Path], str]:
+    """The files of a figure of a ready study, and how its heads differ from the published ones."""
+    drawn = draw(run, name, request)
     note = departure(run, drawn, ready)
     if note:
         drawn = replace(drawn, caption=f"{drawn.caption} {note[0].upper()}{note[1:]}.")
-    saved = save_stamped(drawn, run.path / "figures", stamp_of(run, request))
-    show_figures(run, {spec.name: saved.paths}, {}, json, note)
+    return list(save_stamped(drawn, run.path / "figures", stamp_of(run, request)).paths), note
 
 
-def _request(run: Run, study: Study, drawing: Drawing) -> Request:
-    """The figure of a study, as far as a run has its layers, and with its conditions where the run has more."""
-    spec = study.figures[0]
+def _request(run: Run, study: Study, spec: FigureSpec, drawing: Drawing) -> Request:
+    """A figure of a study, as far as a run has its layers, and with its conditions where the run has more."""
     there = {layer + 1 for layer in run[None].attention_layers()} if run.has_attention else set()
     layers = spec.layers if drawing.layers else tuple(layer for layer in spec.layers if layer in there)
     own = [condition.name for condition in study.conditions if condition.name != BASELINE]
