@@ -6,6 +6,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -32,11 +34,11 @@ def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str
 
 
 @contextmanager
-def replacing(path: Path, sync: bool = True, concurrent: bool = False) -> Iterator[Path]:
-    """Yield a temporary name to write to. The file replaces `path` when the block ends, and is removed if it fails.
+def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
+    """Yield a new, empty file to write to. It replaces `path` when the block ends, and is removed if it fails.
 
-    `concurrent`: other processes may be writing the same file, so the temporary name is this process's own."""
-    temporary = temporary_name(path.with_name(f"{path.name}.{os.getpid()}") if concurrent else path)
+    A symbolic link at `path` is replaced, never followed."""
+    temporary = _new_file(path)
     try:
         yield temporary
         if sync:
@@ -50,8 +52,22 @@ def replacing(path: Path, sync: bool = True, concurrent: bool = False) -> Iterat
         _flush_folder(path.parent)
 
 
-def temporary_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
+def _new_file(path: Path) -> Path:
+    """Make a file beside `path` whose name cannot be guessed: a folder from elsewhere may hold links to our files."""
+    name = path.name.encode(errors="surrogateescape")[:100].decode(errors="ignore")
+    temporary = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
+    return temporary
+
+
+def is_temporary(name: str, of: str = "") -> bool:
+    """Whether a file's name is one that `replacing` gives, to replace the file `of` where that is given."""
+    return name.startswith(f".{of}") and re.search(r"\.[0-9a-f]{16}\.tmp$", name) is not None
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path stays in a folder when links are followed."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def flush(path: Path) -> None:
@@ -94,6 +110,12 @@ def file_sha256(path: Path) -> str:
 def json_bytes(value: object) -> bytes:
     """JSON as it is written to files: indented, with sorted keys, so that equal values give equal bytes."""
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def digest_of(value: object) -> str:
+    """The sha256 of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager

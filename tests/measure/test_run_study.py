@@ -18,6 +18,7 @@ import fillerscope
 from fillerscope.analysis.integrity import faults
 from fillerscope.capture import passes
 from fillerscope.errors import ModelError, ProblemError, StoreError
+from fillerscope.files import digest_of
 from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.environment import environment, hardware
 from fillerscope.measure.identity import code_version, identify
@@ -26,7 +27,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import merged_name, shard_name
-from fillerscope.study.study import Study, digest_of
+from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, settings, study_of, write_study
 
 

@@ -16,6 +16,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.integrity import faults
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
+from fillerscope.files import digest_of
 from fillerscope.measure import identity
 from fillerscope.measure.engines import answers, local, model_work
 from fillerscope.measure.identity import identify
@@ -24,7 +25,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, answers_name, merged_name, shard_name
-from fillerscope.study.study import Study, digest_of
+from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, study_of
 
 GENERATION: dict[str, Any] = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import pytest
 from pyarrow import parquet
 
 from fillerscope.errors import StoreError
-from fillerscope.files import file_sha256
+from fillerscope.files import digest_of, file_sha256
+from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import Part, RunStore, Stacked
 from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
 
@@ -202,8 +204,87 @@ def test_no_damage_to_a_header_gives_anything_but_one_line(store: RunStore) -> N
 
 def test_a_damaged_manifest_is_refused(store: RunStore) -> None:
     (store.path / "manifest.json").write_text('{"format": 2,')
-    with refused(r"manifest\.json cannot be read .*; remove .* and run again"):
+    with refused(r"manifest\.json is damaged .*; restore it from a copy, or choose another folder with --out"):
         RunStore.open(store.path)
+
+
+def test_every_fact_of_the_manifest_is_under_its_digest(store: RunStore) -> None:
+    """A flipped bit anywhere is damage: in a self-check as in a checksum."""
+    store.note("models", {"tiny": {"selfcheck": {"largest": 1e-7}, "label": "Tiny"}})
+    store.put(NAME, PART)
+    text = (store.path / "manifest.json").read_bytes()
+    for place in range(0, len(text), 7):
+        for bit in range(8):
+            flipped = bytearray(text)
+            flipped[place] ^= 1 << bit
+            (store.path / "manifest.json").write_bytes(flipped)
+            try:
+                kept = RunStore.open(store.path).manifest
+            except StoreError:
+                continue
+            assert kept == json.loads(text)  # white space
+    (store.path / "manifest.json").write_bytes(text)
+    assert RunStore.open(store.path).verify() == []
+
+
+def test_a_manifest_without_its_digest_is_damaged(store: RunStore) -> None:
+    manifest = json.loads((store.path / "manifest.json").read_text())
+    del manifest["digest"]
+    (store.path / "manifest.json").write_text(json.dumps(manifest))
+    with refused(r"manifest\.json is damaged"):
+        RunStore.open(store.path)
+
+
+def test_a_folder_with_the_name_of_another_run_is_told(tmp_path: Path) -> None:
+    named = tmp_path / f"tiny-{digest_of(IDENTITY)[:10]}"
+    assert RunStore.create(named, IDENTITY, STUDY).verify() == []
+    other = named.rename(tmp_path / "tiny-0123456789")
+    (fault,) = RunStore.open(other).verify()
+    assert "0123456789" in fault
+    assert RunStore.open(other.rename(tmp_path / "renamed")).verify() == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_an_error_of_reading_is_tried_again_and_is_not_damage(store: RunStore, monkeypatch, number: int) -> None:
+    failing, read = [2], Path.read_text
+
+    def fail(path: Path, **options: str) -> str:
+        if path.name == "manifest.json" and failing[0]:
+            failing[0] -= 1
+            raise OSError(number, os.strerror(number))
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    assert RunStore.open(store.path).manifest == store.manifest
+    failing[0] = 100
+    with refused("nothing was changed: check the disk or network, then try again") as caught:
+        RunStore.open(store.path)
+    assert "remove" not in str(caught.value)
+
+
+def test_a_link_in_a_run_is_never_written_through(path: Path, tmp_path: Path) -> None:
+    """A run folder comes from anybody: names that we will write to may be links to files of ours."""
+    store = RunStore.create(path, IDENTITY, STUDY)
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (".manifest.json.tmp", "shards/tiny/.00000.safetensors.tmp", NAME):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).symlink_to(victim)
+    store.put(NAME, PART)
+    store.note("environment", {"python": "3"})
+    assert victim.read_text() == "mine"
+    assert not (path / NAME).is_symlink()
+    assert_same(RunStore.open(path).get(NAME), PART)
+
+
+def test_a_folder_that_leads_elsewhere_is_not_written_to(path: Path, tmp_path: Path) -> None:
+    store = RunStore.create(path, IDENTITY, STUDY)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (path / "shards").symlink_to(elsewhere)
+    with refused("would be written outside the run: a link leads there; remove it"):
+        store.put(NAME, PART)
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [1, FORMAT + 1, None, "3"])
@@ -231,7 +312,7 @@ def test_token_ids_of_format_2_are_read(store: RunStore) -> None:
 @pytest.mark.parametrize("left", [None, b"{", b"\xff", b"[" * 100_000])
 def test_a_lost_study_is_told_and_mended_by_running_again(store: RunStore, left: bytes | None) -> None:
     (store.path / "study.json").unlink() if left is None else (store.path / "study.json").write_bytes(left)
-    with refused(r"study\.json cannot be read .*; run the study again"):
+    with refused(r"study\.json is missing or damaged .*; run the study again"):
         _ = store.study
     assert RunStore.create(store.path, IDENTITY, STUDY).study == STUDY
 
@@ -295,12 +376,15 @@ def test_the_run_of_another_identity_is_refused_and_kept(store: RunStore) -> Non
 def test_what_a_kill_leaves_behind_is_written_over(path: Path) -> None:
     path.mkdir(parents=True)
     (path / "lock").touch()
-    (path / ".manifest.json.tmp").write_bytes(b'{"form')
+    (path / ".manifest.json.0123456789abcdef.tmp").write_bytes(b'{"form')
     store = RunStore.create(path, IDENTITY, STUDY)
     (path / "shards" / "tiny").mkdir(parents=True)
-    (path / "shards" / "tiny" / ".00000.safetensors.tmp").write_bytes(b"half")
+    (path / "shards" / "tiny" / ".00000.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
+    (path / ".report.html.0123456789abcdef.tmp").write_bytes(b"somebody is writing this")
     assert not store.has(NAME)
-    store.put(NAME, PART)
+    with store.writing():
+        store.put(NAME, PART)
+    (path / ".report.html.0123456789abcdef.tmp").unlink()
     assert_same(RunStore.open(path).get(NAME), PART)
     assert not list(path.rglob(".*.tmp"))
 
@@ -335,7 +419,8 @@ def test_files_are_synced_before_they_get_their_name(store: RunStore, monkeypatc
     fsync, replace = os.fsync, os.replace
 
     def note_sync(fd: int) -> None:
-        steps.append(("sync", Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
+        steps.append(("sync", re.sub(r"\.[0-9a-f]{16}\.tmp$", ".tmp", name)))
         fsync(fd)
 
     def note_replace(source: Path, target: Path) -> None:
@@ -437,6 +522,7 @@ def test_a_read_only_disk_is_one_line_and_can_be_read(mount) -> None:
 HOLD = """
 import sys
 from pathlib import Path
+from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import RunStore
 with RunStore.open(Path(sys.argv[1])).writing():
     print("held", flush=True)
@@ -466,7 +552,7 @@ def test_a_writer_sees_what_others_wrote_before_it(path: Path) -> None:
     with second.writing():
         assert second.has(NAME)
         second.put("shards/tiny/00001.safetensors", OTHER)
-    assert set(RunStore.open(path).manifest["files"]) == {NAME, "shards/tiny/00001.safetensors"}
+    assert set(RunStore.open(path).manifest["files"]) == {NAME, "shards/tiny/00001.safetensors", "study.json"}
 
 
 def test_two_that_begin_at_once_do_not_mix(path: Path, monkeypatch) -> None:
@@ -533,8 +619,8 @@ def test_a_flipped_byte_is_not_read(store: RunStore) -> None:
     ],
 )
 def test_an_edited_manifest_is_called_damaged(store: RunStore, change: dict[str, object]) -> None:
-    (store.path / "manifest.json").write_text(json.dumps(store.manifest | change))
-    with refused("manifest.json is damaged; remove .* and run again"):
+    (store.path / "manifest.json").write_text(json.dumps(sealed(store.manifest | change)))
+    with refused(r"manifest\.json is damaged; restore it from a copy"):
         RunStore.open(store.path)
 
 

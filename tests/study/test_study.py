@@ -13,6 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
+from fillerscope.files import digest_of
 from fillerscope.study.conditions import PRESETS, USUAL
 from fillerscope.study.generation import Decoding, GenerationSpec
 from fillerscope.study.study import (
@@ -20,7 +21,6 @@ from fillerscope.study.study import (
     FigureSpec,
     ModelSpec,
     Study,
-    digest_of,
 )
 from fillerscope.study.token_classes import CLASSES
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.style import Drawn, save
-from fillerscope.files import Json, disk_errors, file_sha256, json_bytes, write_whole
-from fillerscope.study.study import digest_of
+from fillerscope.files import Json, digest_of, disk_errors, file_sha256, json_bytes, write_whole
 
 DRAWN = "drawn.json"
 CODE = (".py", ".j2", ".js", ".css")  # what can change a figure or a report

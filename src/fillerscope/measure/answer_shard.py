@@ -12,11 +12,12 @@ from itertools import groupby
 
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.request import Generator, Reply, Request, common_start
+from fillerscope.files import digest_of
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import changed
 from fillerscope.store.schema import ANSWER_COLUMNS, Columns
 from fillerscope.study.conditions import BASELINE, Condition
-from fillerscope.study.study import Study, digest_of
+from fillerscope.study.study import Study
 
 
 @dataclass(frozen=True)

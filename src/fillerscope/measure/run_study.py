@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError, StoreError, StudyError
-from fillerscope.files import Json
+from fillerscope.files import Json, digest_of
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
@@ -33,7 +33,7 @@ from fillerscope.store.schema import (
     repeated_answers_name,
     shard_name,
 )
-from fillerscope.study.study import ModelSpec, Study, digest_of
+from fillerscope.study.study import ModelSpec, Study
 
 if TYPE_CHECKING:
     from fillerscope.models.in_memory import ModelInMemory, ModelSource

@@ -146,5 +146,5 @@ def _hash_file(path: Path, size: int, progress: Progress) -> str:
 
 def _remember(note: Path, sha256: str) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(note, sync=False, concurrent=True) as draft:
+    with replacing(note, sync=False) as draft:
         draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
+from fillerscope.files import digest_of
 from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
@@ -20,7 +21,7 @@ from fillerscope.problems.readers import Row, kind_of, read_rows
 from fillerscope.problems.recognise import RECOGNISED, Recognised, names_of, recognise
 from fillerscope.progress import SILENT, Progress
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
-from fillerscope.study.study import ProblemsSpec, digest_of
+from fillerscope.study.study import ProblemsSpec
 
 __all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_problems"]
 

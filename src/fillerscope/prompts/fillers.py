@@ -14,9 +14,9 @@ from importlib.resources import files
 import numpy as np
 
 from fillerscope.errors import PromptError
+from fillerscope.files import digest_of
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.conditions import Condition
-from fillerscope.study.study import digest_of
 
 Recipe = Callable[[Condition, Tokenizer, np.random.Generator], list[int]]
 

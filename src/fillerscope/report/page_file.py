@@ -16,7 +16,7 @@ REMEDY = "choose another file"
 def page_target(path: Path) -> Path:
     """The file to write, or an error before anything is drawn: never a run's own file, a device or a folder."""
     with _disk(path):
-        target = path.resolve()
+        target = path.parent.resolve() / path.name  # a link is replaced: a run from elsewhere may hold one
         if not path.name or target.is_dir():
             raise _unwritable(path, "it is a folder")
         if target.exists() and (target.suffix.lower() not in PAGES or not target.is_file()):
@@ -29,7 +29,7 @@ def page_target(path: Path) -> Path:
 
 def write_page(page: str, path: Path, target: Path) -> Path:
     """Write a page: whole, or what was there before stays."""
-    with _disk(path), replacing(target, sync=False, concurrent=True) as temporary:
+    with _disk(path), replacing(target, sync=False) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return path
 

@@ -119,7 +119,7 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
         return replace(entry, state=DAMAGED, note=str(error))
     with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
         note.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(note, sync=False, concurrent=True) as draft:
+        with replacing(note, sync=False) as draft:
             draft.write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
     return replace(entry, verdict=verdict)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,12 +20,24 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, Pieces, disk_errors, file_sha256, json_bytes, temporary_name, write_whole
+from fillerscope.files import (
+    Json,
+    Pieces,
+    digest_of,
+    disk_errors,
+    file_sha256,
+    is_inside,
+    is_temporary,
+    json_bytes,
+    write_whole,
+)
+from fillerscope.store.manifest import read_manifest, read_steadily, sealed, unreadable
 from fillerscope.store.schema import (
     COLUMN_TYPES,
+    FILES,
+    FOLDERS,
     FORMAT,
     MANIFEST,
-    READABLE,
     STUDY,
     Array,
     Columns,
@@ -85,48 +98,44 @@ class RunStore:
             differs = f" (it differs in: {', '.join(other)})"
             raise StoreError(f"{path} holds another study's run{differs}; choose another folder with --out")
         if not store._has_study(study):  # new, killed before it was written, or other figures are asked for
-            with store.writing(), _disk(path):
-                write_whole(path / STUDY, [json_bytes(study)])
+            with store.writing():
+                store._write(STUDY, [json_bytes(study)])
         return store
 
     @classmethod
     def open(cls, path: Path) -> RunStore:
-        try:
-            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
-        except PermissionError:
-            raise StoreError(f"no permission to read {path / MANIFEST}; ask its owner") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise StoreError(f"{path / MANIFEST} cannot be read ({error}); remove {path} and run again") from None
-        if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
-            raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is of another program; check the path")
-        if manifest["format"] not in READABLE:
-            raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
-        if not _is_valid(manifest):
-            raise StoreError(f"{path / MANIFEST} is damaged; remove {path} and run again")
-        return cls(path, cast(Manifest, manifest))
+        return cls(path, read_manifest(path))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Lock the folder for writing. The lock of a process that was killed is free."""
         with _locked(self.path):
             self.manifest = self.open(self.path).manifest
+            self._remove_temporaries()
             yield
+
+    def _remove_temporaries(self) -> None:
+        """Remove the files that a kill left half-written. Only the lock's holder may: they could be somebody's."""
+        for file in self.path.rglob(".*.tmp"):
+            top, *below = file.relative_to(self.path).parts
+            ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in FILES)
+            if ours and is_temporary(file.name) and is_inside(file.parent, self.path):
+                with suppress(OSError):
+                    file.unlink()
 
     @property
     def study(self) -> Json:
         try:
-            data: Json = json.loads((self.path / STUDY).read_text(encoding="utf-8"))
-        except PermissionError:
-            raise StoreError(f"no permission to read {self.path / STUDY}; ask its owner") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise StoreError(f"{self.path / STUDY} cannot be read ({error}); run the study again") from None
+            data: Json = json.loads(read_steadily(self.path / STUDY))
+        except (FileNotFoundError, ValueError, RecursionError) as error:
+            raise StoreError(f"{self.path / STUDY} is missing or damaged ({error}); run the study again") from None
+        except OSError as error:
+            raise unreadable(self.path / STUDY, error) from None
         return data
 
     def _has_study(self, study: Json) -> bool:
         try:
-            return self.study == study
+            return self.is_sound(STUDY) and self.study == study
         except StoreError:
             return False
 
@@ -163,6 +172,8 @@ class RunStore:
 
     def _write(self, name: str, pieces: Pieces) -> None:
         with _disk(self.path):
+            if not is_inside((self.path / name).parent, self.path):
+                raise StoreError(f"{self.path / name} would be written outside the run: a link leads there; remove it")
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
@@ -214,8 +225,12 @@ class RunStore:
         self._checked.add(name)
 
     def verify(self) -> list[str]:
-        """A line for each file that is missing or damaged."""
-        return [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
+        """A line for each file that is missing or damaged, and for a folder that has the name of another run."""
+        files = [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
+        named = re.fullmatch(r".*-([0-9a-f]{10})", self.path.resolve().name)
+        if named and named[1] != (expected := digest_of(self.manifest["identity"])[:10]):
+            files.append(f"{MANIFEST}: what was measured has the digest {expected}, the folder's name says {named[1]}")
+        return files
 
     def _fault(self, name: str) -> str:
         """What is wrong with a file; empty where nothing is."""
@@ -229,7 +244,7 @@ class RunStore:
 
     def _save_manifest(self) -> None:
         with _disk(self.path):
-            write_whole(self.path / MANIFEST, [json_bytes(self.manifest)])
+            write_whole(self.path / MANIFEST, [json_bytes(sealed(self.manifest))])
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
@@ -237,19 +252,6 @@ def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | 
     return tuple(
         slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
     )
-
-
-def _is_valid(manifest: Json) -> bool:
-    """Whether a manifest has the structure that `put` and `note` give it, as files can be edited."""
-    files, models = manifest["files"], manifest.get("models", {})
-    if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
-        return False
-    inside = all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
-    entries = all(
-        isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
-        for entry in files.values()
-    )
-    return inside and entries and all(isinstance(facts, dict) for facts in models.values())
 
 
 def _arrow_type(kind: str) -> pyarrow.DataType:
@@ -283,13 +285,13 @@ def _make_folder(path: Path, manifest: Manifest) -> None:
     """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
     with _disk(path):
         names = {item.name for item in path.iterdir()} if path.is_dir() else set()
-        others = names - {"lock", temporary_name(path / MANIFEST).name}  # a kill may leave these two
+        others = {name for name in names if name != "lock" and not is_temporary(name, MANIFEST)}  # left by a kill
         if path.is_file() or (others and MANIFEST not in names):
             raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
         path.mkdir(parents=True, exist_ok=True)
     with _locked(path), _disk(path):
         if not (path / MANIFEST).exists():
-            write_whole(path / MANIFEST, [json_bytes(manifest)])
+            write_whole(path / MANIFEST, [json_bytes(sealed(manifest))])
 
 
 @contextmanager

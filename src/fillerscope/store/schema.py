@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 
 from fillerscope.files import Json
 
-FORMAT = 3  # of run folders; 2 kept token ids of answers as text, 1 had moments without m3
-READABLE = (2, 3)
-MANIFEST, STUDY, PROBLEMS = "manifest.json", "study.json", "problems.parquet"
+FORMAT = 4  # of run folders; 3 had no digest in its manifest, 2 token ids of answers as text, 1 no m3 in moments
+READABLE = (2, 3, 4)
+SEALED = 4  # from this format on the manifest holds a digest of all that it says
+MANIFEST, STUDY, PROBLEMS = FILES = ("manifest.json", "study.json", "problems.parquet")
+FOLDERS = ("shards", "merged", "lookback", "answers", "again")  # what the names of its folders begin with
 MOMENTS = ("count", "mean", "m2", "m3")  # the parts of a quantity kept as moments over problems, in order
 
 # Quantities of every problem, layer and head under a condition. Definitions are in docs/method.md.
@@ -189,6 +191,7 @@ class Manifest(TypedDict):
     format: int
     identity: Json
     files: dict[str, FileEntry]
+    digest: NotRequired[str]  # of all the rest
     environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]
     problems: NotRequired[int]  # how many there will be

@@ -6,8 +6,6 @@ so any stored run can be run again from its own folder.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,7 +39,7 @@ from fillerscope.study.yaml_lines import LinedYaml, located
 
 __all__ = [
     "DEFAULT_SYSTEM", "QUERIES", "ActivationProbe", "AttentionProbe", "BatchSpec", "Example", "FigureSpec", "ModelSpec",
-    "Probes", "ProblemsSpec", "PromptSpec", "Queries", "References", "Study", "digest_of",
+    "Probes", "ProblemsSpec", "PromptSpec", "Queries", "References", "Study",
 ]  # fmt: skip
 
 
@@ -185,12 +183,6 @@ class Study(Strict):
         if self.generation is not None and not self.generation.exact:
             left_out["generation"].add("exact")  # as in runs made before there was a choice
         return self.model_dump(mode="json", exclude=left_out)
-
-
-def digest_of(value: object) -> str:
-    """The sha256 of a JSON value in canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _as_written(where: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:

@@ -394,7 +394,10 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
         (answer({"choices": {"a": 1}}), "answers with other JSON and not with a completion"),
         (answer({"choices": [{"text": "a", "finish_reason": ["stop"]}]}), "answers with other JSON and not with a"),
         (answer({"choices": [{"message": {"content": "hi"}}]}), "answers with other JSON and not with a completion"),
-        (hang, "gave no answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency"),
+        (
+            hang,
+            "gave no complete answer within 0.4 s, tried once; raise endpoint.timeout or lower endpoint.concurrency",
+        ),
         (drop, "cannot be reached ("),
     ],
     ids=lambda given: given if isinstance(given, str) else "fault",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NO_KEY = "none"  # local servers ask for no key, the client insists on one
 _CONNECT = 10.0  # seconds: a server that listens takes a connection at once
 _LONGEST_TOKEN, _LONG = 1000, 100_000  # characters of a token, and of a text that is never too long
+_BYTES_OF_TOKEN, _BYTES = 1000, 1_000_000  # of a response: for every token that is asked for, and besides
 _SEEDS = 2**31  # some servers keep 32 bits and take the largest number for "random"
 
 
@@ -36,9 +37,13 @@ class Server:
     async def complete(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
         """Request a completion; raise an error for any other reply."""
         completion = await self._create(prompt, seed, decoding)
+        if reason := _refused(completion):
+            raise PromptRefused(f"{self.refusals.line(reason)}, where {decoding.max_tokens} tokens were asked for")
         if not _is_answered(completion):
             raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
         choice = completion.choices[0]
+        if self.refusals.holds_secret(choice.text):
+            raise PromptRefused("the server sent the key back as its answer, which is not kept")
         choice.text = choice.text.encode("utf-8", "replace").decode("utf-8")  # no tokenizer takes half a character
         if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):
             asked = f"{decoding.max_tokens} tokens were asked for"
@@ -64,6 +69,12 @@ class Server:
         raise refusal  # out here it does not carry the client's error along, which holds the request and its key
 
 
+def _refused(completion: object) -> str:
+    """Why a body was not read to its end; empty where it was."""
+    reason = getattr(completion, "fillerscope_refused", None)
+    return reason if isinstance(reason, str) else ""
+
+
 def _is_answered(completion: object) -> bool:
     """Whether a completion has a text and a finish reason. The client does not validate what it receives."""
     choices = getattr(completion, "choices", None)
@@ -80,9 +91,11 @@ def require_client() -> None:
         raise GenerationError("an endpoint needs the package openai: pip install 'fillerscope[endpoint]'") from None
 
 
-def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
-    """A client, to be closed by the caller."""
+def open_client(spec: EndpointSpec, key: SecretStr, max_tokens: int) -> AsyncOpenAI:
+    """A client for answers of so many tokens, to be closed by the caller."""
     from openai import AsyncOpenAI, Timeout
+
+    from fillerscope.answers.endpoint.limits import LimitedClient
 
     try:
         return AsyncOpenAI(
@@ -90,6 +103,7 @@ def open_client(spec: EndpointSpec, key: SecretStr) -> AsyncOpenAI:
             base_url=spec.url,
             timeout=Timeout(spec.timeout, connect=min(spec.timeout, _CONNECT), pool=None),
             max_retries=spec.retries,
+            http_client=LimitedClient(spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens),
         )
     except Exception as error:  # the client has no one class for a URL that is none
         raise GenerationError(f"endpoint.url {spec.url} is not a URL: {error}") from None

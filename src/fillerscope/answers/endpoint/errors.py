@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from openai import APIConnectionError, APIStatusError, OpenAIError
 
 _OF_ONE_PROMPT = (400, 413, 422)
+MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
 _LONGEST = 200  # characters of what a server says
 
 
@@ -41,7 +42,7 @@ class Refusals:
             return self._status(error)
         if isinstance(error, APITimeoutError):
             return GenerationError(
-                f"{self.url} gave no answer within {self.timeout:g} s, {self._times}; "
+                f"{self.url} gave no complete answer within {self.timeout:g} s, {self._times}; "
                 "raise endpoint.timeout or lower endpoint.concurrency, then run again to resume"
             )
         if isinstance(error, APIConnectionError):
@@ -54,6 +55,9 @@ class Refusals:
             f"{self.url} answers with {self.line(what) or 'nothing'} and not with a completion; "
             "correct endpoint.url, which mostly ends in /v1"
         )
+
+    def holds_secret(self, text: str) -> bool:
+        return any(secret in text for secret in self.secrets)
 
     def line(self, said: object) -> str:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
@@ -69,6 +73,8 @@ class Refusals:
         status, reason = error.status_code, self.line(_reason(error.body))
         if status in _OF_ONE_PROMPT:
             return PromptRefused(f"the server refuses the prompt ({status}: {reason})")
+        if 300 <= status < 400:
+            return GenerationError(f"{self.url} {MOVED}")
         advice = {
             # What a server says about a key may show a part of it.
             401: f"refuses the key (401); put the right one into the environment variable {self.key}",

@@ -11,7 +11,6 @@ its decision to sample at all. Knows nothing of problems, grades or the store.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +21,7 @@ from pydantic import SecretStr
 
 from fillerscope.answers.endpoint.client import Server, open_client, require_client, used
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.answers.endpoint.keys import read_key
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Form = Literal["ids", "text"]
 
 _FORMS: dict[str, tuple[Form, ...]] = {"auto": ("ids", "text"), "ids": ("ids",), "text": ("text",)}
+_SHORTEST_SECRET = 8  # characters; a shorter key is a placeholder, which answers may contain by chance
 _FINISHES: dict[str | None, Finish] = {"stop": "stop", "length": "length"}
 
 
@@ -68,8 +69,8 @@ class EndpointGenerator:
     async def _answer(
         self, requests: Sequence[Request], decoding: Decoding, done: Callable[[int], None]
     ) -> list[Reply]:
-        key = self._key()
-        async with open_client(self.spec, key) as client:
+        key = read_key(self.spec)
+        async with open_client(self.spec, key, decoding.max_tokens) as client:
             server = Server(client, self._refusals(key), self.spec.model or self.name)
             form = self._form or await self._settle(server, requests, decoding)
             gate = asyncio.Semaphore(self.spec.concurrency)
@@ -106,7 +107,7 @@ class EndpointGenerator:
 
     async def _one(self, server: Server, request: Request, form: Form, decoding: Decoding) -> Reply:
         try:
-            return self._reply(await self._ask(server, request, form, decoding), request)
+            return self._reply(await self._ask(server, request, form, decoding), request, server.refusals)
         except PromptRefused as refusal:
             return Reply("", 0, "failed", str(refusal))
 
@@ -116,14 +117,15 @@ class EndpointGenerator:
             raise PromptRefused("no text gives the tokens of this prompt again; use a server that takes token ids")
         return await server.complete(prompt, request.seed, decoding)
 
-    def _reply(self, completion: Completion, request: Request) -> Reply:
+    def _reply(self, completion: Completion, request: Request, refusals: Refusals) -> Reply:
         if misread := _misread(completion, request):
             raise PromptRefused(misread)
         choice = completion.choices[0]
         reason = getattr(choice, "finish_reason", None)
         finish = _FINISHES.get(reason)
         if finish is None:
-            raise PromptRefused(f"the server ended the answer with {reason!r:.60}, not with stop or length")
+            said = refusals.line(reason)[:60]
+            raise PromptRefused(f"the server ended the answer with {said!r}, not with stop or length")
         text = answer_text(self.tokenizer, choice.text, self._ends)
         counted = used(completion, "completion_tokens")
         return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
@@ -132,15 +134,9 @@ class EndpointGenerator:
     def _ends(self) -> tuple[str, ...]:
         return turn_ends(self.tokenizer)
 
-    def _key(self) -> SecretStr:
-        """The key, wrapped so that tracebacks do not show it."""
-        key = SecretStr(os.environ.get(self.spec.key, "").strip())
-        if not (key.get_secret_value().isascii() and key.get_secret_value().isprintable()):
-            raise GenerationError(f"the key in the environment variable {self.spec.key} has characters that no key has")
-        return key
-
     def _refusals(self, key: SecretStr) -> Refusals:
-        secrets = tuple(filter(None, [key.get_secret_value()]))
+        value = key.get_secret_value()
+        secrets = (value,) if len(value) >= _SHORTEST_SECRET else ()
         model = self.spec.model or self.name
         return Refusals(self.spec.url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
 

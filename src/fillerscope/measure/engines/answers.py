@@ -15,14 +15,13 @@ from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
-from fillerscope.files import Json
+from fillerscope.files import Json, digest_of
 from fillerscope.measure.answer_shard import AnswerTask, answer_shard, answer_tasks
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork
 from fillerscope.measure.plan import answering, answering_again, samples
 from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
-from fillerscope.study.study import digest_of
 
 RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compared, and later tokens
 

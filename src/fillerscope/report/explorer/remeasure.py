@@ -19,14 +19,14 @@ import numpy as np
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
-from fillerscope.files import Json
+from fillerscope.files import Json, digest_of
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import FILLER, QUESTION, Prompt, token_texts
 from fillerscope.store.run_folder import Part
 from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
-from fillerscope.study.study import QUERIES, Study, digest_of
+from fillerscope.study.study import QUERIES, Study
 
 if TYPE_CHECKING:
     from fillerscope.capture.head_matrix import HeadMatrix

@@ -1,0 +1,82 @@
+"""The manifest of a run folder: read with patience, checked against its own digest."""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from pathlib import Path
+from typing import cast
+
+from fillerscope.errors import StoreError
+from fillerscope.files import Json, digest_of
+from fillerscope.store.schema import MANIFEST, READABLE, SEALED, Manifest
+
+WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
+TRANSIENT = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.ENOMEM)
+RESTORE = "restore it from a copy, or choose another folder with --out and run the study again"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a run folder, or an error that says whether it is missing, damaged or cannot be read now."""
+    try:
+        manifest = json.loads(read_steadily(path / MANIFEST))
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
+    except OSError as error:
+        raise unreadable(path / MANIFEST, error) from None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path / MANIFEST} is damaged ({error}); {RESTORE}") from None
+    if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
+        raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is of another program; check the path")
+    if manifest["format"] not in READABLE:
+        raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
+    if not _is_valid(manifest):
+        raise StoreError(f"{path / MANIFEST} is damaged; {RESTORE}")
+    manifest.pop("digest", None)  # of the file as it was; `sealed` gives the next one
+    return cast(Manifest, manifest)
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """A manifest with the digest of all that it says."""
+    return manifest | {"digest": _digest_of(cast(Json, manifest))}
+
+
+def _digest_of(manifest: Json) -> str:
+    return digest_of({key: value for key, value in manifest.items() if key != "digest"})
+
+
+def read_steadily(path: Path) -> str:
+    """The text of a file. An error of the disk or the network is tried again: it is not damage."""
+    for wait in WAITS:
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            if error.errno not in TRANSIENT:
+                raise
+            time.sleep(wait)
+    return path.read_text(encoding="utf-8")
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error for a file that is there and cannot be read. It never advises to remove what may be sound."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"no permission to read {path}; ask its owner")
+    reason = error.strerror or str(error)
+    return StoreError(f"cannot read {path}: {reason}; nothing was changed: check the disk or network, then try again")
+
+
+def _is_valid(manifest: Json) -> bool:
+    """Whether a manifest has its digest, and the structure that `put` and `note` give it: files can be edited."""
+    sealed = manifest["format"] >= SEALED or "digest" in manifest
+    if sealed and manifest.get("digest") != _digest_of(manifest):
+        return False
+    files, models = manifest["files"], manifest.get("models", {})
+    if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
+        return False
+    inside = all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
+    entries = all(
+        isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+        for entry in files.values()
+    )
+    return inside and entries and all(isinstance(facts, dict) for facts in models.values())
