@@ -392,7 +392,7 @@ def test_flips(command: Command, answered: Path) -> None:
 
 
 def test_verify_sees_an_edited_answer(command: Command, answered: Path, tmp_path: Path) -> None:
-    assert "7 files as they were written, all problems accounted for" in command("verify", answered).out
+    assert "8 files as they were written, all problems accounted for" in command("verify", answered).out
     shutil.copytree(answered, tmp_path / "copy")
     damaged = tmp_path / "copy" / answers_name("a", 1)
     data = bytearray(damaged.read_bytes())
@@ -418,7 +418,7 @@ def test_an_edited_study_is_not_taken_for_the_one_that_was_answered(
     stored.write_text(stored.read_text().replace('"max_tokens": 4', '"max_tokens": 5'))
     shown = command("verify", "run")
     assert shown.code == 1
-    assert "study.json: it is not the study that was measured" in shown.out
+    assert "study.json: sha256 " in shown.out
 
 
 ANSWERS: dict[str, Any] = {

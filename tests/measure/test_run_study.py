@@ -353,7 +353,7 @@ def test_the_manifest_says_how_it_was_made(saved: Path, finished: Path) -> None:
     assert (facts["label"], facts["template"]) == ("tiny-llama", "chat")
     assert 0 <= facts["selfcheck"]["difference"] <= facts["selfcheck"]["tolerance"] == 1e-5
     names = [shard_name(str(saved), index) for index in range(3)]
-    assert sorted(manifest["files"]) == sorted([*names, merged_name(str(saved))])
+    assert sorted(manifest["files"]) == sorted([*names, merged_name(str(saved)), "study.json"])
 
 
 def test_the_environment_tells_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,8 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 def test_answers_alone_need_no_attention(saved: Path, finished: Path) -> None:
     store = RunStore.open(finished)
-    assert sorted(store.manifest["files"]) == sorted([PROBLEMS, *(answers_name(str(saved), i) for i in range(3))])
+    answers = [answers_name(str(saved), i) for i in range(3)]
+    assert sorted(store.manifest["files"]) == sorted([PROBLEMS, "study.json", *answers])
     facts = store.manifest["models"][str(saved)]
     assert (facts["label"], facts["template"]) == ("tiny-llama", "chat")
     assert "selfcheck" not in facts
