@@ -299,9 +299,9 @@ def test_a_run_in_any_state_is_shown(shared: Shared, tmp_path: Path, lost: str) 
     }
     told = {
         "merged": "not finished (Tiny-A: attention)", "answers": "not finished (Tiny-A: answers)",
-        "problems": "problems.parquet is missing", "study": "study.json cannot be read",
+        "problems": "problems.parquet is missing", "study": "study.json is missing",
         "not a study": "study.json does not hold a study", "changed": "the file is damaged",
-        "everything": "study.json cannot be read",
+        "everything": "study.json is missing",
     }  # fmt: skip
     if lost in files:
         (run.path / files[lost]).unlink()

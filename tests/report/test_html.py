@@ -433,11 +433,12 @@ def test_a_run_is_not_overwritten_by_its_report(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_link_is_followed_and_a_device_refused(run: Run, tmp_path: Path) -> None:
+def test_a_link_is_replaced_and_a_device_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "real.html").write_text("somebody's")
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
     assert write_report(run, tmp_path / "link.html") == tmp_path / "link.html"
-    assert (tmp_path / "link.html").is_symlink()
-    assert (tmp_path / "real.html").is_file()
+    assert not (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "real.html").read_text() == "somebody's"
     os.mkfifo(tmp_path / "pipe.html")
     with pytest.raises(FigureError, match="it is there already, and no HTML file"):
         write_report(run, tmp_path / "pipe.html")

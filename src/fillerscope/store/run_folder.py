@@ -127,8 +127,10 @@ class RunStore:
     def study(self) -> Json:
         try:
             data: Json = json.loads(read_steadily(self.path / STUDY))
-        except (FileNotFoundError, ValueError, RecursionError) as error:
-            raise StoreError(f"{self.path / STUDY} is missing or damaged ({error}); run the study again") from None
+        except FileNotFoundError:
+            raise StoreError(f"{self.path / STUDY} is missing; run the study again") from None
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{self.path / STUDY} is damaged ({error}); run the study again") from None
         except OSError as error:
             raise unreadable(self.path / STUDY, error) from None
         return data

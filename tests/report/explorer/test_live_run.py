@@ -229,7 +229,7 @@ def test_a_run_without_a_study_is_refused(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     (folder / "study.json").write_text("{")
-    with pytest.raises(StoreError, match=r"study\.json cannot be read"):
+    with pytest.raises(StoreError, match=r"study\.json is damaged"):
         Watched(folder)
 
 

@@ -30,6 +30,7 @@ from fillerscope.progress import Silent
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.report.explorer import remeasure
 from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
+from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import METRICS, merged_name
 from fillerscope.study.generation import EndpointSpec
@@ -369,7 +370,7 @@ def renamed(run: Run, name: str, **identity: Any) -> Run:
     files[new] = files[old]
     (run.path / old).rename(run.path / new)
     manifest["identity"] |= identity
-    (run.path / "manifest.json").write_text(json.dumps(manifest))
+    (run.path / "manifest.json").write_text(json.dumps(sealed(manifest)))
     (run.path / "study.json").write_text(
         json.dumps(run.store.study).replace(json.dumps(run.models[0]), json.dumps(name))
     )
