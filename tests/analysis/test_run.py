@@ -135,9 +135,7 @@ def test_a_study_that_cannot_be_read(tmp_path: Path, damage: str) -> None:
         path.unlink()
     else:
         path.write_text(path.read_text()[:100] if damage == "cut" else json.dumps(study | {"conditions": []}))
-    with pytest.raises(
-        StoreError, match=r"study\.json is (missing|damaged)|does not hold a study"
-    ):
+    with pytest.raises(StoreError, match=r"study\.json is (missing|damaged)|does not hold a study"):
         _ = open_run(tmp_path / "run").conditions
 
 

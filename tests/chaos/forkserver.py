@@ -14,6 +14,9 @@ More about a process may be said, a step being the sync of a file, its rename, o
                             the kill had come while it was written
     "die_in": [m, f, n]     kill -9 itself at the n-th call of the function f of module m
     "stop_after": n         stop itself, as by Ctrl-Z, when n shards have their names
+    "fail_at": [n, e, f]    let the n-th operation on files under the folder f fail with the error number e: opening a
+                            file to read or to write, its sync, its rename, making, listing or removing
+    "operations": path      write their number there at the end
 
 Nothing is computed here, in the parent: threads do not survive a fork.
 """
@@ -76,6 +79,7 @@ def _live(request: dict[str, Any]) -> None:
             os.dup2(log, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         Steps(request).watch()
+        Faults(request).watch()
         if request.get("die_in"):
             _die_in(*request["die_in"])
         for command in request["commands"]:
@@ -94,9 +98,14 @@ def _live(request: dict[str, Any]) -> None:
 def _run(command: list[str]) -> int:
     if command[0] == "measure":
         from fillerscope.api import run
+        from fillerscope.errors import FillerscopeError
         from fillerscope.study.study import Study
 
-        run(Study.load(command[1]), Path(command[2]))
+        try:
+            run(Study.load(command[1]), Path(command[2]))
+        except FillerscopeError as error:
+            print(f"fillerscope: {error}")
+            return 1
         return 0
     from fillerscope.cli.app import main
 
@@ -160,6 +169,37 @@ class Steps:
             with Path(self.log).open("a") as file:
                 print(what, file=file)
         return self.count == self.die_at
+
+
+class Faults:
+    """Counts operations on files, and lets one of them fail."""
+
+    EVENTS = ("open", "os.rename", "os.mkdir", "os.listdir", "os.scandir", "os.remove", "os.truncate")
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.number, self.error, self.folder = request.get("fail_at", (0, 0, ""))
+        self.log, self.count = request.get("operations"), 0
+
+    def watch(self) -> None:
+        if self.folder:
+            sys.addaudithook(self.happens)
+            sync, os.fsync = os.fsync, lambda descriptor: (self.synced(descriptor), sync(descriptor))
+
+    def happens(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in self.EVENTS and isinstance(arguments[0], (str, os.PathLike)):
+            self.operation(os.fspath(arguments[0]))
+
+    def synced(self, descriptor: int) -> None:
+        self.operation(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def operation(self, path: Any) -> None:
+        if not str(path).startswith(self.folder):
+            return
+        self.count += 1
+        if self.log:
+            Path(self.log).write_text(str(self.count))
+        if self.count == self.number:
+            raise OSError(self.error, os.strerror(self.error), path)
 
 
 if __name__ == "__main__":

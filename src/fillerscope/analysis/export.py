@@ -33,6 +33,7 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
+    run.store.refuse_damaged()
     with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]

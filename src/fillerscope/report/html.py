@@ -40,6 +40,7 @@ HEAD = 1000  # bytes at the start of a report, among which its stamp is
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Ready | None = None) -> Path:
     """Write the report of a run: whole, or what was there before stays. Figures in `ready` are not drawn again."""
     target = page_target(path)
+    run.store.refuse_damaged()
     return write_page(render(run, tell, ready), path, target)
 
 

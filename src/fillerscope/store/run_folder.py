@@ -226,6 +226,11 @@ class RunStore:
             raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to restore it")
         self._checked.add(name)
 
+    def refuse_damaged(self) -> None:
+        """Raise where any file is missing or damaged, whether it will be read or not."""
+        for name in sorted(self.manifest["files"]):
+            self._check(name)
+
     def verify(self) -> list[str]:
         """A line for each file that is missing or damaged, and for a folder that has the name of another run."""
         files = [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
