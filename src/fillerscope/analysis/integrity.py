@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
+from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.store.schema import Columns, merged_name
+from fillerscope.study.study import Study
 
 
 def faults(run: Run) -> list[str]:
     """What does not add up, a line each."""
     found = []
-    measured_study = run.store.manifest["identity"].get("study", {})
-    told = run.study.measured()
-    if any(told.get(key) != value for key, value in measured_study.items()):
+    if not is_measured_study(run):
         found.append("study.json: it is not the study that was measured")
     for model in run.models:
         for one in (model, *run.study.twins(model)) if run.has_attention else ():
@@ -21,6 +21,17 @@ def faults(run: Run) -> list[str]:
         found += _unanswered(run[model]) if run.has_answers else []
         found += _not_again(run[model]) if run.noise is not None else []
     return found
+
+
+def is_measured_study(run: StoredRun) -> bool:
+    """Whether study.json says what the identity of the run does. Keys that a run made before does not have are what
+    they are by default."""
+    measured, now = run.store.manifest["identity"].get("study", {}), run.study.measured()
+    try:
+        before = Study.model_validate({"name": run.study.name} | measured).measured()
+    except ValueError:
+        return False
+    return all(before[key] == now[key] for key in measured)
 
 
 def _unanswered(run: ModelRun) -> list[str]:

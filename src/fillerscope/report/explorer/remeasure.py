@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fillerscope.analysis.integrity import is_measured_study
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
@@ -155,8 +156,7 @@ def _refuse_unready(run: ModelRun) -> None:
         raise FigureError(f"{run.name} answers from a server, which gives no attention: nothing can be measured here")
     if not run.has_attention:
         raise FigureError("this run did not measure attention: its study has `probes.attention` off")
-    told = run.study.measured()
-    if any(told.get(key) != value for key, value in run.store.manifest["identity"].get("study", {}).items()):
+    if not is_measured_study(run):
         raise StoreError(f"study.json in {run.path} is not the study that was measured: run the study again")
     if not run.store.has(merged_name(run.name)):
         raise StoreError(f"{run.path} is not finished for {run.name}: run the study again, it goes on from there")
