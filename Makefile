@@ -19,12 +19,13 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check docs page page-types study-page bench lock clean
+.PHONY: help demo test test-slow chaos check docs page page-types study-page bench lock clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
 	@echo "make test         run the tests, on all cores (ARGS='-k name' is handed to pytest)"
 	@echo "make test-slow    run those that take longer: the page in a browser, real servers, kills at every write"
+	@echo "make chaos        kill, damage, starve and attack it for an hour; docs/reliability.md has what came of it"
 	@echo "make check        lint, formatting, types, the direction of imports, and that the built page is not stale;"
 	@echo "                  where Node and web/node_modules are present, lint and unit tests of the page as well"
 	@echo "make docs         build the site from docs/ into docs/_build; a warning fails it (ARGS='-b linkcheck' tries every link)"
@@ -48,6 +49,10 @@ test: $(DEV_READY)
 test-slow: $(DEV_READY)
 	@$(require-browser)
 	@$(PYTEST) -m slow $(ARGS)
+
+chaos: $(DEV_READY)
+	@$(require-browser)
+	@FILLERSCOPE_CHAOS=1 $(PYTEST) -m chaos $(ARGS)
 
 check: $(DEV_READY)
 	$(BIN)/ruff check .

@@ -26,6 +26,24 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 LEFT_OUT = pytest.StashKey[int]()
+HERE = ("localhost", "127.", "::1", "0.0.0.0")
+
+
+def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let no test reach beyond this machine: servers that stand in for others are on it. Downloads of weights run in
+    processes of their own."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
+    if not text.startswith(HERE):
+        raise ConnectionRefusedError(f"a test reaches for {text}")
+
+
+sys.addaudithook(refuse_network)
 
 
 @pytest.fixture(scope="session")

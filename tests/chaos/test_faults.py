@@ -13,7 +13,10 @@ import pytest
 from support.chaos import cases
 from support.forks import Forks, assert_nothing_half, finishing, outcome
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs fork and /proc")
+pytestmark = [
+    pytest.mark.chaos,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs fork and /proc"),
+]
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.ESTALE)
 
 
