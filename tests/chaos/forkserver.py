@@ -17,6 +17,8 @@ More about a process may be said, a step being the sync of a file, its rename, o
     "fail_at": [n, e, f]    let the n-th operation on files under the folder f fail with the error number e: opening a
                             file to read or to write, its sync, its rename, making, listing or removing
     "operations": path      write their number there at the end
+    "flock_fails": e        let every flock fail with the error number e, as on file systems without locks
+    "clock": s              set the clock forward by s seconds, or back
 
 Nothing is computed here, in the parent: threads do not survive a fork.
 """
@@ -28,6 +30,7 @@ import os
 import signal
 import stat
 import sys
+import time
 import traceback
 from contextlib import suppress
 from importlib import import_module
@@ -80,6 +83,11 @@ def _live(request: dict[str, Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         Steps(request).watch()
         Faults(request).watch()
+        if "flock_fails" in request:
+            _refuse_locks(request["flock_fails"])
+        if "clock" in request:
+            now = time.time
+            time.time = lambda: now() + request["clock"]
         if request.get("die_in"):
             _die_in(*request["die_in"])
         for command in request["commands"]:
@@ -114,6 +122,15 @@ def _run(command: list[str]) -> int:
         main()
     except SystemExit as ending:
         return int(ending.code or 0)
+
+
+def _refuse_locks(error: int) -> None:
+    import fcntl
+
+    def flock(*_: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    fcntl.flock = flock
 
 
 def _die() -> None:
