@@ -20,13 +20,15 @@ from threading import Thread
 from typing import Any
 from unittest.mock import patch
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import uvicorn
-from playwright.sync_api import Browser, Locator, Page, Request
+from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Request as Asked
 
 from fillerscope.analysis.run import Run
 from fillerscope.report.explorer.start import serve
+from fillerscope.store.manifest import sealed
 from fillerscope.store.schema import MANIFEST
 
 TABS = ("findings", "attention", "text", "answers", "activations", "affine", "methods")
@@ -38,12 +40,24 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Served:
-    """An explorer that answers."""
+    """An explorer that answers, by the address that it told."""
 
     address: str
 
+    @property
+    def base(self) -> str:
+        return self.address.partition("?")[0]
+
+    @property
+    def token(self) -> str:
+        return self.address.partition("?token=")[2]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
     def json(self, path: str) -> Any:
-        with urlopen(self.address + path, timeout=PATIENCE) as answer:
+        with urlopen(Request(self.base + path, headers=self.headers), timeout=PATIENCE) as answer:
             return json.load(answer)
 
 
@@ -85,7 +99,7 @@ def viewing(*runs: Path, **changed: str) -> Iterator[Served]:
 
 
 def _served(said: str, runs: int) -> Served:
-    found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+    found = re.search(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", said)
     assert found, said
     served = Served(found.group())
     until(lambda: answers(served))
@@ -133,7 +147,7 @@ class Watch:
         if message.type in ("error", "warning"):
             self.faults.append(f"{message.type}: {message.text} ({message.location.get('url')})")
 
-    def _failed(self, request: Request) -> None:
+    def _failed(self, request: Asked) -> None:
         if request.failure != "net::ERR_ABORTED":  # what the page itself gave up, or what became a download
             self.faults.append(f"{request.url}: {request.failure}")
 
@@ -305,5 +319,5 @@ class Growth:
             self.there.append(name)
         files = {name: self.manifest["files"][name] for name in self.there}
         temporary = self.folder / f"{MANIFEST}.tmp"
-        temporary.write_text(json.dumps(self.manifest | {"files": files}))
+        temporary.write_text(json.dumps(sealed(self.manifest | {"files": files})))
         os.replace(temporary, self.folder / MANIFEST)

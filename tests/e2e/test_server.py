@@ -22,10 +22,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def ask(served: Served, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """As it is written: no client tidies the path."""
+    """As it is written: no client tidies the path. With the token, unless another `Authorization` is given."""
     connection = http.client.HTTPConnection(urlsplit(served.address).netloc, timeout=60)
     connection.putrequest(method, path, skip_host="Host" in headers)
-    for name, value in headers.items():
+    for name, value in (served.headers | headers).items():
         connection.putheader(name, value)
     connection.endheaders()
     answer = connection.getresponse()
@@ -58,7 +58,7 @@ def test_it_is_on_this_machine_alone(served: Served) -> None:
 
 def test_nothing_can_be_written(served: Served) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
-        for path in ("/", "/api/runs", "/api/0/overview", "/api/0/problem", "/static/page.js"):
+        for path in ("/", "/api/runs", "/api/0/overview", "/static/page.js"):
             assert ask(served, path, method, **{"Content-Length": "0"})[0] == 405, f"{method} {path}"
 
 
@@ -92,8 +92,7 @@ def test_what_there_is_not_is_refused_in_one_line(served: Served) -> None:
         "0/histogram?model=tiny-a&layer=1&cls=verbs", "0/activations?model=tiny-a&cls=verbs",
         "0/comparison?by=nothing", "0/flips?model=tiny-a&condition=nothing&against=none",
         "0/answers?model=tiny-a&temperature=hot", "0/answers?model=tiny-a&temperature=9",
-        "0/answers?model=tiny-a&start=none", "0/problem?layer=1&head=1&queries=all&view=whole",
-        "0/problem?problem=x&layer=1&head=1&queries=all&view=whole", "0/ready?model=other",
+        "0/answers?model=tiny-a&start=none", "0/ready?model=other",
     ):  # fmt: skip
         status, headers, content = ask(served, f"/api/{path}")
         assert status == 400, path

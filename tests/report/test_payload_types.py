@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from fillerscope.analysis.run import Run
 from fillerscope.report import answer_payload
 from fillerscope.report import payload_types as types
+from fillerscope.report.explorer.access import Access
 from fillerscope.report.explorer.server import application
 from fillerscope.report.html import render
 from fillerscope.report.packed_arrays import unpack
@@ -55,7 +56,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def ask(run: Run) -> Callable[[str], Any]:
-    client = TestClient(application([run.path]), base_url="http://127.0.0.1")
+    access = Access()
+    told = {"Authorization": f"Bearer {access.token}"}
+    client = TestClient(application([run.path], access), base_url="http://127.0.0.1", headers=told)
     return lambda address: client.get(f"/api/{address}")
 
 

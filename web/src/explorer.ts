@@ -1,7 +1,7 @@
 // The local page: one run, or two side by side, in tabs. A run in progress fills as its shards land.
 
 import { Address } from "./data/address";
-import { Api } from "./data/api";
+import { Api, fetched } from "./data/api";
 import type { State } from "./data/state";
 import type { RunOverview } from "./data/types";
 import { AnswersTab } from "./tabs/answers";
@@ -206,7 +206,7 @@ export class Explorer {
     for (const [run, before] of this.overviews.entries()) {
       if (before.progress.finished && before.checked) continue;
       try {
-        const answer = await fetch(`/api/${run}/overview`);
+        const answer = await fetched(`/api/${run}/overview`);
         if (!answer.ok) continue;
         const next = (await answer.json()) as RunOverview;
         this.overviews[run] = next;

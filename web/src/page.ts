@@ -1,6 +1,7 @@
 // One bundle, two faces: which one, the page says.
 
 import { fetched, refuse } from "./data/api";
+import { takeToken } from "./data/token";
 import type { Runs } from "./data/types";
 import { Explorer } from "./explorer";
 import { startReport } from "./report";
@@ -10,6 +11,7 @@ import { startTheme } from "./ui/theme";
 async function start(): Promise<void> {
   startTheme();
   if (document.body.dataset.page === "report") return startReport();
+  takeToken();
   const answer = await fetched("/api/runs");
   if (!answer.ok) return refuse(answer);
   const { runs, overviews } = (await answer.json()) as Runs;

@@ -119,14 +119,19 @@ def view(
         int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or a free one.")
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen at. Beyond this machine, others can read along.")
+    ] = "127.0.0.1",
 ) -> None:
     """Explore runs in the browser: heads, profiles, answers, activations. Served on this machine alone.
+
+    The address that is printed has a token, without which nothing is served.
 
     Example: `fillerscope view runs/demo-0123456789`
     """
     from fillerscope.cli.show_commands import view_runs
 
-    view_runs(runs, port, browser)
+    view_runs(runs, port, browser, host)
 
 
 @show_app.command(rich_help_panel="Results of a run")

@@ -129,7 +129,7 @@ def verify_run(path: Path, json: bool) -> bool:
     return not faults
 
 
-def view_runs(paths: Sequence[Path], port: int | None, browse: bool) -> None:
+def view_runs(paths: Sequence[Path], port: int | None, browse: bool, host: str) -> None:
     from fillerscope.report.explorer.start import serve
 
-    serve(paths, port, browse, lambda text: tables.lines([text]))
+    serve(paths, port, browse, lambda text: tables.lines([text]), host)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Queue
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.parse import unquote, urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -24,6 +27,9 @@ COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from fillerscope.cli.app import main; main()"
 )
+
+
+ADDRESS = r"http://127\.0\.0\.1:\d+/\?token=[\w-]{40,}"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +48,13 @@ def taken() -> Iterator[socket.socket]:
 
 def port_of(listening: socket.socket) -> int:
     return int(listening.getsockname()[1])
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "this has not come about"
+        time.sleep(0.02)
 
 
 def test_the_port_that_was_asked_for(taken: socket.socket) -> None:
@@ -89,17 +102,35 @@ def test_what_is_no_run_is_refused_before_anything_is_served(tmp_path: Path) -> 
 def test_the_browser_is_opened_where_it_is_wanted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import uvicorn
 
-    opened: Queue[str] = Queue()
-    monkeypatch.setattr(start.webbrowser, "open", opened.put)
-    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
+    opened: Queue[tuple[str, tuple[int, int]]] = Queue()
+    folders: list[Path] = []
+
+    def open_browser(address: str) -> None:
+        page = Path(unquote(urlsplit(address).path))
+        assert "token" not in address, "arguments of a process can be read by all"
+        folders.append(page.parent)
+        opened.put((page.read_text(), (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777)))
+
+    def run(_: object, sockets: list[socket.socket]) -> None:
+        """Until the browser has been opened."""
+        if said[1:]:
+            until(lambda: not opened.empty())
+        for one in sockets:
+            one.close()
+
+    monkeypatch.setattr(start.webbrowser, "open", open_browser)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
     said: list[str] = []
     start.serve([made], 0, False, said.append)
     start.serve([made, made], 0, True, said.append)
-    address = re.search(r"http://127\.0\.0\.1:\d+/", said[1])
+    address = re.search(ADDRESS, said[1])
     assert address
-    assert opened.get(timeout=60) == address.group()  # and not that of the first, which nobody wanted to see
-    assert opened.empty()
+    ((content, modes),) = opened.queue  # and not that of the first, which nobody wanted to see
+    assert html.unescape(re.search('url=(.*)"', content).group(1)) == address.group()
+    assert modes == (0o600, 0o700), "the token is not for other accounts"
     assert said[1] == f"Looking at {made}, {made}: {address.group()} (Ctrl-C ends it)"
+    assert said[0].partition("token=")[2] != said[1].partition("token=")[2]
+    assert not any(folder.exists() for folder in folders)
 
 
 def test_ctrl_c_ends_it_quietly(made: Path) -> None:
@@ -109,14 +140,16 @@ def test_ctrl_c_ends_it_quietly(made: Path) -> None:
     try:
         assert process.stdout is not None
         said = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", said)
+        found = re.search(ADDRESS, said)
         assert found, said
         with urlopen(found.group(), timeout=60) as page:  # somebody clicks on it as soon as it is told
             assert page.status == 200
-        with urlopen(f"{found.group()}api/runs", timeout=60) as answer:
+        base, _, token = found.group().partition("?token=")
+        told = {"Authorization": f"Bearer {token}"}
+        with urlopen(Request(f"{base}api/runs", headers=told), timeout=60) as answer:
             assert answer.headers["Cache-Control"] == "no-store"
         with pytest.raises(HTTPError) as refused:
-            urlopen(f"{found.group()}api/0/histogram?model=tiny-a&layer=9&cls=all", timeout=60)
+            urlopen(Request(f"{base}api/0/histogram?model=tiny-a&layer=9&cls=all", headers=told), timeout=60)
         assert refused.value.code == 400
         refused.value.close()
         process.send_signal(signal.SIGINT)
@@ -125,3 +158,32 @@ def test_ctrl_c_ends_it_quietly(made: Path) -> None:
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_beyond_this_machine(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for by name, it has a token as well, and answers under the names of this machine alone."""
+    import uvicorn
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
+    said: list[str] = []
+    start.serve([made], 0, False, said.append, "0.0.0.0")
+    assert re.search(rf"http://{re.escape(socket.gethostname())}:\d+/\?token=[\w-]{{40,}}", said[0])
+    assert start.names_of("127.0.0.1") == {"127.0.0.1", "localhost", "[::1]"}
+    assert start.names_of("10.1.2.3") - start.names_of("127.0.0.1") == {"10.1.2.3"}
+    assert "[fd00::7]" in start.names_of("FD00::7")
+    everywhere = start.names_of("0.0.0.0")
+    assert {socket.gethostname().lower(), "127.0.0.1"} <= everywhere
+    assert not {"0.0.0.0", "evil.example", "*"} & everywhere
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(FigureError, match=r"^cannot serve at port 8642 of 192\.0\.2\.1: .*; --host takes an address"):
+        start._listen(None, "192.0.2.1")
+    with pytest.raises(FigureError, match="--host takes an address of this machine"):
+        start._listen(None, "no such host")
+
+
+def test_elsewhere_too_a_free_port_is_taken(taken: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "USUAL", port_of(taken))
+    with start._listen(None, "0.0.0.0") as found:
+        assert port_of(found) not in (0, port_of(taken))

@@ -1,5 +1,6 @@
 // Answers of the explorer's server. They are kept, and forgotten when the run has grown.
 
+import { authorization } from "./token";
 import type { Refusal } from "./types";
 
 export interface Packed<Header> {
@@ -8,10 +9,12 @@ export interface Packed<Header> {
 }
 
 type Parameters = Record<string, string | number | undefined>;
+type Read = (answer: Response) => Promise<unknown>;
 const KEPT = 300; // answers
 
 export class Api {
   private readonly kept = new Map<string, Promise<unknown>>();
+  private measuring = new AbortController();
 
   constructor(readonly run: number) {}
 
@@ -20,7 +23,21 @@ export class Api {
   }
 
   packed<Header>(path: string, parameters: Parameters = {}): Promise<Packed<Header>> {
-    return this.ask(path, parameters, async (answer) => unpack(await answer.arrayBuffer())) as Promise<Packed<Header>>;
+    return this.ask(path, parameters, packedOf) as Promise<Packed<Header>>;
+  }
+
+  /** Packed numbers that a model is run for. What was asked for before and has not come is given up. */
+  measured<Header>(path: string, parameters: Parameters): Promise<Packed<Header>> {
+    const address = this.address(path, parameters);
+    return this.keep(address, () => {
+      this.measuring.abort();
+      this.measuring = new AbortController();
+      return answered(address, packedOf, { method: "POST", signal: this.measuring.signal });
+    }) as Promise<Packed<Header>>;
+  }
+
+  blob(path: string): Promise<Blob> {
+    return answered(this.address(path), (answer) => answer.blob()) as Promise<Blob>;
   }
 
   forget(): void {
@@ -33,22 +50,33 @@ export class Api {
     return `/api/${this.run}/${path}${query ? `?${query}` : ""}`;
   }
 
-  private ask(path: string, parameters: Parameters, read: (answer: Response) => Promise<unknown>): Promise<unknown> {
+  private ask(path: string, parameters: Parameters, read: Read): Promise<unknown> {
     const address = this.address(path, parameters);
+    return this.keep(address, () => answered(address, read));
+  }
+
+  private keep(address: string, ask: () => Promise<unknown>): Promise<unknown> {
     const before = this.kept.get(address);
     if (before) return before;
-    const asked = fetched(address).then(async (answer) => (answer.ok ? read(answer) : refuse(answer)));
-    asked.catch(() => this.kept.delete(address));
+    const asked = ask();
     this.kept.set(address, asked);
+    asked.catch(() => this.kept.get(address) === asked && this.kept.delete(address));
     if (this.kept.size > KEPT) this.kept.delete(this.kept.keys().next().value!);
     return asked;
   }
 }
 
+const packedOf: Read = async (answer) => unpack(await answer.arrayBuffer());
+
+async function answered(address: string, read: Read, options: RequestInit = {}): Promise<unknown> {
+  const answer = await fetched(address, options);
+  return answer.ok ? read(answer) : refuse(answer);
+}
+
 /** What the server answers; an error that says what to do where it does not. */
-export async function fetched(address: string): Promise<Response> {
+export async function fetched(address: string, options: RequestInit = {}): Promise<Response> {
   try {
-    return await fetch(address);
+    return await fetch(address, { ...options, headers: authorization() });
   } catch {
     throw new Error(
       "The explorer does not answer: see whether `fillerscope view` is still running, then reload this page.",

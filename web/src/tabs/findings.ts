@@ -2,6 +2,7 @@
 
 import type { Headline, ModelFindings } from "../data/types";
 import { h, replace } from "../ui/dom";
+import { download } from "../ui/download";
 import { visible } from "../ui/text";
 import { empty, loading, type Pane, type Tab } from "./pane";
 
@@ -17,11 +18,23 @@ export class FindingsTab implements Tab {
     replace(this.element, ...models.map((one) => this.model(one)));
   }
 
+  /** The file is fetched here: the browser itself would not send the token. */
+  private link(file: string): HTMLElement {
+    const path = `table/${file}`;
+    const save = async (event: Event): Promise<void> => {
+      event.preventDefault();
+      await this.pane.api.blob(path).then(
+        (content) => download(file, content),
+        (error: Error) => link.after(" ", h("span", { role: "alert" }, visible(error.message))),
+      );
+    };
+    const link = h("a", { href: this.pane.api.address(path), download: file, click: save }, file);
+    return link;
+  }
+
   private model({ label, headline, findings }: ModelFindings): HTMLElement {
     const items = findings.map(({ name, line, text, table }) => {
-      const file = `${table}.csv`;
-      const link = h("a", { href: this.pane.api.address(`table/${file}`), download: file }, file);
-      const details = h("p", {}, h("bdi", {}, visible(text)), " ", link);
+      const details = h("p", {}, h("bdi", {}, visible(text)), " ", this.link(`${table}.csv`));
       return h("li", { id: name }, h("details", {}, h("summary", {}, h("bdi", {}, visible(line))), details));
     });
     return h(

@@ -55,7 +55,7 @@ export class OneTextTab implements Tab {
     const notes: string[] = [];
     for (const condition of this.conditions) {
       try {
-        const matrix = await this.pane.api.packed<MatrixHeader>("matrix", { ...this.asked, condition });
+        const matrix = await this.pane.api.measured<MatrixHeader>("matrix", { ...this.asked, condition });
         if (!mine()) return;
         this.drawn.push(card(this.panel(matrix)));
         notes.push(`${this.pane.label(condition)}: ${matrix.header.note}`);

@@ -111,7 +111,7 @@ export class Profile {
     if (!problem || this.reason) return;
     replace(this.note, "Measuring this problem again with the model \u2026");
     try {
-      const own = await pane.api.packed<ProfileHeader>("problem", { ...this.asked, problem });
+      const own = await pane.api.measured<ProfileHeader>("problem", { ...this.asked, problem });
       if (!mine()) return;
       const tokens = own.header.tokens?.[viewOf(pane) === "whole" ? pane.condition : "none"] ?? panel.tokens;
       this.show({ ...panel, tokens, series: [...panel.series, ...problemLines(pane, own)] });

@@ -1,4 +1,4 @@
-"""The explorer's server: read-only, on loopback, one page over one run or several.
+"""The explorer's server: read-only, one page over one run or several, for those who have its token.
 
 Every answer is made from the run folder when it is asked for. A mistake comes back as one line.
 """
@@ -10,19 +10,18 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
-from starlette.datastructures import MutableHeaders
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.export import tables_of, write_table
@@ -32,6 +31,8 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.report import answer_payload, payload
+from fillerscope.report.explorer.access import Access, Guard, one_line
+from fillerscope.report.explorer.jobs import ClientGoneError, MeasuringQueue, QueueFullError, hung_up
 from fillerscope.report.explorer.live_run import Watched
 from fillerscope.report.explorer.matrix_payload import packed_matrix
 from fillerscope.report.explorer.remeasure import Remeasurer
@@ -45,20 +46,11 @@ from fillerscope.report.payload_types import (
     Methods,
     ModelFindings,
     Ready,
-    Refusal,
     RunOverview,
     Runs,
     Section,
 )
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}  # fmt: skip
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -79,46 +71,32 @@ Asked = dict[str, str]
 Make = Callable[[Run, Asked], object]  # an answer: bytes, or what JSON takes
 
 
-def application(paths: Sequence[Path]) -> Starlette:
-    """All that is served, over run folders that are opened now."""
-    return Explorer([Watched(path) for path in paths]).application()
-
-
-class _Headed:
-    """Every answer has the headers, refusals too."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def headed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        await self.app(scope, receive, headed)
+def application(paths: Sequence[Path], access: Access) -> Starlette:
+    """All that is served to those who have access, over run folders that are opened now."""
+    return Explorer([Watched(path) for path in paths]).application(access)
 
 
 class Explorer:
     """Answers questions about some runs."""
 
     def __init__(self, runs: Sequence[Watched]) -> None:
-        self.runs, self.remeasurer = runs, Remeasurer()
+        self.runs, self.remeasurer, self.queue = runs, Remeasurer(), MeasuringQueue()
 
-    def application(self) -> Starlette:
+    def application(self, access: Access) -> Starlette:
         routes = [
-            Route("/", lambda _: HTMLResponse(PAGE)),
+            Route("/", lambda request: access.set_cookie(request, HTMLResponse(PAGE))),
             Route("/static/{name}", _static),
             Route("/api/runs", self._told(lambda _: self.all())),
             Route("/api/{number:int}/table/{name}.csv", self._told(self.table)),
             *(Route(f"/api/{{number:int}}/{name}", self._told(self._asked(make))) for name, make in ANSWERS.items()),
             Route("/api/{number:int}/overview", self._told(lambda request: self.watched(request).overview())),
             Route("/api/{number:int}/ready", self._told(self.ready)),
-            Route("/api/{number:int}/problem", self._told(self.problem)),
-            Route("/api/{number:int}/matrix", self._told(self.matrix)),
+            Route("/api/{number:int}/problem", self._measured(self.problem), methods=["POST"]),
+            Route("/api/{number:int}/matrix", self._measured(self.matrix), methods=["POST"]),
         ]
-        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
-        return Starlette(routes=routes, middleware=[Middleware(_Headed), hosts])
+        made = Starlette(routes=routes, middleware=[Middleware(Guard, access)])
+        made.router.redirect_slashes = False
+        return made
 
     def all(self) -> Runs:
         """Every run by name, with what the page must know first; their files begin to be checked."""
@@ -138,7 +116,7 @@ class Explorer:
     def _asked(self, make: Make) -> Callable[[Request], object]:
         def answer(request: Request) -> object:
             asked = dict(request.query_params)
-            key = (request.url.path, *sorted(asked.items()))
+            key = (request.scope["path"], *sorted(asked.items()))
             remembered: object = self.watched(request).remember(key, lambda run: make(run, asked))
             return remembered
 
@@ -146,11 +124,23 @@ class Explorer:
 
     def _told(self, answer: Callable[[Request], object]) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint of an answer, which is made in a thread of its own."""
-        from starlette.concurrency import run_in_threadpool
 
         async def endpoint(request: Request) -> Response:
             try:
                 return _response(await run_in_threadpool(answer, request))
+            except Exception as error:
+                return _refusal(error)
+
+        return endpoint
+
+    def _measured(self, answer: Callable[[Request], bytes]) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint of an answer that a model is run for, when it is its turn."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return _response(await self.queue.run(partial(answer, request), partial(hung_up, request)))
+            except ClientGoneError:
+                return Response(status_code=408)  # which nobody reads
             except Exception as error:
                 return _refusal(error)
 
@@ -205,20 +195,17 @@ def _response(answer: object) -> Response:
 
 
 def _refusal(error: Exception) -> Response:
-    """What is wrong in one line: with what was asked (400), or with this program (500)."""
+    """What is wrong in one line: with what was asked (400), with how much (429), or with this program (500)."""
+    if isinstance(error, QueueFullError):
+        return one_line(str(error), 429)
     if isinstance(error, KeyError):
-        return _one_line(f"the page asked for nothing that there is: {error}", 400)
+        return one_line(f"the page asked for nothing that there is: {error}", 400)
     if isinstance(error, FillerscopeError | ValueError):
-        return _one_line(str(error), 400)
+        return one_line(str(error), 400)
     if os.environ.get("FILLERSCOPE_DEBUG"):
         raise error
     first = (str(error).splitlines() or [""])[0]
-    return _one_line(f"unexpected {type(error).__name__}: {first} (set FILLERSCOPE_DEBUG=1 to see where)", 500)
-
-
-def _one_line(text: str, status: int) -> Response:
-    refusal: Refusal = {"error": " ".join(text.splitlines())}
-    return JSONResponse(refusal, status)
+    return one_line(f"unexpected {type(error).__name__}: {first} (set FILLERSCOPE_DEBUG=1 to see where)", 500)
 
 
 def _findings(run: Run, _: Asked) -> list[ModelFindings]:

@@ -1,49 +1,92 @@
-"""Starts the explorer on this machine alone, and opens the browser when it can answer."""
+"""Starts the explorer, on this machine alone unless told otherwise, and opens the browser when it can answer."""
 
 from __future__ import annotations
 
+import errno
+import html
 import socket
+import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
 from fillerscope.errors import FigureError
 
 HOST, USUAL = "127.0.0.1", 8642
+EVERYWHERE = ("0.0.0.0", "::")
 
 
-def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[str], None]) -> None:
+def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[str], None], host: str = HOST) -> None:
     """Until somebody presses Ctrl-C. Without a port the usual one, or any that is free."""
     import uvicorn
 
+    from fillerscope.report.explorer.access import Access
+    from fillerscope.report.explorer.connections import configured
     from fillerscope.report.explorer.server import application
 
-    app = application(paths)
-    listening = _listen(port)
-    address = f"http://{HOST}:{listening.getsockname()[1]}/"
+    access = Access(hosts=names_of(host))
+    app = application(paths, access)
+    listening = _listen(port, host)
+    name = socket.gethostname() if host in EVERYWHERE else _in_address(host)
+    address = f"http://{name}:{listening.getsockname()[1]}/?token={access.token}"
     say(f"Looking at {', '.join(str(path) for path in paths)}: {address} (Ctrl-C ends it)")
-    if browse:
-        Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1))
-    with suppress(KeyboardInterrupt):  # the way to end it
-        server.run(sockets=[listening])
+    with _browsing(address, browse), suppress(KeyboardInterrupt):  # the way to end it
+        uvicorn.Server(configured(app)).run(sockets=[listening])
 
 
-def _listen(port: int | None) -> socket.socket:
+def names_of(host: str) -> frozenset[str]:
+    """The names that browsers may ask under a server that listens at this address."""
+    import psutil
+
+    from fillerscope.report.explorer.access import LOOPBACK
+
+    if host not in EVERYWHERE:
+        return LOOPBACK | {_in_address(host).lower()}
+    known = [one.address.partition("%")[0] for cards in psutil.net_if_addrs().values() for one in cards]
+    own = socket.gethostname().lower()
+    return LOOPBACK | {own, f"{own}.local"} | {_in_address(address).lower() for address in known}
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+@contextmanager
+def _browsing(address: str, browse: bool) -> Iterator[None]:
+    """Opens the browser with a file that only this account can read: the arguments of a process, and so the token in
+    an address, can be read by all."""
+    if not browse:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="fillerscope-", ignore_cleanup_errors=True) as folder:
+        page = Path(folder) / "open.html"
+        page.touch(mode=0o600)
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={html.escape(address)}">')
+        Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
+        yield
+
+
+def _listen(port: int | None, host: str = HOST) -> socket.socket:
     """Bound here, so that the address which is told is the one that answers."""
     for wanted in (USUAL, 0) if port is None else (port,):
-        listening = socket.socket()
+        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((HOST, wanted))
+            listening.bind((host, wanted))
             listening.listen(128)  # two may be bound to a port, but not listen
         except OSError as error:
             listening.close()
-            if port is not None:
-                reason = error.strerror or error
-                raise FigureError(f"cannot serve at port {port}: {reason}; leave --port out for a free one") from None
+            if port is not None or error.errno != errno.EADDRINUSE:
+                raise FigureError(_cannot(error, host, wanted)) from None
         else:
             return listening
     raise FigureError("no port is free on this machine")
+
+
+def _cannot(error: OSError, host: str, port: int) -> str:
+    place = "" if host == HOST else f" of {host}"
+    of_port = host == HOST or error.errno in (errno.EADDRINUSE, errno.EACCES)
+    what = "leave --port out for a free one" if of_port else "--host takes an address of this machine"
+    return f"cannot serve at port {port}{place}: {error.strerror or error}; {what}"

@@ -1,0 +1,83 @@
+"""Connections to the explorer: their number is limited, and whoever is slow is dropped.
+
+uvicorn limits how long a connection may rest after an answer. It waits for ever for the rest of a request, and for a
+client that does not read its answer: both have a deadline here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fillerscope.report.explorer.access import HEADER_BYTES
+
+MOST = 100  # connections at a time; a browser opens six
+PATIENCE = 10.0  # seconds, for a request to arrive whole
+READING = 60.0  # seconds in which a client reads nothing of its answer
+
+
+def configured(app: Any) -> Config:
+    """uvicorn's settings: nothing that the explorer does not need, and no word on the terminal about odd requests."""
+    return Config(
+        app, http=LimitedProtocol, ws="none", lifespan="off", proxy_headers=False, server_header=False,
+        log_level="error", access_log=False, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADER_BYTES,
+    )  # fmt: skip
+
+
+class LimitedProtocol(H11Protocol):
+    """One connection."""
+
+    _arrival: asyncio.TimerHandle | None = None  # the deadline of a request
+    _reading: asyncio.TimerHandle | None = None  # the deadline of a client that reads nothing
+    _since = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether no answer is being made: the client has sent nothing, or a part of a request, or is leaving."""
+        return self.cycle is None or self.cycle.response_complete or self.transport.is_closing()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._make_room()
+        self._arrival = self.loop.call_later(PATIENCE, self.drop)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.waits:
+            _cancel(self._arrival)
+            self._arrival = None
+        elif self._arrival is None:  # the first bytes of the next request
+            self._arrival = self.loop.call_later(PATIENCE, self.drop)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading = self.loop.call_later(READING, self.drop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._reading)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._arrival)
+        _cancel(self._reading)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Ends the connection at once: nothing that is still to be sent is waited for."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _make_room(self) -> None:
+        """Drops the oldest connection that waits where there are too many: the newest may be the user's own."""
+        if len(self.connections) > MOST:
+            resting = [one for one in self.connections if isinstance(one, LimitedProtocol) and one.waits]
+            min(resting, key=lambda one: one._since).drop()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
