@@ -1,0 +1,224 @@
+"""The explorer is for whoever has its token: in the browser of its user, and not in the pages of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from driving import PATIENCE, Served, look_at, ready, saved, serving, until
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from fillerscope.analysis.run import Run
+from fillerscope.report.explorer import remeasure
+from fillerscope.report.explorer.remeasure import Remeasured
+from support.synthetic import Synthetic
+
+RECIPE = Synthetic(right={"none": 0.5, "mless": 0.75}, problems=4, layers=2, heads=3)
+# All that a page of another origin can do to an address, with and without the token.
+ATTACK = """async ([base, token]) => {
+    const measure = base + "api/0/problem?model=tiny-a&layer=1&head=1&queries=all&view=whole&problem=1";
+    const tried = [], seen = [];
+    const load = (tag, address) => new Promise(done => {
+        const one = document.createElement(tag);
+        one.onload = () => { if (tag !== "iframe") seen.push(`${tag} ${address}`); done(); };
+        one.onerror = done;
+        one[tag === "link" ? "href" : "src"] = address;
+        if (tag === "link") one.rel = "stylesheet";
+        document.body.append(one);
+        setTimeout(done, 5000);
+    });
+    for (const address of [base, `${base}?token=${token}`, measure, base + "api/runs", base + "static/page.js"]) {
+        for (const tag of ["img", "script", "link", "iframe"]) tried.push(load(tag, address));
+        for (const mode of ["no-cors", "cors"]) for (const method of ["GET", "POST"])
+            for (const headers of mode === "cors" ? [{}, { Authorization: `Bearer ${token}` }] : [{}])
+                tried.push(fetch(address, { mode, method, headers, credentials: "include" }).then(
+                    answer => answer.text(), () => "").then(text => { if (text) seen.push(`${mode} ${text}`); }));
+        navigator.sendBeacon(address, "x");
+    }
+    await Promise.all(tried);
+    const frame = document.body.appendChild(document.createElement("iframe"));
+    frame.name = "posted";
+    const form = document.body.appendChild(document.createElement("form"));
+    Object.assign(form, { method: "post", action: measure, target: "posted" });
+    form.submit();
+    await new Promise(done => setTimeout(done, 1000));
+    return seen;
+}"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return RECIPE.build(tmp_path_factory.mktemp("guarded") / "run")
+
+
+@pytest.fixture
+def served(run: Run) -> Iterator[Served]:
+    with serving(run.path) as found:
+        yield found
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A person's browser: all its tabs share cookies and storage. Refusals may be told in the console."""
+    found = browser.new_context()
+    found.set_default_timeout(1000 * PATIENCE)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which problems were measured, one at a time; a model is not loaded for it."""
+    asked: list[int] = []
+
+    def measure(_: object, __: object, number: int) -> Remeasured:
+        asked.append(number)
+        return Remeasured(RECIPE._part(range(number, number + 1)), 0.0, "")
+
+    monkeypatch.setattr(remeasure.Remeasurer, "measure", measure)
+    monkeypatch.setattr(remeasure.Remeasurer, "at_hand", lambda *_: "")
+    return asked
+
+
+def test_the_token_is_taken_from_the_address_once(context: BrowserContext, served: Served) -> None:
+    page = look_at(context.new_page(), f"{served.address}#tab=findings")
+    assert page.url == f"{served.base}#tab=findings"
+    page.reload()
+    assert ready(page).url == f"{served.base}#tab=findings"
+    other = look_at(context.new_page(), f"{served.base}#tab=methods")
+    expect(other.locator("#main")).to_contain_text("Attention")
+    name, content = saved(page.locator(".findings li a").first)
+    assert name.endswith(".csv")
+    assert content.count(b"\n") > 1
+    assert served.token not in page.content()
+    assert page.evaluate("() => document.cookie") == ""
+
+
+def test_without_it_nothing_is_shown(context: BrowserContext, served: Served) -> None:
+    page = context.new_page()
+    for address in (
+        served.base,
+        f"{served.base}?token=wrong",
+        f"{served.base}api/runs",
+        f"{served.base}static/page.js",
+    ):
+        assert page.goto(address).status == 403
+        expect(page.locator("body")).to_contain_text("open the address that `fillerscope view` printed")
+    look_at(page, served.address)  # and the right one is as good as ever
+
+
+def test_two_explorers_beside_each_other(context: BrowserContext, served: Served, run: Run) -> None:
+    with serving(run.path) as other:
+        pages = [look_at(context.new_page(), one.address) for one in (served, other)]
+        for page in pages:
+            page.reload()
+            expect(ready(page).locator(".run-name")).to_have_text("run")
+
+
+def test_an_explorer_that_was_started_again_says_what_to_do(context: BrowserContext, served: Served) -> None:
+    page = look_at(context.new_page(), served.address)
+    page.evaluate("() => localStorage.setItem('fillerscope-token', 'of-the-one-before')")
+    page.reload()
+    expect(page.locator("#page")).to_contain_text("open the address that `fillerscope view` printed")
+
+
+def test_a_link_with_it_may_stand_elsewhere(context: BrowserContext, served: Served, tmp_path: Path) -> None:
+    """As in the file that opens the browser."""
+    (tmp_path / "open.html").write_text(f'<meta http-equiv="refresh" content="0; url={served.address}">')
+    page = context.new_page()
+    page.goto((tmp_path / "open.html").as_uri())
+    ready(page)
+    assert page.url.startswith(served.base)
+    page.reload()
+    ready(page)
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
+def test_a_page_of_another_site_sees_nothing_and_measures_nothing(
+    context: BrowserContext, served: Served, measured: list[int], tmp_path: Path, name: str
+) -> None:
+    """While its user looks at the explorer in another tab. Pages of other ports are of the same site."""
+    look_at(context.new_page(), served.address)
+    (tmp_path / "index.html").write_text("<!doctype html><title>evil</title><body></body>")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as elsewhere:
+        Thread(target=elsewhere.serve_forever, daemon=True).start()
+        page = context.new_page()
+        page.goto(f"http://{name}:{elsewhere.server_port}/index.html")
+        assert page.evaluate(ATTACK, [served.base, served.token]) == []
+        elsewhere.shutdown()
+    assert measured == []
+    port = urlsplit(served.base).port
+    cookies = {one["name"]: one for one in context.cookies() if one["name"] == f"fillerscope-{port}"}
+    assert [(one["httpOnly"], one["sameSite"]) for one in cookies.values()] == [(True, "Strict")]
+
+
+def hold(monkeypatch: pytest.MonkeyPatch, measured: list[int]) -> Event:
+    """Measurements wait until they are let go."""
+    free, measure = Event(), remeasure.Remeasurer.measure
+
+    def held(*asked: Any) -> Remeasured:
+        result = measure(*asked)
+        assert free.wait(PATIENCE)
+        return result
+
+    monkeypatch.setattr(remeasure.Remeasurer, "measure", held)
+    assert measured == []
+    return free
+
+
+def note_of(page: Page) -> Any:
+    return page.locator(".card.profile .note")
+
+
+def asked_for(page: Page, problem: int) -> None:
+    page.evaluate(f"() => {{ location.hash = 'tab=attention&problem={problem}'; }}")
+    expect(note_of(page)).to_have_text("Measuring this problem again with the model \u2026")
+
+
+def test_the_page_stays_quick_and_is_told_of_a_full_queue(
+    context: BrowserContext, served: Served, measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = hold(monkeypatch, measured)
+    pages = [look_at(context.new_page(), f"{served.address}#tab=attention") for _ in range(6)]
+    try:
+        asked_for(pages[0], 0)
+        until(lambda: measured == [0])
+        for page in pages[1:5]:
+            asked_for(page, 1)
+        late = pages[5]
+        late.evaluate("() => { location.hash = 'tab=attention&problem=2'; }")
+        expect(note_of(late)).to_contain_text("measures one thing at a time, and 4 requests wait already: try again")
+        look_at(late, f"{served.address}#tab=findings")
+        assert saved(late.locator(".findings li a").first)[1]
+        assert measured == [0]
+    finally:
+        free.set()
+    for page in pages[:5]:
+        expect(note_of(page)).to_contain_text("Measured again here")
+    assert sorted(measured) == [0, 1, 1, 1, 1]
+
+
+def test_what_nobody_waits_for_is_not_measured(
+    context: BrowserContext, served: Served, measured: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who steps on gives up what they asked for before."""
+    free = hold(monkeypatch, measured)
+    page, other = (look_at(context.new_page(), f"{served.address}#tab=attention") for _ in range(2))
+    try:
+        asked_for(other, 0)
+        until(lambda: measured == [0])
+        for problem in (1, 2, 3) * 4:
+            with page.expect_request(lambda request, wanted=problem: f"problem={wanted}" in request.url):
+                asked_for(page, problem)
+    finally:
+        page.wait_for_timeout(500)  # the server learns of those who hang up in a moment
+        free.set()
+    expect(note_of(page)).to_contain_text("Measured again here")
+    assert measured == [0, 3]
