@@ -20,7 +20,8 @@ CONTROLS = "bell\x07null\x00red\x1b[31m\x7f\x85\u2028\u2029\ufeff"
 LONG = "W" * 300
 HEBREW = "\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627"
 MONEY = "$\\frac{$ 100% _{x}^"
-NASTY = (MARKUP, SCRIPT, QUOTES, TURNED, CONTROLS, LONG, HEBREW, MONEY)
+BRACES = "{{1234*5678}}${1234*5678}{%raw%}<%=1234*5678%>#{1234*5678}%(x)s{0}\\u003cb\\u003e<!--]]>"
+NASTY = (MARKUP, SCRIPT, QUOTES, TURNED, CONTROLS, LONG, HEBREW, MONEY, BRACES)
 # Characters that show nothing, outside of scripts and styles, or in what is read aloud.
 HIDDEN = """() => {
     const hidden = /[\\p{Cc}\\p{Cf}\\p{Cs}\\u2028\\u2029]/u, found = [];
@@ -75,6 +76,7 @@ class Hostile(Synthetic):
 def assert_harmless(page: Page) -> None:
     assert page.evaluate("() => window.pwned === undefined")
     assert page.evaluate(MADE) == []
+    assert "7006652" not in page.locator("body").inner_text()  # of a template in a text
     assert page.evaluate(HIDDEN) == []
 
 

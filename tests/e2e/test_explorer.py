@@ -263,7 +263,7 @@ def test_pictures_as_png(seen: Page) -> None:
         assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)  # paper, whatever the theme
 
 
-def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[..., Page]) -> None:
+def test_reloading_a_copied_address_shows_the_same(seen: Page) -> None:
     choose(seen, "metric", "mass")
     choose(seen, "condition", "random")
     choose(seen, "queries", "last")
@@ -274,7 +274,7 @@ def test_reloading_a_copied_address_shows_the_same(seen: Page, opened: Callable[
     after(seen, seen.locator('.multiples button[data-head="4"]').click)
     profile_of(seen).locator(".linechart").focus()
     seen.keyboard.press("+")
-    again = look_at(opened(), seen.url)
+    again = look_at(seen.context.new_page(), seen.url)
     for one in (seen, again):
         one.mouse.move(5, 5)
     assert again.locator("#main").inner_text() == seen.locator("#main").inner_text()

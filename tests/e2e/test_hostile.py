@@ -37,13 +37,14 @@ CONDITIONS = (
     Condition(name="hebrew", kind="repeat", text=" /", count=30, label=f"{HEBREW} {MONEY}"),
     Condition(name="long", kind="repeat", text=" /", count=30, label=LONG),
 )
+NAME = "<img src=x onerror=window.pwned=4>'\"{{1234*5678}}"  # of a model, which stands in addresses and attributes
 RIGHT = {"none": 0.5, "mless": 0.8, "random": 0.1, "hebrew": 0.5, "long": 0.3}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     made = Hostile(
-        labels={"tiny-a": f"{MARKUP} {CONTROLS} {TURNED}", "tiny-b": f"{QUOTES} {HEBREW} {LONG}"},
+        labels={"tiny-a": f"{MARKUP} {CONTROLS} {TURNED}", NAME: f"{QUOTES} {HEBREW} {LONG}"},
         conditions=CONDITIONS, problems=10, failed=(9,), affine=True, activations=True, right=RIGHT,
     )  # fmt: skip
     return made.build(tmp_path_factory.mktemp("hostile") / "a <b>run<b> 'here'")

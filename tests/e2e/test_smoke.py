@@ -130,7 +130,7 @@ def read(disconnected: Watch, made: Path) -> Iterator[Page]:
 
 def go(page: Page, served: Served, state: str = "") -> None:
     """To an address of the explorer, without loading the page once more where it is there already."""
-    if not page.url.startswith(served.address):
+    if not page.url.startswith(served.base):
         look_at(page, f"{served.address}#{state or 'tab=attention'}")
     else:
         after(page, lambda: page.goto(f"{served.address}#{state or 'tab=attention'}&visit={next(VISITS)}"))
