@@ -133,7 +133,7 @@ def go(page: Page, served: Served, state: str = "") -> None:
     if not page.url.startswith(served.base):
         look_at(page, f"{served.address}#{state or 'tab=attention'}")
     else:
-        after(page, lambda: page.goto(f"{served.address}#{state or 'tab=attention'}&visit={next(VISITS)}"))
+        after(page, lambda: page.goto(f"{served.base}#{state or 'tab=attention'}&visit={next(VISITS)}"))
 
 
 def state_of(page: Page) -> dict[str, str]:

@@ -110,19 +110,16 @@ def test_who_has_gone_is_dropped_and_makes_room() -> None:
 
 
 def test_who_has_gone_when_the_turn_comes_is_not_measured_for() -> None:
-    async def test(bench: Bench) -> None:
-        hung_up = asyncio.Event()
+    async def has_gone() -> None:
+        """Known in the moment in which the turn comes."""
 
-        async def leaves() -> None:
-            await hung_up.wait()
-
-        leaving = await bench.ask("second", leaves)
-        bench.loop.call_soon(hung_up.set)
-        bench.free.set()
+    async def within() -> None:
+        queue = MeasuringQueue(waiting=0)
         with pytest.raises(ClientGoneError):
-            await leaving
+            await queue.run(lambda: pytest.fail("measured"), has_gone)
+        assert await queue.run(lambda: "next", stays) == "next"
 
-    held(test)
+    asyncio.run(within())
 
 
 def test_a_request_that_is_cancelled_leaves_the_queue() -> None:
