@@ -40,7 +40,6 @@ HEAD = 1000  # bytes at the start of a report, among which its stamp is
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Ready | None = None) -> Path:
     """Write the report of a run: whole, or what was there before stays. Figures in `ready` are not drawn again."""
     target = page_target(path)
-    run.store.refuse_damaged()
     return write_page(render(run, tell, ready), path, target)
 
 
@@ -58,6 +57,7 @@ def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -
     missing = [] if run.partial else [reason for model in run.models for reason in missing_parts(run[model])]
     if missing:
         raise StoreError(missing[0])
+    run.store.refuse_damaged()
     drawn, missed = pictures(run, lambda done, total: tell("putting figures into the report", done, total), ready)
     tell("writing the report", 0, None)
     compared = available_comparison(run)

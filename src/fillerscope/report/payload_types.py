@@ -14,9 +14,6 @@ Tone = Literal["change", "no change", "cannot be told"]
 Direction = Literal["gained", "lost"]
 
 
-# What the page must know first
-
-
 class ProblemName(TypedDict):
     """A problem in a list; its question is shortened."""
 
