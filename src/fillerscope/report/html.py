@@ -57,7 +57,8 @@ def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -
     missing = [] if run.partial else [reason for model in run.models for reason in missing_parts(run[model])]
     if missing:
         raise StoreError(missing[0])
-    run.store.refuse_damaged()
+    if not run.partial:
+        run.store.refuse_damaged()
     drawn, missed = pictures(run, lambda done, total: tell("putting figures into the report", done, total), ready)
     tell("writing the report", 0, None)
     compared = available_comparison(run)
