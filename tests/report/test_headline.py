@@ -72,7 +72,7 @@ HELD: dict[str, Any] = {
     [
         (0.9, 0.02, HELD, "change", "filler draws less attention than as many average tokens"),
         (0.3, 0.02, HELD, "change", "filler draws more attention than as many average tokens"),
-        (0.6, 0.02, HELD, "no change", "no effect beyond what its references show."),
+        (0.6, 0.02, HELD, "no change", "no effect beyond length (no change as large as 5%)."),
         (0.9, 0.02, {}, "cannot be told", "whether filler has an effect cannot be told (nothing to measure it by)."),
         (0.9, 0.02, {"diluted": 0.6}, "cannot be told", "no effect is claimed, because untrained models were not"),
         (0.6, 0.5, HELD, "cannot be told", "whether filler has an effect cannot be told (needs about "),
@@ -124,7 +124,7 @@ def test_a_significant_gain_is_called_one(tmp_path: Path) -> None:
     p = 2 * 0.5**9 * 2  # nine of nine, one of two comparisons
     assert found.tone == "change"
     assert found.lines[0].startswith("Accuracy: a significant gain. 72.5% against 50.0% without filler, +22.5 [")
-    assert f" (p = {p:.2g} after Holm over 2 comparisons; 40 problems answered under both)." in found.lines[0]
+    assert f" (p = {p:.2g} after Holm over 2 comparisons; paired over 40 problems)." in found.lines[0]
     assert re.search(r"The other comparison, mful, \+5\.0 \[.*\] percentage points, is not signif.*\.$", found.verdict)
     value, note = tile(found, "Accuracy, mless")
     assert re.fullmatch(r"\+22\.5 \[\+.*\] percentage points", value)

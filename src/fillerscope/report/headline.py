@@ -38,7 +38,7 @@ EFFECTS = {  # what the verdict on attention comes to
     Verdict.HOLDS: "{way}",
     Verdict.LITTLE: "{way}, by little",
     Verdict.UNTESTED: "no effect is claimed, because untrained models were not measured",
-    Verdict.FAILS: "no effect beyond what its references show",
+    Verdict.FAILS: "no effect beyond length",
     Verdict.UNKNOWN: "whether filler has an effect cannot be told",
 }
 
@@ -115,7 +115,7 @@ def _attention(run: Run, findings: dict[str, Finding]) -> _Part | None:
     if finding is None or finding.verdict is None:
         return None
     beside = f" ({', '.join(references(finding))})" if references(finding) else ""
-    reason = f" ({finding.reason})" if finding.reason and finding.verdict is Verdict.UNKNOWN else ""
+    reason = f" ({finding.reason})" if finding.reason and finding.verdict in (Verdict.UNKNOWN, Verdict.FAILS) else ""
     effect = EFFECTS[finding.verdict].format(way=_way(finding)) + reason
     text = (
         f"Attention in layer {finding.facts['layer']:.0f}: {effect}. Original tokens receive "
@@ -152,7 +152,7 @@ def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | N
     text = (
         f"Accuracy{drawn}: {significance_words(change)}{small}. {row.accuracy:.1%} against {one.baseline.accuracy:.1%} "
         f"{one.without}, {points(change)} (p = {change.adjusted:.2g} after Holm over "
-        f"{plural(family, 'comparison')}; {plural(change.pairs, 'problem')} answered under both)."
+        f"{plural(family, 'comparison')}; paired over {plural(change.pairs, 'problem')})."
     )
     return _Part((*truncated, text), tone)
 

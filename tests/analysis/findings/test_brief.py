@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fillerscope.analysis.estimate import Estimate
 from fillerscope.analysis.findings.all import available_comparison, findings_of
-from fillerscope.analysis.findings.brief import CLAIMS, brief
+from fillerscope.analysis.findings.brief import LINES, brief
 from fillerscope.analysis.findings.finding import Finding, Verdict
 from support.synthetic import Effect, Synthetic
 
@@ -20,7 +20,7 @@ def test_a_claim_has_its_number_interval_and_verdict() -> None:
     )  # fmt: skip
     assert brief(finding) == (
         "First layer, mless: original tokens of layer 1 receive 0.500 [0.400, 0.600] of what they did without filler; "
-        "claim: does not hold (the other way)."
+        "the claim 'more or less than length alone leaves': does not hold (the other way)."
     )
 
 
@@ -40,10 +40,10 @@ def test_every_finding_of_a_run_is_short(tmp_path: Path) -> None:
     twins = tuple(Effect(drop=0.6, filler=0.9) for _ in range(3))
     run = Synthetic(right={"none": 0.5, "mless": 0.6}, twins=twins, diluted=0.6).build(tmp_path / "run")
     findings = findings_of(run[None], available_comparison(run))
-    assert {finding.name for finding in findings} & set(CLAIMS)
+    assert {finding.name for finding in findings} & set(LINES)
     for finding in findings:
         line = brief(finding)
         assert len(line.split()) <= 40, line
         assert line.endswith(".")
-        if finding.name in CLAIMS:
+        if finding.name in LINES:
             assert len(re.findall(r"\[", line)) == 1, line

@@ -327,11 +327,11 @@ def test_controls_stand_beside_the_filler(tmp_path: Path) -> None:
     assert [name for name in found if name.startswith("control")] == [f"control_{name}" for name in names]
     knockout, positions, arm = (found[f"control_{name}"] for name in names[:3])
     assert (knockout.condition, knockout.facts["layer"]) == ("knockout", 1)
-    assert knockout.text.startswith("Control, knockout (Filler knocked out), layer 1. The scaling of mless is missing ")
+    assert knockout.text.startswith("Control knockout (Filler knocked out), layer 1. The scaling of mless does not ")
     differences = [knockout.estimates[name] for name in ("lambda_difference", "near_zero_difference", "variance_ratio")]
     assert [one.value for one in differences] == pytest.approx([0.285, 0.03, 1 / 1.3], abs=1e-6)
-    assert "The change near zero of mless is missing here: " in knockout.text
-    assert "The change of variance of mless is missing here: " in knockout.text
+    assert "The change near zero of mless does not appear: " in knockout.text
+    assert "The change of variance of mless does not appear: " in knockout.text
     assert "under mless: lambda 0.715 [" in knockout.text
     assert positions.estimates["near_zero_difference"].value == pytest.approx(0.045, abs=1e-6)
     assert "The change near zero of mless is turned round here: " in positions.text

@@ -45,7 +45,7 @@ export function profilePanel(pane: Pane, view: string, profiles: Profiles, token
     kind: "lines",
     title: `${pane.model.label} Layer ${pane.layer} Head ${pane.head}${TITLES[view]}`,
     x: "Token position",
-    y: AXES[view],
+    y: `${AXES[view]}, queries: ${pane.queries}`,
     zero: !compared,
     none: compared ? 0 : null,
     series: [...twinLines(pane, profiles), ...names.map((name) => line(pane, name, profiles))],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log2, nan, sqrt
+from math import ceil, expm1, log2, nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,12 @@ class Claim:
     @property
     def size(self) -> str:
         return self.small_text or f"{self.small:g}"
+
+    def words(self, difference: float) -> str:
+        """A difference on the claim's scale as people write it: that of logarithms is a ratio."""
+        if self.small_text.endswith("points"):
+            return f"{100 * difference:.2g} percentage points"
+        return f"{expm1(difference):.0%}" if self.small_text.endswith("%") else f"{difference:.2g}"
 
     @property
     def confidence(self) -> float:

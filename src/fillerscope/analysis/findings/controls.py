@@ -136,7 +136,7 @@ def _control(run: ModelRun, name: str, main: str, filler: Tables) -> Finding:
     compared = [_compared(key, change, usual, main, difference) for key, difference in differences.items()]
     label = run.condition(name).label
     text = (
-        f"Control, {name}{f' ({label})' if label else ''}, layer {layer}. {' '.join(compared)} Under {name}: "
+        f"Control {name}{f' ({label})' if label else ''}, layer {layer}. {' '.join(compared)} Under {name}: "
         f"{change.text}; under {main}: {usual.text} (n = {change.n})."
     )
     return Finding(
@@ -166,7 +166,7 @@ def _likeness(measure: Measure, control: Estimate, filler: Estimate, difference:
     if not difference.side(0.0):
         return f"is not significantly different from that of {main}"
     if control.is_within(measure.none, measure.small) and not filler.is_within(measure.none, measure.small):
-        return f"of {main} is missing here"
+        return f"of {main} does not appear"
     side = filler.side(measure.none)
     if side == 0:
         return f"is not significant under {main}, and another here"

@@ -116,17 +116,19 @@ def _against_twins(evidence: Evidence) -> Decision | None:
         return Decision(Verdict.FAILS, f"{words} than in an untrained model", twin_numbers(evidence))
     if beyond_twins(evidence) > 0:
         return None
-    return _near_twins(evidence, f"beyond {len(twins.values)} untrained models, ")
+    return _near_twins(evidence, f"beyond {len(twins.values)} untrained models")
 
 
 def _near_twins(evidence: Evidence, before: str) -> Decision:
     """Beyond all twins and not beyond one more: how many problems, or twins, would decide, if they spread as these."""
     ahead = evidence.direction * (evidence.estimate.value - evidence.twins.mean)
-    problems = _more_problems(evidence, ahead, twin_reach(evidence.claim, evidence.twins))
+    claim, reach = evidence.claim, twin_reach(evidence.claim, evidence.twins)
+    problems = _more_problems(evidence, ahead, reach)
     if isfinite(problems):
-        return _needs(evidence, problems, before)
+        return _needs(evidence, problems, f"{before}, ")
     count = needed_twins(evidence, ahead)
-    words = f"needs about {count} of them" if count else "by less than one more might differ from them"
+    near = f"by {claim.words(ahead)}, but one more may be {claim.words(reach)} away, as they spread over all layers"
+    words = f", needs about {count} of them" if count else f" {near}"
     return Decision(Verdict.UNKNOWN, f"{before}{words}", twin_numbers(evidence))
 
 
