@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -68,6 +69,14 @@ def is_temporary(name: str, of: str = "") -> bool:
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether a path stays in a folder when links are followed."""
     return path.resolve().is_relative_to(folder.resolve())
+
+
+def others_can_write(path: Path) -> bool:
+    """Whether users other than this one and root can write to a file or folder. False on systems without such users."""
+    if not hasattr(os, "getuid"):
+        return False
+    status = path.stat()
+    return status.st_uid not in (os.getuid(), 0) or bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def flush(path: Path) -> None:

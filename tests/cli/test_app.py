@@ -28,8 +28,8 @@ CACHE = os.environ.get("FILLERSCOPE_CACHE")  # the person's own, for tests with 
 DRAW = drawn_at_random(3)
 COMMANDS = (
     ["demo"], ["try"], ["run"], ["reproduce"], ["profile"], ["figures"], ["findings"], ["heads"], ["mechanism"],
-    ["compare"], ["flips"], ["models"], ["models", "get"], ["export"], ["report"], ["view"], ["verify"], ["doctor"],
-    ["runs"],
+    ["compare"], ["flips"], ["models"], ["models", "get"], ["models", "verify"], ["export"], ["report"], ["view"],
+    ["verify"], ["doctor"], ["runs"],
 )  # fmt: skip
 
 
@@ -618,7 +618,8 @@ def test_doctor(command: Command) -> None:
     assert shown.code == 0
     assert shown.err == ""
     found = {row["check"]: row for row in json.loads(shown.out)}
-    assert set(found) == {"python", "libraries", "device", "memory", "cache", "capture"}
+    expected = {"python", "libraries", "device", "memory", "cache", "permissions", "package index", "capture"}
+    assert set(found) == expected
     assert all(row["ok"] for row in found.values())
     assert "not tried: fetch a model first" in found["capture"]["found"]
 

@@ -39,11 +39,11 @@ def test_a_catalogue_model_in_the_cache_needs_nothing_else(
     entry = CATALOGUE["gemma-3-270m"]
     made = cache / "models" / f"{entry.name}-{entry.sha256[:12]}"
     shutil.copytree(folder, made)
-    record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": "abc"}
+    record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": folder_digest(folder)}
     (made / "fillerscope.json").write_text(json.dumps(record))
     monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: pytest.fail("fetched"))
     found = resolve("gemma-3-270m")
-    assert (found.path, found.label, found.digest) == (made, "Gemma-3-270m", "abc")
+    assert (found.path, found.label, found.digest) == (made, "Gemma-3-270m", folder_digest(folder))
 
 
 def test_the_gguf_of_a_catalogue_model_goes_when_it_is_converted(
@@ -56,12 +56,12 @@ def test_the_gguf_of_a_catalogue_model_goes_when_it_is_converted(
         assert path == gguf
         target = tmp_path / "cache" / "models" / f"{stem}-{sha256[:12]}"
         shutil.copytree(folder, target)
-        record = {"source": stem, "gguf_sha256": sha256, "digest": "abc"}
+        record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(folder)}
         (target / "fillerscope.json").write_text(json.dumps(record))
 
     monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: gguf)
     monkeypatch.setattr("fillerscope.models.resolve.convert", convert)
-    assert resolve("smollm2-135m").digest == "abc"
+    assert resolve("smollm2-135m").digest == folder_digest(folder)
     assert not gguf.exists()
 
 
@@ -232,7 +232,8 @@ def converted(folder: Path, stem: str, sha256: str) -> Path:
     """As a conversion leaves it."""
     made = converted_folder(stem, sha256)
     shutil.copytree(folder, made)
-    (made / "fillerscope.json").write_text(json.dumps({"source": stem, "gguf_sha256": sha256, "digest": "abc"}))
+    record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(made)}
+    (made / "fillerscope.json").write_text(json.dumps(record))
     return made
 
 

@@ -1,4 +1,5 @@
-"""Is this machine fit to measure? Versions, devices, room, and the capture tried on a real or tiny model."""
+"""Is this machine fit to measure? Versions, devices, room, who can write to the cache, where packages come from, and
+the capture tried on a real or tiny model."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from importlib.metadata import version
 import psutil
 
 from fillerscope.cli import tables
-from fillerscope.errors import FillerscopeError
+from fillerscope.cli.pip_settings import pip_places
+from fillerscope.errors import FillerscopeError, ModelError
+from fillerscope.models.cache import open_cache_warning
 from fillerscope.models.catalogue import CATALOGUE, DEFAULT, cache_folder
 from fillerscope.models.gguf import converted_folder
 
@@ -65,6 +68,15 @@ def _cache() -> str:
     return f"{folder}, {free:.0f} GiB free; holds {', '.join(entries) or 'no model yet'}"
 
 
+def _permissions() -> str:
+    """The cache and the models in it are this user's alone to write to."""
+    folder = cache_folder()
+    for place in [folder, *sorted((folder / "models").glob("*/"))]:
+        if warning := open_cache_warning(place):
+            raise ModelError(warning)
+    return f"only you can write to {folder}"
+
+
 def _capture() -> str:
     from fillerscope.capture.self_check import check_capture
     from fillerscope.models.loading import load_model
@@ -82,5 +94,7 @@ CHECKS: dict[str, Check] = {
     "device": _device,
     "memory": _memory,
     "cache": _cache,
+    "permissions": _permissions,
+    "package index": pip_places,
     "capture": _capture,
 }

@@ -30,7 +30,7 @@ def models_get(
     name: Annotated[str, typer.Argument(help="Catalogue name, hub id, folder or .gguf file.")],
     accept_licence: Licence = False, json: Json = False,
 ) -> None:  # fmt: skip
-    """Fetch a model into the cache.
+    """Fetch a model into the cache. One that is there is read whole, and made again where its bytes have changed.
 
     Example: `fillerscope models get smollm2-135m`
     """
@@ -39,9 +39,27 @@ def models_get(
     get_model(name, accept_licence, json)
 
 
+@models_app.command("verify")
+def models_verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; if none is named, all that were converted.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Read every byte of models on this machine, and compare them with what was converted or downloaded.
+
+    Example: `fillerscope models verify`
+    """
+    from fillerscope.cli.model_commands import verify_models
+
+    if not verify_models(names or [], json):
+        raise typer.Exit(1)
+
+
 @machine_app.command(rich_help_panel="This machine")
 def doctor(json: Json = False) -> None:
-    """Check this machine: versions, devices, memory, disk, cache, and that measured attention equals eager attention.
+    """Check this machine: versions, devices, memory, disk, cache and who can write to it, where pip fetches packages
+    from, and that measured attention equals eager attention.
 
     Example: `fillerscope doctor`
     """

@@ -1,4 +1,4 @@
-"""Commands on models: list the catalogue, fetch one, or profile a text with one."""
+"""Commands on models: list the catalogue, fetch one, verify those that are here, or profile a text with one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fillerscope.analysis.trial import View
 from fillerscope.cli import tables
 from fillerscope.cli.painted_text import print_legend, print_painted
 from fillerscope.cli.try_commands import show_prompts
-from fillerscope.errors import FigureError, PromptError
+from fillerscope.errors import FigureError, ModelError, PromptError
 from fillerscope.files import Json, disk_errors
-from fillerscope.progress import TerminalProgress
+from fillerscope.progress import Progress, TerminalProgress
 from fillerscope.study.filler_text import filler_condition
 
 
@@ -45,11 +45,49 @@ def get_model(name: str, accept_licence: bool, json: bool) -> None:
     from fillerscope.models.resolve import resolve
 
     with TerminalProgress(json) as reporter:
-        folder = resolve(name, reporter, accept_licence)
+        folder = resolve(name, reporter, accept_licence, repair=True)
     if json:
         tables.print_json({"name": folder.name, "path": str(folder.path), "digest": folder.digest})
     else:
         tables.lines([f"{folder.label} is ready in {folder.path}"])
+
+
+def verify_models(names: list[str], json: bool) -> bool:
+    """Read models, all that were converted if none is named, and show which have changed; false if one has."""
+    from fillerscope.models.catalogue import cache_folder
+    from fillerscope.models.gguf import read_record
+
+    if not names:
+        folders = sorted((cache_folder() / "models").glob("*/"))
+        names = [_name_of(folder) for folder in folders if read_record(folder) is not None]
+    with TerminalProgress(json) as reporter:
+        records = [_verified(name, reporter) for name in names]
+    if json:
+        tables.print_json(records)
+    elif not records:
+        tables.lines([f"No model was converted yet: {cache_folder()} holds none"])
+    else:
+        rows = [[str(r["name"]), "ok" if r["ok"] else "CHANGED", str(r["found"])] for r in records]
+        tables.table("", ("model", "", "found"), rows)
+    return all(record["ok"] for record in records)
+
+
+def _name_of(folder: Path) -> str:
+    """The name of a converted model in the catalogue; for a GGUF file of the user, the folder."""
+    from fillerscope.models.catalogue import CATALOGUE
+    from fillerscope.models.gguf import converted_folder
+
+    own = (entry.name for entry in CATALOGUE.values() if converted_folder(entry.name, entry.sha256) == folder)
+    return next(own, str(folder))
+
+
+def _verified(name: str, progress: Progress) -> Json:
+    from fillerscope.models.resolve import resolve_here
+
+    try:
+        return {"name": name, "ok": True, "found": resolve_here(name, progress, fresh=True).digest}
+    except ModelError as error:
+        return {"name": name, "ok": False, "found": str(error)}
 
 
 @dataclass(frozen=True)

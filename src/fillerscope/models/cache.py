@@ -1,25 +1,66 @@
-"""Writing into the cache of models: folders, locks, disk space and disk errors."""
+"""The cache of models: its folders, who else can write to them, locks, disk space and disk errors."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
-from fillerscope.files import REFUSED, disk_errors, file_lock
+from fillerscope.files import REFUSED, disk_errors, file_lock, others_can_write
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import Progress
+
+OURS = 0o755  # the mode of folders that only we can write to
 
 
 def cache_subfolder(*parts: str) -> Path:
     """A folder in the cache that exists and can be written to."""
-    folder = cache_folder().joinpath(*parts)
     with cache_errors():
-        folder.mkdir(parents=True, exist_ok=True)
+        return make_folders(*parts)
+
+
+def make_folders(*parts: str) -> Path:
+    """Make a folder in the cache. Others cannot write to it, unless they can write to a cache that is there already."""
+    folder = cache_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=OURS, exist_ok=True)
+    mode = 0o777 if others_can_write(folder) else OURS  # a group that shares a cache goes on to
+    for part in parts:
+        folder = folder / part
+        folder.mkdir(mode=mode, exist_ok=True)
     return folder
+
+
+def written_by_others(folder: Path) -> list[Path]:
+    """What other users than this one and root can write to, on the way to a folder of the cache and in it."""
+    found, real = [], folder.resolve()
+    for place in [*reversed(real.parents), real, *(sorted(real.iterdir()) if real.is_dir() else [])]:
+        if place.exists() and others_can_write(place) and not (place in real.parents and _is_sticky(place)):
+            found.append(place)
+        if place.is_dir() and not place.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            break  # nobody else gets further
+    return found
+
+
+def open_cache_warning(folder: Path) -> str:
+    """A line that says that other users can change a folder of the cache; empty where they cannot."""
+    if not (found := written_by_others(folder)):
+        return ""
+    more = f" and {len(found) - 1} more in the cache" if len(found) > 1 else ""
+    return (
+        f"other users can write to {found[0]}{more}, and change what is measured: "
+        f"`chmod -R go-w {shlex.quote(str(found[0]))}` if it is yours, or set FILLERSCOPE_CACHE to a folder of your own"
+    )
+
+
+def _is_sticky(folder: Path) -> bool:
+    """Whether only the owner of a file in a folder can move it, as in /tmp."""
+    return bool(folder.stat().st_mode & stat.S_ISVTX)
 
 
 @contextmanager

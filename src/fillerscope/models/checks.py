@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from fillerscope.display import first_line
@@ -22,6 +23,11 @@ def check_folder(folder: Path, name: str) -> None:
     """Refuse, with a reason, a folder that cannot or must not be loaded."""
     config = _read_config(folder, name)
     _refuse_remote_code(config, name)
+    if (folder / "adapter_config.json").exists() and find_spec("peft") is not None:
+        raise ModelError(
+            f"{name} has an adapter beside its weights, which would be added to them because peft is installed; "
+            "merge it into the model and save that, or move adapter_config.json out of the folder"
+        )
     _check_weights(folder, name)
     if not any((folder / file).exists() for file in TOKENIZER_FILES):
         raise ModelError(
@@ -133,6 +139,11 @@ def _check_shards(index: Path) -> None:
         expected = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ModelError(f"{index} cannot be read: {first_line(error)}; download it again") from error
+    if elsewhere := [file for file in expected if Path(file).name != file or not file.endswith(".safetensors")]:
+        raise ModelError(
+            f"{index} names weights that are not in its folder, {elsewhere[0]!r} among them, and only files there are "
+            "checked; put them there, or download the model again"
+        )
     missing = [file for file in expected if not (index.parent / file).exists()]
     if missing:
         raise ModelError(f"{missing[0]} is missing in {index.parent}: {len(expected)} files of weights are expected")

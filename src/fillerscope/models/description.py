@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
+from fillerscope.models.digests import folder_digest
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -39,3 +40,9 @@ def read_config(folder: ModelFolder) -> PretrainedConfig:
         return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:
         raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
+
+
+def refuse_changed(folder: ModelFolder) -> None:
+    """Refuse a model whose files are no longer those that its digest was taken of; called when they have been read."""
+    if folder_digest(folder.path) != folder.digest.partition(" ")[0]:
+        raise ModelError(f"files in {folder.path} changed while they were read: try again when nothing writes to them")

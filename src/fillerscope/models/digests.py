@@ -5,15 +5,13 @@ Two models have one digest only if every byte of their weights, config and token
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fillerscope.files import replacing
-from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.digest_notes import note_of, recall, remember
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -27,8 +25,10 @@ TOKENIZER_FILES = (
     "tekken.json",
 )
 _COUNTED = (
-    "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", *TOKENIZER_FILES,
-    "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja",
+    "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
+    *TOKENIZER_FILES, "*.model", "*.spm", "*.tiktoken", "*.codes", "merges.txt", "dict.txt", "*vocab*.json",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja",
+    "additional_chat_templates/*.jinja",
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -38,49 +38,43 @@ if TYPE_CHECKING:
 
 def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
     """The digest of every file in a folder that can change a number; a README or a picture cannot."""
-    files = _counted(folder)
-    return _digest_of((name, cached_sha256(files[name], progress)) for name in sorted(files))
+    return digest_of_files(file_sums(folder, progress))
 
 
 def remembered_digest(folder: Path) -> str:
-    """The digest of a folder without reading it: empty where a file was never read, or has changed since."""
-    files = _counted(folder)
-    known = [(name, remembered_sha256(files[name])) for name in sorted(files)]
-    return _digest_of(known) if all(sha256 for _, sha256 in known) else ""
+    """The digest of a folder without reading it: empty where a file was not read lately, or has changed since."""
+    known = {name: remembered_sha256(path) for name, path in _counted(folder).items()}
+    return digest_of_files(known) if all(known.values()) else ""
+
+
+def file_sums(folder: Path, progress: Progress = SILENT, fresh: bool = False) -> dict[str, str]:
+    """The SHA-256 of every file in a folder that can change a number, by its name; see `cached_sha256`."""
+    return {name: cached_sha256(path, progress, fresh) for name, path in sorted(_counted(folder).items())}
+
+
+def digest_of_files(sums: Mapping[str, str]) -> str:
+    """The digest of a folder whose files have these sums."""
+    return _digest_of(sorted(sums.items()))
 
 
 def _counted(folder: Path) -> dict[str, Path]:
-    return {path.name: path for pattern in _COUNTED for path in folder.glob(pattern)}
+    found = [path for pattern in _COUNTED for path in folder.glob(pattern) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
-def cached_sha256(path: Path, progress: Progress = SILENT) -> str:
-    """The SHA-256 of a file, cached by the real file's path, size and times."""
-    note = _note(path)  # before the reading: what changes meanwhile is another file
-    if known := _recalled(note):
+def cached_sha256(path: Path, progress: Progress = SILENT, fresh: bool = False) -> str:
+    """The SHA-256 of a file. One that was read lately and has not changed is read again only if `fresh`."""
+    note = note_of(path)  # before the reading: what changes meanwhile is another file
+    if not fresh and (known := recall(note)):
         return known
     sha256 = _hash_file(path.resolve(), path.stat().st_size, progress)
-    with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
-        _remember(note, sha256)
+    remember(note, sha256)
     return sha256
 
 
 def remembered_sha256(path: Path) -> str:
-    """The sha256 of a file that was read before and has not changed; else empty."""
-    return _recalled(_note(path))
-
-
-def _note(path: Path) -> Path:
-    real = path.resolve()
-    stat = real.stat()
-    # Copying tools may set the time of change back; nobody sets the time of status change (ctime).
-    key = json.dumps([str(real), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
-    return cache_folder() / "digests" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
-
-
-def _recalled(note: Path) -> str:
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return str(json.loads(note.read_text(encoding="utf-8"))["sha256"])
-    return ""
+    """The SHA-256 of a file that was read lately and has not changed; else empty."""
+    return recall(note_of(path))
 
 
 def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
@@ -142,9 +136,3 @@ def _hash_file(path: Path, size: int, progress: Progress) -> str:
             if size > CHUNK:  # small files would only flicker
                 progress.stage(f"reading {path.name}", done, size)
     return hasher.hexdigest()
-
-
-def _remember(note: Path, sha256: str) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(note, sync=False) as draft:
-        draft.write_text(json.dumps({"sha256": sha256}), encoding="utf-8")

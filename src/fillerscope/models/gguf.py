@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
 from fillerscope.files import flush
 from fillerscope.models.cache import (
+    OURS,
     cache_errors,
     cache_subfolder,
     require_space,
 )
 from fillerscope.models.catalogue import cache_folder
-from fillerscope.models.digests import folder_digest
+from fillerscope.models.digests import cached_sha256, digest_of_files, file_sums
 from fillerscope.models.gguf_reader import cached_lookups, isolated, read_model, read_tokenizer, require_packages
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.progress import SILENT, Progress
@@ -43,12 +45,23 @@ def converted_folder(stem: str, sha256: str) -> Path:
     return cache_folder() / "models" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{sha256[:12]}"
 
 
-def read_record(folder: Path) -> dict[str, str] | None:
+@dataclass(frozen=True)
+class Record:
+    """What was noted when a conversion was finished."""
+
+    source: str
+    gguf_sha256: str
+    digest: str  # of all files that can change a number
+    files: dict[str, str] = field(default_factory=dict)  # their sums by name; older conversions noted none
+
+
+def read_record(folder: Path) -> Record | None:
     """The record of a finished conversion; None where there is none."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return {key: str(record[key]) for key in ("source", "gguf_sha256", "digest")}
-    except (OSError, ValueError, KeyError):
+        files = {str(name): str(sha256) for name, sha256 in record.get("files", {}).items()}
+        return Record(str(record["source"]), str(record["gguf_sha256"]), str(record["digest"]), files)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None
 
 
@@ -60,16 +73,27 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
     shutil.rmtree(target, ignore_errors=True)
     try:
         with cache_errors():
-            draft.mkdir()
+            draft.mkdir(mode=OURS)
             _convert_into(draft, gguf, progress)
-            record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(draft, progress)}
-            (draft / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-            for path in draft.iterdir():
-                flush(path)
+            if cached_sha256(gguf, progress) != sha256:
+                raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
+            _write_record(draft, stem, sha256, progress)
             draft.replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return target
+
+
+def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> None:
+    """Note the sums of a folder's files, close them to other users, and flush them."""
+    (draft / RECORD).touch()
+    for path in draft.iterdir():
+        path.chmod(path.stat().st_mode & OURS)  # before they are read: a later change would make their notes useless
+    sums = file_sums(draft, progress)
+    record = Record(stem, sha256, digest_of_files(sums), sums)
+    (draft / RECORD).write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
+    for path in draft.iterdir():
+        flush(path)
 
 
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:

@@ -15,15 +15,19 @@ ALLOWED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 IGNORED = ["*/*", "consolidated*"]
 
 
-def snapshot(name: str, progress: Progress = SILENT) -> Path:
-    """The newest version of a repository, or the one in the hub's own cache when the hub is out of reach."""
+def snapshot(name: str, progress: Progress = SILENT, damaged: Path | None = None) -> Path:
+    """The newest version of a repository, or the one in the hub's own cache when the hub is out of reach.
+
+    A damaged file is downloaded anew."""
     repo = hub_download.Repo(name)
     try:
         files = hub_download.list_files(repo)
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
-        if (folder := cached(name)) is not None:
+        if damaged is None and (folder := cached(name)) is not None:
             return folder
         raise ModelError(_refusal(repo, error)) from error
+    if damaged is not None:
+        damaged.resolve().unlink(missing_ok=True)  # what is missing is downloaded
     if not any(_wanted([file for file in files if file.endswith(".safetensors")])):
         refuse_pickles(files, name)
     try:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from fillerscope.errors import ModelError
-from fillerscope.models.description import load_tokenizer, stated_context
+from fillerscope.models.description import load_tokenizer, refuse_changed, stated_context
 from fillerscope.models.digests import model_digest
 from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
 from fillerscope.models.resolve import ModelFolder
@@ -84,7 +84,11 @@ def load_source(source: ModelSource, dtype: str, device: str) -> LoadedModel:
 
 
 def tokenizer_of(source: ModelSource) -> Tokenizer:
-    return load_tokenizer(source) if isinstance(source, ModelFolder) else source.tokenizer
+    if not isinstance(source, ModelFolder):
+        return source.tokenizer
+    tokenizer = load_tokenizer(source)
+    refuse_changed(source)
+    return tokenizer
 
 
 def context_of(source: ModelSource) -> int | None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import torch
 from torch import nn
 
 from fillerscope.display import first_line, readable
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_missing_weights
-from fillerscope.models.description import load_tokenizer, read_config
+from fillerscope.models.description import load_tokenizer, read_config, refuse_changed
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -80,7 +81,10 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
         model = (
             _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
         )
-    return loaded_model(folder.name, folder.label, folder.digest, _to_device(model, place, folder.label), tokenizer)
+    model = _to_device(model, place, folder.label)
+    _read_into_memory(model)
+    refuse_changed(folder)
+    return loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
@@ -130,6 +134,17 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
         raise ModelError(f"the weights of {folder.name} cannot be loaded: {first_line(error)}") from error
     refuse_missing_weights(report, folder.name)
     return model.eval().requires_grad_(False)
+
+
+def _read_into_memory(model: PreTrainedModel) -> None:
+    """Copy weights out of their file, which the system would go on reading while they are used.
+
+    Those that memory has no room for stay in it."""
+    weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.device.type == "cpu"]
+    if sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
+        return
+    for weight in weights:
+        weight.data = weight.data.clone()
 
 
 def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:

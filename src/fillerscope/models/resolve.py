@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +15,17 @@ from typing import Literal
 
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
-from fillerscope.models.cache import locked
-from fillerscope.models.catalogue import CATALOGUE, Entry
+from fillerscope.models.cache import locked, open_cache_warning
+from fillerscope.models.catalogue import CATALOGUE, Entry, cache_folder
+from fillerscope.models.changes import changed_file
 from fillerscope.models.checks import check_folder, check_gguf
-from fillerscope.models.digests import cached_sha256, folder_digest, remembered_digest, remembered_sha256
+from fillerscope.models.digests import (
+    cached_sha256,
+    digest_of_files,
+    file_sums,
+    remembered_digest,
+    remembered_sha256,
+)
 from fillerscope.models.fetch import fetch
 from fillerscope.models.gguf import convert, converted_folder, read_record
 from fillerscope.progress import SILENT, Progress
@@ -46,18 +54,21 @@ class ModelFolder:
         return replace(self, name=name, label=f"{self.label}, untrained twin {seed}", digest=digest, untrained=seed)
 
 
-def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False) -> ModelFolder:
-    """Find a model; a catalogue model or a hub id is downloaded the first time."""
+def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False, repair: bool = False) -> ModelFolder:
+    """Find a model; a catalogue model or a hub id is downloaded the first time.
+
+    Files that are not those that were converted or downloaded are refused. To `repair` reads every byte, and makes or
+    downloads such files again."""
     if name in CATALOGUE:
-        return _from_catalogue(CATALOGUE[name], progress, accept_licence)
+        return _from_catalogue(CATALOGUE[name], progress, accept_licence, repair)
     path = Path(name).expanduser()
     if path.is_dir():
-        return _from_folder(path, name, path.resolve().name, progress)
+        return _checked(_from_folder(path, name, path.resolve().name), progress, repair)
     if path.is_file():
-        return _from_gguf(path, name, progress)
+        return _from_gguf(path, name, progress, repair)
     if not _HUB_ID.fullmatch(name) or _LOOKS_LIKE_A_PATH.search(name):
         raise ModelError(_unknown(name))
-    return _from_folder(hub.snapshot(name, progress), name, name.partition("/")[2], progress)
+    return _from_hub(name, progress, repair)
 
 
 def find(name: str) -> ModelFolder:
@@ -71,9 +82,8 @@ def find(name: str) -> ModelFolder:
         sha256 = remembered_sha256(path)  # a file that was converted was read before
         return _converted_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
     folder = path if path.is_dir() else _from_hub_cache(name)
-    check_folder(folder, name)
     label = path.resolve().name if path.is_dir() else name.partition("/")[2]
-    return ModelFolder(folder, name, label, remembered_digest(folder))
+    return replace(_from_folder(folder, name, label), digest=remembered_digest(folder))
 
 
 def place_of(name: str) -> Place:
@@ -94,16 +104,41 @@ def place_of(name: str) -> Place:
     return "hub"
 
 
-def resolve_here(name: str, progress: Progress = SILENT) -> ModelFolder:
-    """The same as `resolve` gives, for a model that `find` finds."""
-    folder = find(name)
-    return folder if folder.digest else replace(folder, digest=folder_digest(folder.path, progress))
+def resolve_here(name: str, progress: Progress = SILENT, fresh: bool = False) -> ModelFolder:
+    """The same as `resolve` gives, for a model that `find` finds; `fresh` reads every byte of it."""
+    return _checked(find(name), progress, fresh)
+
+
+def _checked(found: ModelFolder, progress: Progress, fresh: bool = False) -> ModelFolder:
+    """A model with the digest of its bytes; an error where they are not those that were converted or downloaded."""
+    sums = file_sums(found.path, progress, fresh)
+    if (changed := changed_file(found.path, sums)) is not None:
+        raise ModelError(f"{changed} {_CHANGED}; {_remedy(found.name, changed)}")
+    if found.path.parent == cache_folder() / "models":
+        _warn_once(open_cache_warning(found.path), progress)
+    return replace(found, digest=digest_of_files(sums))
+
+
+_CHANGED = "is not what was converted or downloaded: its bytes have changed since"
+_WARNED: set[str] = set()
+
+
+def _warn_once(warning: str, progress: Progress) -> None:
+    if warning and warning not in _WARNED:
+        _WARNED.add(warning)
+        progress.say(warning)
+
+
+def _remedy(name: str, changed: Path) -> str:
+    if Path(name).expanduser().is_dir():
+        return f"remove {changed.resolve()} and download or convert the model again"
+    return f"make it again with `fillerscope models get {shlex.quote(name)}`"
 
 
 def _converted_before(folder: Path, name: str, label: str) -> ModelFolder:
-    if (digest := _digest_if_whole(folder)) is None:
+    if not _is_whole(folder):
         raise ModelError(f"{name} is not on this machine, or not converted yet: fillerscope models get {name}")
-    return ModelFolder(folder, name, label, digest)
+    return ModelFolder(folder, name, label, remembered_digest(folder))
 
 
 def _from_hub_cache(name: str) -> Path:
@@ -114,51 +149,65 @@ def _from_hub_cache(name: str) -> Path:
     return folder
 
 
-def _from_catalogue(entry: Entry, progress: Progress, accept_licence: bool) -> ModelFolder:
+def _from_catalogue(entry: Entry, progress: Progress, accept_licence: bool, repair: bool) -> ModelFolder:
     def make() -> None:
         gguf = fetch(entry, accept_licence, progress)
         convert(gguf, entry.name, entry.sha256, progress)
         gguf.unlink()  # the folder holds the same numbers, and loads faster
 
-    folder = converted_folder(entry.name, entry.sha256)
-    return ModelFolder(folder, entry.name, entry.label, _made_once(folder, make, progress))
+    found = ModelFolder(converted_folder(entry.name, entry.sha256), entry.name, entry.label, "")
+    return _made_once(found, make, progress, repair)
 
 
-def _from_gguf(path: Path, name: str, progress: Progress) -> ModelFolder:
+def _from_gguf(path: Path, name: str, progress: Progress, repair: bool) -> ModelFolder:
     if path.suffix.lower() != ".gguf":
         raise ModelError(f"{name} is a file; give the folder of a model, or a file that ends in .gguf")
     check_gguf(path)
-    sha256 = cached_sha256(path, progress)
-    folder = converted_folder(path.stem, sha256)
-    digest = _made_once(folder, lambda: convert(path, path.stem, sha256, progress), progress)
-    return ModelFolder(folder, name, path.stem, digest)
+    sha256 = cached_sha256(path, progress, repair)
+    found = ModelFolder(converted_folder(path.stem, sha256), name, path.stem, "")
+    return _made_once(found, lambda: convert(path, path.stem, sha256, progress), progress, repair)
 
 
-def _made_once(folder: Path, make: Callable[[], object], progress: Progress) -> str:
-    """The digest of a folder in our cache, which is made first where it is missing or damaged."""
-    if (digest := _digest_if_whole(folder)) is None:
-        with locked(folder.name, progress):
-            if (digest := _digest_if_whole(folder)) is None:  # nobody made it while we waited
+def _from_hub(name: str, progress: Progress, repair: bool) -> ModelFolder:
+    label = name.partition("/")[2]
+    found = _from_folder(hub.snapshot(name, progress), name, label)
+    while repair and (damaged := changed_file(found.path, file_sums(found.path, progress, fresh=True))):
+        progress.say(f"{damaged.name} {_CHANGED}; it is downloaded again")
+        found = _from_folder(hub.snapshot(name, progress, damaged), name, label)
+    return _checked(found, progress)
+
+
+def _made_once(found: ModelFolder, make: Callable[[], object], progress: Progress, repair: bool) -> ModelFolder:
+    """A folder in our cache, which is made first where it is missing or incomplete, or has changed and is repaired."""
+
+    def is_ready(fresh: bool) -> bool:
+        if not _is_whole(found.path):
+            return False
+        return not repair or changed_file(found.path, file_sums(found.path, progress, fresh)) is None
+
+    if not is_ready(fresh=repair):
+        with locked(found.path.name, progress):
+            if not is_ready(fresh=False):  # nobody made it while we waited
+                if found.path.exists():
+                    progress.say(f"{found.path} is damaged or was changed; it is made again")
                 make()
-                digest = _digest_if_whole(folder)
-    if digest is None:
-        raise ModelError(f"{folder} disappeared or was damaged while it was made; check the disk and try again")
-    return digest
+    if not _is_whole(found.path):
+        raise ModelError(f"{found.path} disappeared or was damaged while it was made; check the disk and try again")
+    return _checked(found, progress)
 
 
-def _digest_if_whole(folder: Path) -> str | None:
-    """The digest recorded when the folder was made, or None where the folder is not complete."""
-    record = read_record(folder)
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder in our cache holds all that a conversion writes; nothing large is read."""
     try:
         check_folder(folder, folder.name)
     except ModelError:
-        return None
-    return record["digest"] if record else None
+        return False
+    return read_record(folder) is not None
 
 
-def _from_folder(path: Path, name: str, label: str, progress: Progress) -> ModelFolder:
+def _from_folder(path: Path, name: str, label: str) -> ModelFolder:
     check_folder(path, name)
-    return ModelFolder(path, name, label, folder_digest(path, progress))
+    return ModelFolder(path, name, label, "")
 
 
 def _unknown(name: str) -> str:

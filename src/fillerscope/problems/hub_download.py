@@ -159,8 +159,11 @@ def _stream(repo: Repo, file: RepoFile, part: Path, report: Callable[[int], None
 
 
 def _digest_of(path: Path, file: RepoFile) -> str:
-    if file.lfs:
-        return file_sha256(path)
+    return file_sha256(path) if file.lfs else git_sha1(path)
+
+
+def git_sha1(path: Path) -> str:
+    """The SHA-1 by which git, and the hub's cache, names the contents of a small file."""
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 

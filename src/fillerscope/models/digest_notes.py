@@ -1,0 +1,62 @@
+"""Notes of the SHA-256 of files that were read, so that large weights are not read twice within some hours.
+
+A note is believed for twelve hours, by the user who wrote it, and for a file with the same name, inode, size and times.
+Damage that leaves all of these as they were is found when the note has expired, or by `fillerscope models verify`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from fillerscope.files import others_can_write, replacing
+from fillerscope.models.cache import make_folders
+from fillerscope.models.catalogue import cache_folder
+
+LIFETIME = 12 * 3600.0  # seconds
+
+
+def note_of(path: Path) -> Path:
+    """Where the note of a file as it is now would be: a file that changes has another one."""
+    real = path.resolve()
+    stat = real.stat()
+    # Copying tools may set the time of change back; nobody sets the time of status change (ctime).
+    key = json.dumps([real.name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    return _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def recall(note: Path) -> str:
+    """The SHA-256 in a note; empty where there is none that can be believed."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if others_can_write(note.parent) or others_can_write(note):
+            return ""
+        record = json.loads(note.read_text(encoding="utf-8"))
+        return str(record["sha256"]) if 0 <= time.time() - float(record["read"]) < LIFETIME else ""
+    return ""
+
+
+def remember(note: Path, sha256: str) -> None:
+    """Write a note, and remove those that have expired. A cache that cannot be written to costs time, nothing else."""
+    with contextlib.suppress(OSError):
+        make_folders().joinpath(note.parent.name).mkdir(mode=0o700, exist_ok=True)
+        _remove_expired(note.parent)
+        with replacing(note, sync=False) as draft:
+            draft.chmod(0o600)
+            draft.write_text(json.dumps({"sha256": sha256, "read": time.time()}), encoding="utf-8")
+
+
+def _folder() -> Path:
+    """A folder for each user: a cache may be shared, what was seen in it is not."""
+    return cache_folder() / f"digests-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+
+
+def _remove_expired(folder: Path) -> None:
+    oldest = time.time() - LIFETIME
+    for note in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process was faster
+            if note.stat().st_mtime < oldest:
+                note.unlink()

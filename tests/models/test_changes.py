@@ -1,0 +1,264 @@
+"""What is loaded is what was hashed: a byte that changed in a cache is refused by name, and `repair` puts it right."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fillerscope.errors import ModelError
+from fillerscope.models import loading
+from fillerscope.models.description import load_tokenizer
+from fillerscope.models.digests import folder_digest
+from fillerscope.models.in_memory import tokenizer_of
+from fillerscope.models.loading import load_folder
+from fillerscope.models.resolve import resolve, resolve_here
+from fillerscope.progress import Silent
+from support.hub import Hub, serving, use
+
+HUB_ID = "someone/some-model"
+Change = Callable[[Path], None]
+
+
+class Said(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def flip_a_bit(path: Path) -> None:
+    """One bit in the middle of a file, in place: size and inode stay."""
+    path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"])
+def test_a_converted_file_with_a_flipped_bit_is_refused_by_name_and_made_again(
+    write_gguf: Callable[..., Path], name: str
+) -> None:
+    gguf = str(write_gguf())
+    first = resolve(gguf)
+    flip_a_bit(first.path / name)
+    reason = rf"/{re.escape(name)} is not what was converted .*; make it again with `fillerscope models get {gguf}`$"
+    with pytest.raises(ModelError, match=reason):
+        resolve(gguf)
+    with pytest.raises(ModelError, match=reason):
+        resolve_here(gguf)
+    said = Said()
+    assert resolve(gguf, said, repair=True) == first == resolve(gguf)
+    assert [line for line in said.lines if "made again" in line]
+
+
+def test_a_bit_behind_unchanged_times_is_found_when_every_byte_is_read(
+    write_gguf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a failing disk does it: nothing but the content changes."""
+    gguf = str(write_gguf())
+    first = resolve(gguf)
+    notes = {path: path.read_bytes() for path in first.path.parents[1].glob("digests-*/*.json")}
+    flip_a_bit(first.path / "model.safetensors")
+    keep_the_old_note(first.path / "model.safetensors", notes, monkeypatch)
+    assert resolve(gguf) == first  # believed, for hours
+    with pytest.raises(ModelError, match=r"model\.safetensors is not what was converted"):
+        resolve_here(gguf, fresh=True)
+
+
+def keep_the_old_note(path: Path, notes: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file be found under a note that was written before it changed."""
+    from fillerscope.models import digest_notes, digests
+
+    real, weights = digest_notes.note_of, path.resolve()
+    expected = json.loads((path.parent / "fillerscope.json").read_text())["files"][path.name]
+    old = next(note for note, text in notes.items() if json.loads(text)["sha256"] == expected)
+    monkeypatch.setattr(digests, "note_of", lambda asked: old if asked.resolve() == weights else real(asked))
+
+
+def test_a_record_that_was_changed_is_refused(write_gguf: Callable[..., Path]) -> None:
+    gguf = str(write_gguf())
+    record = resolve(gguf).path / "fillerscope.json"
+    noted = json.loads(record.read_text())
+    record.write_text(json.dumps(noted | {"digest": "0" * 64}))
+    with pytest.raises(ModelError, match=r"fillerscope\.json is not what was converted"):
+        resolve(gguf)
+
+
+def test_an_older_record_without_sums_is_held_against_the_files(write_gguf: Callable[..., Path]) -> None:
+    gguf = str(write_gguf())
+    first = resolve(gguf)
+    record = first.path / "fillerscope.json"
+    noted = json.loads(record.read_text())
+    del noted["files"]
+    record.write_text(json.dumps(noted))
+    assert resolve(gguf) == first
+    flip_a_bit(first.path / "model.safetensors")
+    with pytest.raises(ModelError, match=f"^{re.escape(str(first.path))} is not what was converted"):
+        resolve(gguf)
+
+
+def test_a_gguf_that_changes_while_it_is_converted_is_refused(
+    write_gguf: Callable[..., Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fillerscope.models import gguf as conversion
+
+    path, convert_into = write_gguf(), conversion._convert_into
+
+    def meanwhile(*arguments: Any) -> None:
+        convert_into(*arguments)
+        flip_a_bit(path)
+
+    monkeypatch.setattr(conversion, "_convert_into", meanwhile)
+    with pytest.raises(ModelError, match=r"tiny\.gguf changed while it was converted"):
+        resolve(str(path))
+    assert list((cache / "models").iterdir()) == []
+
+
+@pytest.fixture
+def served(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving(Hub({path.name: path.read_bytes() for path in folder.iterdir()})) as stand_in:
+        use(stand_in, tmp_path / "client", monkeypatch)
+        yield stand_in
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer_config.json"])
+def test_a_changed_file_in_the_hubs_cache_is_refused_and_downloaded_again(served: Hub, name: str) -> None:
+    """A large one, which the cache names by its SHA-256, and a small one, which it names as git does."""
+    first = resolve(HUB_ID)
+    blob = (first.path / name).resolve()
+    blob.write_bytes(blob.read_bytes()[:-1] + (b"\0" if name.endswith("safetensors") else b" "))
+    reason = rf"/{name} is not what was .*; make it again with `fillerscope models get {HUB_ID}`"
+    with pytest.raises(ModelError, match=reason):
+        resolve(HUB_ID)
+    with pytest.raises(ModelError, match=reason):
+        resolve_here(HUB_ID)
+    with pytest.raises(ModelError, match=rf"/{name} is not what .*; remove .*/blobs/.* and download"):
+        resolve(str(first.path))
+    assert resolve(HUB_ID, repair=True) == first == resolve(HUB_ID)
+    assert served.files[name] == (first.path / name).read_bytes()
+
+
+@pytest.mark.usefixtures("served")
+def test_a_damaged_file_stays_where_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = (resolve(HUB_ID).path / "model.safetensors").resolve()
+    flip_a_bit(blob)
+
+    def unreachable(_: object) -> list[str]:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("fillerscope.problems.hub_download.list_files", unreachable)
+    with pytest.raises(ModelError, match="cannot download"):
+        resolve(HUB_ID, repair=True)
+    assert blob.exists()
+
+
+# Loading
+
+
+@pytest.mark.parametrize("load", [load_folder, tokenizer_of])
+def test_files_that_change_while_they_are_read_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]
+) -> None:
+    found = resolve(str(folder))
+
+    def meanwhile(*arguments: Any) -> Any:
+        tokenizer = load_tokenizer(*arguments)
+        flip_a_bit(folder / "model.safetensors")
+        return tokenizer
+
+    for module in ("loading", "in_memory"):
+        monkeypatch.setattr(f"fillerscope.models.{module}.load_tokenizer", meanwhile)
+    with pytest.raises(ModelError, match=r"files in .*tiny-llama changed while they were read"):
+        load(found)
+
+
+def test_a_twin_is_held_against_the_digest_of_its_model(folder: Path) -> None:
+    found = resolve(str(folder)).twin("twin", 1)
+    load_folder(found)
+    flip_a_bit(folder / "model.safetensors")
+    with pytest.raises(ModelError, match="changed while they were read"):
+        load_folder(found)
+
+
+def test_weights_in_memory_do_not_follow_their_file(folder: Path) -> None:
+    """transformers leaves them in the file, which the system reads when they are used."""
+    loaded = load_folder(resolve(str(folder)), device="cpu").model
+    before = [weight.clone() for weight in loaded.parameters()]
+    weights = folder / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.seek(-weights.stat().st_size // 2, os.SEEK_END)
+        file.write(bytes(weights.stat().st_size // 2))
+    assert all(torch.equal(a, b) for a, b in zip(before, loaded.parameters(), strict=True))
+    assert not any(str(weights) in line for line in maps())
+
+
+def maps() -> list[str]:
+    path = Path("/proc/self/maps")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_weights_without_room_stay_in_their_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 0}))
+    model = load_folder(resolve(str(folder)), device="cpu").model
+    assert any(str(folder) in line for line in maps()) or not maps()
+    del model
+
+
+# Files that are counted
+
+
+def test_weights_that_an_index_names_elsewhere_are_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").rename(tmp_path / "others.safetensors")
+    (folder / "a.safetensors").write_bytes((tmp_path / "others.safetensors").read_bytes())
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": "../others.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"names weights that are not in its folder, '\.\./others\.safetensors'"):
+        resolve(str(folder))
+
+
+def test_an_adapter_beside_the_weights_is_refused_where_it_would_be_added(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = resolve(str(folder)).digest
+    (folder / "adapter_config.json").write_text("{}")
+    assert resolve(str(folder)).digest != before
+    monkeypatch.setattr("fillerscope.models.checks.find_spec", lambda _: object())
+    with pytest.raises(ModelError, match="has an adapter beside its weights"):
+        resolve(str(folder))
+
+
+def test_templates_in_their_own_folder_are_counted(folder: Path) -> None:
+    before = folder_digest(folder)
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "default.jinja").write_text("another")
+    assert folder_digest(folder) != before
+
+
+# Who else can write
+
+
+def test_a_cache_that_others_can_write_to_is_said_once(
+    write_gguf: Callable[..., Path], open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FILLERSCOPE_CACHE", str(open_folder / "cache"))
+    gguf, said = str(write_gguf()), Said()
+    weights = resolve(gguf, said).path / "model.safetensors"
+    assert said.lines == []
+    weights.chmod(0o664)
+    resolve(gguf, said)
+    resolve(gguf, said)
+    (line,) = said.lines
+    assert line.startswith(
+        f"other users can write to {weights}, and change what is measured: `chmod -R go-w {weights}`"
+    )
