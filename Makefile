@@ -10,6 +10,7 @@ READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.ready-dev
 LOCK := requirements/lock.txt
 DEV_LOCK := requirements/dev.txt
+AUDIT_LOCK := requirements/audit.txt
 TORCH := requirements/torch.txt
 TRITON := requirements/triton.txt
 PIP := $(BIN)/python -m pip install --progress-bar off
@@ -19,7 +20,7 @@ export PYTHONUNBUFFERED = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow chaos check docs page page-types study-page bench lock clean
+.PHONY: help demo test test-slow chaos check docs page page-types study-page bench lock audit clean
 
 help:
 	@echo "make demo         measure a small model, write a run folder and its figures"
@@ -33,8 +34,9 @@ help:
 	@echo "make page-types   write the types of what the page is sent from Python into web/src/data/types.ts"
 	@echo "make study-page   write docs/study.md and the JSON Schema of study files from the models"
 	@echo "make bench        time and memory beside other tools (ARGS='--lengths 128 --rounds 3'); half an hour"
-	@echo "make lock         write $(LOCK) and $(DEV_LOCK) from pyproject.toml (ARGS=--upgrade takes"
-	@echo "                  the newest versions)"
+	@echo "make lock         write $(LOCK) and $(DEV_LOCK) from pyproject.toml, and $(AUDIT_LOCK)"
+	@echo "                  (ARGS=--upgrade takes the newest versions)"
+	@echo "make audit        ask PyPI's advisories about every package of the locks; fails where one is not answered for"
 	@echo "make clean        remove $(VENV) and caches; run folders stay"
 	@echo "Each of them first installs into $(VENV) what it needs; the tools of tests and checks come with those."
 	@echo "PYTHON=python3.12 chooses the interpreter."
@@ -100,7 +102,25 @@ lock:
 	@$(without-torch) $(LOCK) > $(VENV)/lock.txt && cp $(VENV)/lock.txt $(LOCK)
 	@$(COMPILE) --extra dev --group build -c $(LOCK) -o $(DEV_LOCK) $(ARGS) pyproject.toml
 	@$(without-torch) $(DEV_LOCK) > $(VENV)/dev.txt && $(without-those-of) $(LOCK) $(VENV)/dev.txt > $(DEV_LOCK)
-	@for file in $(LOCK) $(DEV_LOCK); do echo "$$file pins $$(grep -c '^[a-z]' $$file) packages"; done
+	@echo pip-audit | $(COMPILE) -o $(AUDIT_LOCK) $(ARGS) -
+	@for file in $(LOCK) $(DEV_LOCK) $(AUDIT_LOCK); do echo "$$file pins $$(grep -c '^[a-z]' $$file) packages"; done
+
+# The tool has an environment of its own, whose packages are pinned and asked about as well. Without --strict it passes
+# packages that the service does not answer for.
+AUDIT_READY := $(VENV)/audit/.ready
+PIP_AUDIT = $(VENV)/audit/bin/pip-audit --strict --progress-spinner off --disable-pip
+
+audit: $(AUDIT_READY)
+	@$(PIP_AUDIT) --require-hashes -r $(LOCK) -r $(DEV_LOCK) -r $(AUDIT_LOCK) && $(PIP_AUDIT) --no-deps -r $(TORCH) || { \
+	  echo "the audit failed: what stands above has known weaknesses, or PyPI's advisory service was not reached or" \
+	    "did not answer for it; nothing was found to be sound" >&2; exit 1; }
+
+$(AUDIT_READY): $(AUDIT_LOCK)
+	@$(require-python)
+	@$(require-venv)
+	@$(PYTHON) -m venv --clear $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --require-hashes --no-deps -r $(AUDIT_LOCK)
+	@touch $@
 
 clean:
 	rm -rf $(VENV) dist docs/_build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +23,7 @@ def requirements(name: str) -> str:
 
 
 LOCK, DEV, TORCH, TRITON = map(requirements, ("lock.txt", "dev.txt", "torch.txt", "triton.txt"))
+AUDIT = requirements("audit.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OF_EACH_MACHINE = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)")
 
@@ -81,7 +86,7 @@ def fits(requirement: Requirement, version: str | None) -> bool:
     return version is not None and requirement.specifier.contains(version)
 
 
-@pytest.mark.parametrize("lock", [LOCK, DEV], ids=["lock", "dev"])
+@pytest.mark.parametrize("lock", [LOCK, DEV, AUDIT], ids=["lock", "dev", "audit"])
 def test_every_entry_of_a_lock_is_one_version_with_hashes(lock: str) -> None:
     entry = re.compile(r"[a-z0-9-]+==\S+( ; [^\\]*?)?(\s+--hash=sha256:[0-9a-f]{64})+")
     strange = [line for line in entries(lock) if not entry.fullmatch(line)]
@@ -91,3 +96,21 @@ def test_every_entry_of_a_lock_is_one_version_with_hashes(lock: str) -> None:
 def test_the_locks_leave_to_each_machine_its_build_of_torch() -> None:
     assert versions_in(TORCH).keys() == {"torch"}
     assert not [name for name in versions_in(LOCK) | versions_in(DEV) if OF_EACH_MACHINE.fullmatch(name)]
+
+
+@pytest.mark.slow
+def test_an_audit_without_its_service_fails_and_says_so(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    made = make(tmp_path, ".venv/audit/.ready")
+    if made.returncode:
+        pytest.skip(f"pip-audit cannot be installed here: {made.stderr.strip()[-200:]}")
+    done = make(tmp_path, "audit", HTTPS_PROXY="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9")
+    assert done.returncode != 0
+    assert "PyPI's advisory service was not reached" in done.stderr
+
+
+def make(folder: Path, target: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", target]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
