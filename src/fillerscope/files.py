@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
+LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -112,8 +113,35 @@ def file_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
 
 
 def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    """The SHA-256 of a file. A pipe or a device, which may never end, is an OSError."""
+    with _open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_limited(path: Path, most: int = LARGEST_JSON) -> bytes:
+    """The bytes of a file from elsewhere. One that is larger than `most`, a pipe or a device is an OSError."""
+    with _open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
+    return content
+
+
+def _open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, without waiting for somebody to write to it where it is a pipe."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text from elsewhere. Whatever is wrong with it is a ValueError, brackets without end too."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def json_bytes(value: object) -> bytes:

@@ -138,19 +138,22 @@ def longer(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
 
 
-def test_an_interrupt_says_how_to_go_on_and_one_can(forks: Forks, longer: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_says_how_to_go_on_and_one_can(
+    forks: Forks, longer: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     run = tmp_path / "a run"  # a name that a shell would take apart
     process = forks.start(["run", longer, "--out", run], stop_after=3)
     process.wait_until_stopped()
-    process.send(signal.SIGINT)
+    process.send(number)
     process.send(signal.SIGCONT)
-    assert process.code() == 130
+    assert process.code() == 128 + number
     advice = [line for line in process.lines() if line.startswith("fillerscope: ")]
     assert advice == [
         f"fillerscope: stopped. What is finished is kept; go on with: fillerscope run {longer} --out '{run}'"
     ]
     assert "Traceback" not in process.log.read_text()
-    kept = len([name for name in RunStore.open(run).manifest["files"] if name.startswith("shards")])
+    kept = sum(name.startswith("shards/") for name in RunStore.open(run).manifest["files"])
     assert 2 <= kept < SHARDS
 
     again = shlex.split(advice[0].partition("go on with: ")[2])

@@ -834,3 +834,44 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(command: Command, monkeypa
     monkeypatch.setenv("FILLERSCOPE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         command("heads", ".")
+
+
+def test_a_panic_of_a_library_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: object) -> None:
+        raise type("PanicException", (BaseException,), {})("Onig: retry-limit-in-match over")
+
+    monkeypatch.setattr(show_commands, "show_heads", panic)
+    monkeypatch.delenv("FILLERSCOPE_DEBUG", raising=False)
+    shown = command("heads", ".")
+    assert shown.code == 1
+    assert shown.err.startswith("fillerscope: unexpected PanicException: Onig: retry-limit-in-match over (set")
+
+
+def test_a_key_is_allowed_for_the_host_of_the_study(command: Command, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(run_commands, "measure_and_show", lambda *_: None)
+    server = {"name": "m", "endpoint": {"url": "https://api.example.org/v1", "key": "MY_VARIABLE"}}
+    Path("study.yaml").write_text(yaml.safe_dump({"name": "s", "models": [server], "generation": {"max_tokens": 8}}))
+    assert command("run", "study.yaml", "--allow-key", "OTHER").complaint == (
+        "--allow-key OTHER: no endpoint of the study names this variable"
+    )
+    assert command("run", "study.yaml").code == 0
+    settings = tmp_path / "fillerscope" / "keys.json"
+    assert not settings.exists()
+    assert command("run", "study.yaml", "--allow-key", "MY_VARIABLE").code == 0
+    assert json.loads(settings.read_text()) == {"allowed": [["MY_VARIABLE", "api.example.org"]]}
+
+
+@pytest.mark.parametrize(("arguments", "name"), [(["figures", "depth"], "figures"), (["export"], "tables")])
+def test_no_link_in_a_run_leads_us_to_write_elsewhere(
+    command: Command, made: Path, tmp_path: Path, arguments: list[str], name: str
+) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    shutil.copytree(made, run, ignore=shutil.ignore_patterns(name))
+    elsewhere.mkdir()
+    (run / name).symlink_to(elsewhere)
+    shown = command(arguments[0], run, *arguments[1:])
+    assert shown.complaint == f"{run / name} would be written outside the run: a link leads there; remove it"
+    assert list(elsewhere.iterdir()) == []
+    assert command(arguments[0], run, *arguments[1:], "--out", elsewhere).code == 0
+    assert list(elsewhere.iterdir())

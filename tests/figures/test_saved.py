@@ -10,6 +10,7 @@ import pytest
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before
 from fillerscope.figures.saved import DRAWN, stamp_of
+from fillerscope.files import file_sha256
 from support.synthetic import Synthetic
 
 
@@ -57,3 +58,13 @@ def test_the_stamp_changes_with_the_run(run: Run) -> None:
     run.store.note("environment", {"torch": "another"})
     assert stamp_of(run) != before
     assert stamp_of(run, "heads") != stamp_of(run, "depth")
+
+
+def test_a_list_of_figures_names_no_files_elsewhere(run: Run, tmp_path: Path) -> None:
+    draw_and_save(run, "depth")
+    path, secret = run.path / "figures" / DRAWN, tmp_path / "secret.png"
+    secret.write_bytes(b"mine")
+    entries = json.loads(path.read_text())
+    entries["depth"]["files"] = {str(secret): file_sha256(secret)}
+    path.write_text(json.dumps(entries))
+    assert drawn_before(run, "depth") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,35 @@ def test_a_table_that_leaves_a_doubt_is_refused_with_its_line(
     tmp_path: Path, content: str | bytes, message: str
 ) -> None:
     assert message in refusal(tmp_path, content)
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.jsonl", '{"question": "'), ("a.csv", 'question\n"'), ("a.tsv", "q\n")])
+def test_a_line_without_end_is_refused_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, start: str
+) -> None:
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_LINE", 1 << 20)
+    path = tmp_path / name
+    with path.open("wb") as file:
+        file.write(start.encode() + b"x" * (1 << 20))
+        file.truncate(1 << 32)  # the rest are zeros that take no space on the disk
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ProblemError, match=rf"{name}:[12]: a line of more than 1 MiB"):
+        list(read_rows(path, name))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
+
+
+def test_lines_of_an_unclosed_cell_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_LINE", 1 << 16)
+    assert "field larger than field limit" in refusal(tmp_path, 'question\n"' + "a line\n" * (1 << 14))
+
+
+def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_JSON", 1 << 20)
+    reason = refusal(tmp_path, "[" + " " * (1 << 20) + "]", "a.json")
+    assert reason == "a.json is larger than 1 MiB; write it as .jsonl, one object a line"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_brackets_without_end_are_refused(tmp_path: Path, name: str, opening: str) -> None:
+    assert "invalid JSON" in refusal(tmp_path, opening * 100_000, name)

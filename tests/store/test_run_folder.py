@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from fillerscope.errors import StoreError
-from fillerscope.files import digest_of, file_sha256
+from fillerscope.files import digest_of, file_sha256, read_limited
 from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import Part, RunStore, Stacked
 from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
@@ -246,15 +246,15 @@ def test_a_folder_with_the_name_of_another_run_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
 def test_an_error_of_reading_is_tried_again_and_is_not_damage(store: RunStore, monkeypatch, number: int) -> None:
-    failing, read = [2], Path.read_text
+    failing = [2]
 
-    def fail(path: Path, **options: str) -> str:
+    def fail(path: Path) -> bytes:
         if path.name == "manifest.json" and failing[0]:
             failing[0] -= 1
             raise OSError(number, os.strerror(number))
-        return read(path, **options)
+        return read_limited(path)
 
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr("fillerscope.store.manifest.read_limited", fail)
     assert RunStore.open(store.path).manifest == store.manifest
     failing[0] = 100
     with refused("nothing was changed: check the disk or network, then try again") as caught:

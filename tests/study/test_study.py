@@ -700,3 +700,11 @@ def test_a_noise_floor_names_no_other_run_and_exact_answers_do(tmp_path: Path) -
     off = Study.load(write(tmp_path, START + "generation: {noise: off}\n")).generation
     assert off
     assert off.noise is None
+
+
+@pytest.mark.parametrize("filling", ["# x", "- 1:", '"', "? "])
+def test_a_file_too_large_for_a_study_is_refused_before_it_is_parsed(tmp_path: Path, filling: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(START + filling * (10_000_000 // len(filling)))
+    with pytest.raises(StudyError, match=r"study\.yaml:1: not a study: it is larger than 1 MiB"):
+        Study.load(path)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fillerscope.errors import StudyError
 from fillerscope.models.resolve import resolve
-from fillerscope.study.token_classes import CLASSES, MOST, class_names, classify, refuse_bad
+from fillerscope.study.token_classes import CLASSES, LONGEST, MOST, class_names, classify, refuse_bad
 from support.tiny import tiny_tokenizer
 
 MEMBERS = {
@@ -149,3 +150,16 @@ def test_tokens_of_the_tiny_tokenizer() -> None:
     assert [token.strip() for token in found["digits"]] == ["3", "4", "5"]
     assert found["operators"] == [" +"]
     assert found["conjunctions"] == [" and"]
+
+
+@pytest.mark.parametrize("pattern", ["(a|aa)+b", "(a|a)*[bd]", "(a|b|ab|aa)*c*[bd]"])
+def test_a_pattern_that_tries_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    monkeypatch.setattr("fillerscope.study.token_classes.SECONDS", 0.1)
+    refuse_bad({"slow": pattern})
+    with pytest.raises(StudyError, match=r"class 'slow': .* takes over 0.1 s for the token 'aaa"):
+        classify(["aaa" * 30 + "c"], {"slow": pattern})
+
+
+def test_a_pattern_as_long_as_a_program_is_refused() -> None:
+    with pytest.raises(ValueError, match="its pattern has 1001 characters, and 1000 is the most"):
+        refuse_bad({"long": "a" * (LONGEST + 1)})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.files import parse_json
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, AnsweredProblem, Columns, answers_name, repeated_answers_name
 from fillerscope.study.study import Study
@@ -27,7 +27,7 @@ class AnswerTables:
         rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
         try:
             problems: list[AnsweredProblem] = [
-                {"id": row["id"], "question": row["question"], "answer": row["answer"], "meta": json.loads(row["meta"])}
+                {"id": row["id"], "question": row["question"], "answer": row["answer"], "meta": parse_json(row["meta"])}
                 for row in rows
             ]
         except (KeyError, TypeError, ValueError):

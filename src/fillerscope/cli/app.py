@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from fillerscope import __version__
+from fillerscope.cli import stopping
 from fillerscope.cli.figure_app import figure_app
 from fillerscope.cli.machine_app import machine_app
 from fillerscope.cli.run_app import run_app
@@ -48,18 +48,20 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C says how to resume."""
+    """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C and SIGTERM say how to
+    resume."""
     try:
-        code = app(prog_name="fillerscope", standalone_mode=False) or 0
+        with stopping.stoppable():
+            code = app(prog_name="fillerscope", standalone_mode=False) or 0
         if code == INTERRUPTED:  # typer swallows Ctrl-C and gives this
             raise KeyboardInterrupt
         sys.exit(code)
     except FillerscopeError as error:
         _stop(str(error), 2 if isinstance(error, StudyError) else 1)
     except (KeyboardInterrupt, typer.Abort):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the goodbye short
+        stopping.ignore_further()
         again = shlex.join(["fillerscope", *sys.argv[1:]])
-        _stop(f"stopped. What is finished is kept; go on with: {again}", INTERRUPTED)
+        _stop(f"stopped. What is finished is kept; go on with: {again}", stopping.exit_code())
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing to say
         sys.exit(1)
@@ -70,8 +72,16 @@ def main() -> NoReturn:
             _misused(error)
         if os.environ.get("FILLERSCOPE_DEBUG"):
             raise
-        text = (str(error).splitlines() or [""])[0]
-        _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
+        _unexpected(error)
+    except BaseException as error:  # a panic of a library in Rust, which is no Exception
+        if isinstance(error, SystemExit) or os.environ.get("FILLERSCOPE_DEBUG"):
+            raise
+        _unexpected(error)
+
+
+def _unexpected(error: BaseException) -> NoReturn:
+    text = (str(error).splitlines() or [""])[0]
+    _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
 
 
 def _misused(error: Any) -> NoReturn:

@@ -70,7 +70,7 @@ def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
     run = open_run(path)
     with TerminalProgress(json) as reporter:
         reporter.stage("writing tables", 0, None)
-        files = export(run, out or run.path / "tables", kind)
+        files = export(run, out or run.store.folder("tables"), kind)
     if json:
         tables.print_json({"files": [str(file) for file in files]})
     else:

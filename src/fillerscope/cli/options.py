@@ -62,5 +62,12 @@ Settings = Annotated[
 Published = Annotated[bool, typer.Option("--published", help="Use the colours of the published figures.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
+AllowKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-key", metavar="VARIABLE",
+        help="Let the study send this environment variable to the server that it names, now and later.",
+    ),
+]  # fmt: skip
 Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show findings in full, with all their numbers.")]

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fillerscope.cli.options import (
+    AllowKeys,
     Device,
     Findings,
     Heads,
@@ -86,7 +87,7 @@ def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
     out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
-    device: Device = None, accept_licence: Licence = False,
+    device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -94,9 +95,11 @@ def run(
 
     With changes: `fillerscope run my-study.yaml -c mless --max-tokens 256 --set generation.temperature=0.8`
 
+    With a server that needs a key: `fillerscope run my-study.yaml --allow-key OPENAI_API_KEY`
+
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.cli.run_commands import ShowOptions, measure_and_show
+    from fillerscope.cli.run_commands import ShowOptions, allow_keys_of, measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
@@ -105,7 +108,9 @@ def run(
         conditions=tuple(condition or ()), seed=seed, settings=tuple(set_ or ()),
     )  # fmt: skip
     options = ShowOptions(json, report, findings, verbose)
-    measure_and_show(changes.apply(Study.load(study)), out, options, accept_licence)
+    changed = changes.apply(Study.load(study))
+    allow_keys_of(changed, allow_key)
+    measure_and_show(changed, out, options, accept_licence)
 
 
 @run_app.command(rich_help_panel="Studies")
@@ -116,7 +121,7 @@ def reproduce(
     model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
     queries: Queries = None, published: Published = False, out: Out = None, device: Device = None,
-    accept_licence: Licence = False, json: Json = False,
+    accept_licence: Licence = False, allow_key: AllowKeys = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a published figure, with the published models and heads or with yours.
 
@@ -124,7 +129,7 @@ def reproduce(
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.cli.run_commands import Drawing, measure_and_draw
+    from fillerscope.cli.run_commands import Drawing, allow_keys_of, measure_and_draw
     from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
@@ -133,7 +138,9 @@ def reproduce(
         max_tokens, tuple(set_ or ()),
     )  # fmt: skip
     ready, drawing = ready_study(name), Drawing(queries or "", bool(layers), bool(heads), published)
-    measure_and_draw(changes.apply(ready), ready, drawing, out, json, accept_licence)
+    changed = changes.apply(ready)
+    allow_keys_of(changed, allow_key)
+    measure_and_draw(changed, ready, drawing, out, json, accept_licence)
 
 
 @run_app.command(rich_help_panel="Start here")

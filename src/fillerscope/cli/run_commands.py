@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,14 @@ def measure_and_show(study: Study, out: Path | None, options: ShowOptions, accep
         results.show_findings(options.verbose)
     for model in run.models:
         _show_failures(run[model])
+
+
+def allow_keys_of(study: Study, names: Sequence[str] | None) -> None:
+    """Remember that the study may send these environment variables to the servers that it names them for."""
+    if names:
+        from fillerscope.answers.endpoint.keys import allow_keys
+
+        allow_keys(names, [model.endpoint for model in study.models if model.endpoint])
 
 
 def measure(study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool) -> Run:
@@ -114,7 +123,7 @@ def _draw(run: Run, name: str, request: Request, ready: Study) -> tuple[list[Pat
     note = departure(run, drawn, ready)
     if note:
         drawn = replace(drawn, caption=f"{drawn.caption} {note[0].upper()}{note[1:]}.")
-    return list(save_stamped(drawn, run.path / "figures", stamp_of(run, request)).paths), note
+    return list(save_stamped(drawn, run.store.folder("figures"), stamp_of(run, request)).paths), note
 
 
 def _request(run: Run, study: Study, spec: FigureSpec, drawing: Drawing) -> Request:

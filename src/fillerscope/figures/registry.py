@@ -94,7 +94,7 @@ def draw_and_save(run: Run, name: str, request: Request | None = None, folder: P
 def draw_stamped(run: Run, name: str, request: Request | None = None, folder: Path | None = None) -> SavedFigure:
     """Draw a figure and write its files, with a stamp by which `drawn_before` knows them."""
     request = request or asked(run, name)
-    return save_stamped(draw(run, name, request), folder or run.path / "figures", stamp_of(run, request))
+    return save_stamped(draw(run, name, request), folder or run.store.folder("figures"), stamp_of(run, request))
 
 
 def drawn_before(run: Run, name: str) -> SavedFigure | None:

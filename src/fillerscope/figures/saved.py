@@ -6,7 +6,6 @@ A folder of figures holds `drawn.json`: for each figure the stamp of what it was
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,16 @@ from pathlib import Path
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.style import Drawn, save
-from fillerscope.files import Json, digest_of, disk_errors, file_sha256, json_bytes, write_whole
+from fillerscope.files import (
+    Json,
+    digest_of,
+    disk_errors,
+    file_sha256,
+    json_bytes,
+    parse_json,
+    read_limited,
+    write_whole,
+)
 
 DRAWN = "drawn.json"
 CODE = (".py", ".j2", ".js", ".css")  # what can change a figure or a report
@@ -42,7 +50,7 @@ def saved_before(folder: Path, name: str, stamp: str) -> SavedFigure | None:
     entry = _entries(folder).get(name)
     if not isinstance(entry, dict) or entry.get("stamp") != stamp or not isinstance(entry.get("files"), dict):
         return None
-    paths = {folder / file: sha256 for file, sha256 in entry["files"].items()}
+    paths = {folder / Path(file).name: sha256 for file, sha256 in entry["files"].items()}  # never beside the folder
     try:
         is_whole = all(file_sha256(path) == sha256 for path, sha256 in paths.items())
     except OSError:
@@ -61,7 +69,7 @@ def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:
 
 def _entries(folder: Path) -> Json:
     try:
-        entries = json.loads((folder / DRAWN).read_text(encoding="utf-8"))
+        entries = parse_json(read_limited(folder / DRAWN))
     except (OSError, ValueError):
         return {}
     return entries if isinstance(entries, dict) else {}

@@ -5,14 +5,13 @@ Looks at names, sizes and headers only. Never unpickles and never runs code that
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import Json
+from fillerscope.files import Json, parse_json, read_limited
 from fillerscope.models.digests import TOKENIZER_FILES
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
@@ -72,7 +71,7 @@ def _read_config(folder: Path, name: str) -> Json:
     if not path.exists():
         raise ModelError(_without_config(folder, name))
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(read_limited(path))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {first_line(error)}; download it again") from error
     if not isinstance(config, dict):
@@ -123,7 +122,7 @@ def _check_safetensors(path: Path) -> None:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= size - 8:
                 raise ValueError("its header is cut off")
-            tensors = json.loads(file.read(length))
+            tensors = parse_json(file.read(length))
         tensors.pop("__metadata__", None)
         whole = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
         if whole != size:
@@ -136,8 +135,8 @@ def _check_safetensors(path: Path) -> None:
 
 def _check_shards(index: Path) -> None:
     try:
-        expected = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        expected = sorted(set(parse_json(read_limited(index))["weight_map"].values()))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"{index} cannot be read: {first_line(error)}; download it again") from error
     if elsewhere := [file for file in expected if Path(file).name != file or not file.endswith(".safetensors")]:
         raise ModelError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
-from fillerscope.files import flush
+from fillerscope.files import flush, parse_json, read_limited
 from fillerscope.models.cache import (
     OURS,
     cache_errors,
@@ -58,10 +58,10 @@ class Record:
 def read_record(folder: Path) -> Record | None:
     """The record of a finished conversion; None where there is none."""
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = parse_json(read_limited(folder / RECORD))
         files = {str(name): str(sha256) for name, sha256 in record.get("files", {}).items()}
         return Record(str(record["source"]), str(record["gguf_sha256"]), str(record["digest"]), files)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return None
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 import csv
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 from fillerscope.study.data_sets import DATA_SETS
 
 DELIMITERS = ",;\t"  # of a .csv file; spreadsheets of many countries write `;`
-LARGEST_CELL = 1 << 26  # characters; Python refuses more than 131,072 unless told
+LARGEST_LINE = 1 << 24  # bytes of a line, and characters of a cell: a question is shorter
+LARGEST_JSON = 1 << 28  # bytes of a .json file, which is read as a whole
 LIST_KEYS = ("data", "rows", "problems", "questions")
 
 
@@ -55,7 +56,7 @@ def one_line(reason: object, width: int = 200) -> str:
 
 def _jsonl(path: Path, name: str) -> Iterator[Row]:
     with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
+        for number, raw in enumerate(_lines(lines, name), start=1):
             place = f"{name}:{number}"
             text = _decoded(raw.rstrip(b"\r\n"), place)
             if text.strip():
@@ -65,7 +66,11 @@ def _jsonl(path: Path, name: str) -> Iterator[Row]:
 
 def _json(path: Path, name: str) -> Iterator[Row]:
     hint = "if it holds one object a line, name it .jsonl"
-    value = _parsed(_decoded(path.read_bytes(), name), name, 1, hint)
+    with path.open("rb") as file:
+        content = file.read(LARGEST_JSON + 1)
+    if len(content) > LARGEST_JSON:
+        raise ProblemError(f"{name} is larger than {LARGEST_JSON >> 20} MiB; write it as .jsonl, one object a line")
+    value = _parsed(_decoded(content, name), name, 1, hint)
     for number, item in enumerate(_list_in(value, name), start=1):
         yield _row(f"{name}: row {number}", item)
 
@@ -105,7 +110,7 @@ def _tsv(path: Path, name: str) -> Iterator[Row]:
 
 def _delimited(path: Path, name: str, delimiters: str) -> Iterator[Row]:
     """Rows below a header. A quoted cell may hold line breaks, so that a row is named by the line it begins on."""
-    csv.field_size_limit(LARGEST_CELL)
+    csv.field_size_limit(LARGEST_LINE)  # Python refuses more than 131,072 unless told
     with path.open("rb") as file:
         rows = _numbered(_table(file, name, _delimiter(path, name, delimiters)), name)
         line, names = next(rows, (1, []))
@@ -118,9 +123,9 @@ def _delimited(path: Path, name: str, delimiters: str) -> Iterator[Row]:
             yield Row(f"{name}:{line}", dict(zip(header, cells, strict=True)))
 
 
-def _table(file: Iterable[bytes], name: str, delimiter: str) -> _Table:
+def _table(file: BinaryIO, name: str, delimiter: str) -> _Table:
     """A reader of cells. Without `skipinitialspace`, quotes after `, ` would be taken for text."""
-    lines = (_decoded(raw, f"{name}:{number}") for number, raw in enumerate(file, start=1))
+    lines = (_decoded(raw, f"{name}:{number}") for number, raw in enumerate(_lines(file, name), start=1))
     return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
 
 
@@ -179,6 +184,17 @@ READERS: dict[str, Callable[[Path, str], Iterator[Row]]] = {
     ".csv": _csv,
     ".tsv": _tsv,
 }
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The lines of a file, each read no further than a line may reach."""
+    number = 0
+    while raw := file.readline(LARGEST_LINE + 1):
+        number += 1
+        if len(raw) > LARGEST_LINE:
+            advice = "write one problem a line, and a shorter one"
+            raise ProblemError(f"{name}:{number}: a line of more than {LARGEST_LINE >> 20} MiB; {advice}")
+        yield raw
 
 
 def _decoded(raw: bytes, place: str) -> str:

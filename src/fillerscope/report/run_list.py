@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FillerscopeError, StoreError
-from fillerscope.files import Json, replacing
+from fillerscope.files import Json, parse_json, read_limited, replacing
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
 from fillerscope.report.headline import headline
@@ -108,8 +108,8 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
     if entry.state != FINISHED:
         return entry
     note = _note(Path(entry.path))
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        return replace(entry, verdict=str(json.loads(note.read_text(encoding="utf-8"))["verdict"]))
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        return replace(entry, verdict=str(parse_json(read_limited(note))["verdict"]))
     if time.monotonic() >= stop:
         return entry
     progress.stage(f"reading {entry.name}", 0, None)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import time
 from pathlib import Path
 from typing import cast
 
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, digest_of
+from fillerscope.files import Json, digest_of, parse_json, read_limited
 from fillerscope.store.schema import MANIFEST, READABLE, SEALED, Manifest
 
 WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
@@ -20,12 +19,12 @@ RESTORE = "restore it from a copy, or choose another folder with --out and run t
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a run folder, or an error that says whether it is missing, damaged or cannot be read now."""
     try:
-        manifest = json.loads(read_steadily(path / MANIFEST))
+        manifest = parse_json(read_steadily(path / MANIFEST))
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
     except OSError as error:
         raise unreadable(path / MANIFEST, error) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StoreError(f"{path / MANIFEST} is damaged ({error}); {RESTORE}") from None
     if not isinstance(manifest, dict) or not {"format", "identity", "files"} <= manifest.keys():
         raise StoreError(f"{path} is not a fillerscope run: its {MANIFEST} is of another program; check the path")
@@ -50,12 +49,12 @@ def read_steadily(path: Path) -> str:
     """The text of a file. An error of the disk or the network is tried again: it is not damage."""
     for wait in WAITS:
         try:
-            return path.read_text(encoding="utf-8")
+            return read_limited(path).decode()
         except OSError as error:
             if error.errno not in TRANSIENT:
                 raise
             time.sleep(wait)
-    return path.read_text(encoding="utf-8")
+    return read_limited(path).decode()
 
 
 def unreadable(path: Path, error: OSError) -> StoreError:

@@ -29,6 +29,7 @@ from fillerscope.files import (
     is_inside,
     is_temporary,
     json_bytes,
+    parse_json,
     write_whole,
 )
 from fillerscope.store.manifest import read_manifest, read_steadily, sealed, unreadable
@@ -126,10 +127,10 @@ class RunStore:
     @property
     def study(self) -> Json:
         try:
-            data: Json = json.loads(read_steadily(self.path / STUDY))
+            data: Json = parse_json(read_steadily(self.path / STUDY))
         except FileNotFoundError:
             raise StoreError(f"{self.path / STUDY} is missing; run the study again") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise StoreError(f"{self.path / STUDY} is damaged ({error}); run the study again") from None
         except OSError as error:
             raise unreadable(self.path / STUDY, error) from None
@@ -174,9 +175,7 @@ class RunStore:
 
     def _write(self, name: str, pieces: Pieces) -> None:
         with _disk(self.path):
-            if not is_inside((self.path / name).parent, self.path):
-                raise StoreError(f"{self.path / name} would be written outside the run: a link leads there; remove it")
-            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
             self._checked.add(name)  # its checksum is that of the bytes just written
@@ -191,7 +190,7 @@ class RunStore:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
                 arrays = {key: file.get_tensor(key) for key in wanted}
-                records = json.loads((file.metadata() or {}).get("records", "[]"))
+                records = parse_json((file.metadata() or {}).get("records", "[]"))
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
         return Part(arrays, records)
@@ -217,6 +216,12 @@ class RunStore:
             return upgraded(parquet.read_table(self.path / name).to_pydict())
         except (ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+
+    def folder(self, name: str) -> Path:
+        """A folder in the run to write to. A link that leads out of the run is an error: a run comes from anybody."""
+        if not is_inside(self.path / name, self.path):
+            raise StoreError(f"{self.path / name} would be written outside the run: a link leads there; remove it")
+        return self.path / name
 
     def _check(self, name: str) -> None:
         """Compare a file with its checksum before it is first used."""

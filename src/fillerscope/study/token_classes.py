@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
+
+from fillerscope.errors import StudyError
 
 if TYPE_CHECKING:
     import numpy as np
+    import regex
     from numpy.typing import NDArray
 
 ALL, OTHER = "all", "other"
@@ -27,6 +31,8 @@ CLASSES = {
     ),
 }
 MOST = 16  # classes: each is a column of every layer
+LONGEST = 1000  # characters of a pattern
+SECONDS = 2.0  # for one token and one pattern: a pattern from elsewhere may try for ever
 
 
 def class_names(classes: Mapping[str, str]) -> tuple[str, ...]:
@@ -38,14 +44,29 @@ def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int
     """The index of each token's class [token]; the number of classes stands for `other`."""
     import numpy as np  # here, because a study needs the names alone
 
-    patterns = [re.compile(pattern) for pattern in classes.values()]
-
-    def place(text: str) -> int:
-        fits = (number for number, pattern in enumerate(patterns) if pattern.fullmatch(text.strip()))
-        return next(fits, len(patterns))
-
-    known = {text: place(text) for text in set(texts)}
+    known = {text: _class_of(text.strip(), classes) for text in set(texts)}
     return np.array([known[text] for text in texts], dtype=np.int64)
+
+
+def _class_of(text: str, classes: Mapping[str, str]) -> int:
+    for number, (name, pattern) in enumerate(classes.items()):
+        try:
+            if _compiled(pattern).fullmatch(text, timeout=SECONDS):
+                return number
+        except TimeoutError:
+            raise StudyError(
+                f"class {name!r}: {pattern[:80]!r} takes over {SECONDS:g} s for the token {text[:40]!r}; "
+                "write it without repetitions inside repetitions"
+            ) from None
+    return len(classes)
+
+
+@cache
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    """A pattern of the library `regex`, which reads what `re` reads, and can be told when to give up."""
+    import regex
+
+    return regex.compile(pattern, regex.VERSION0)
 
 
 def refuse_bad(classes: Mapping[str, str]) -> None:
@@ -55,7 +76,10 @@ def refuse_bad(classes: Mapping[str, str]) -> None:
     for name, pattern in classes.items():
         if name in (ALL, OTHER) or not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", name):
             raise ValueError(f"{name!r} cannot name a class of tokens; use letters and digits, not `all` or `other`")
+        if len(pattern) > LONGEST:
+            raise ValueError(f"class {name!r}: its pattern has {len(pattern)} characters, and {LONGEST} is the most")
         try:
             re.compile(pattern)
-        except re.error as error:
+            _ = pattern in CLASSES.values() or _compiled(pattern)  # ours are known to be sound
+        except (ValueError, RecursionError, OverflowError, re.error) as error:
             raise ValueError(f"class {name!r}: {pattern!r} is not a pattern: {error}") from None

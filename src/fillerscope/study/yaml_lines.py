@@ -23,6 +23,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
+LARGEST_FILE = 1 << 20  # bytes: a parser in Python takes seconds for these
 LARGEST = 100_000  # parts of a study with its aliases written out; a few make a million
 
 
@@ -79,7 +80,11 @@ def located(data: Any, where: Sequence[str | int], message: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise StudyError(f"{path}:1: not a study: it is larger than {LARGEST_FILE >> 20} MiB; put data in files")
+        return content.decode("utf-8")
     except FileNotFoundError:
         raise StudyError(f"no study file at {path}; give the path of a YAML file") from None
     except OSError as error:

@@ -8,7 +8,6 @@ this machine.
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from platformdirs import user_config_path
 from pydantic import SecretStr
 
 from fillerscope.errors import GenerationError
-from fillerscope.files import disk_errors, json_bytes, replacing
+from fillerscope.files import disk_errors, json_bytes, parse_json, read_limited, replacing
 from fillerscope.study.generation import EndpointSpec
 
 _LIKE_A_KEY = re.compile(r"(?i)(^|_)(api_?)?(key|token)$")
@@ -88,9 +87,9 @@ def allow_keys(names: Iterable[str], specs: Iterable[EndpointSpec]) -> None:
 def _confirmed() -> list[list[str]]:
     """Pairs of variable and host that the user has confirmed. A settings file that cannot be read confirms nothing."""
     try:
-        pairs = json.loads(_settings().read_text(encoding="utf-8"))["allowed"]
+        pairs = parse_json(read_limited(_settings()))["allowed"]
         return [[str(name), str(host)] for name, host in pairs]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError):
         return []
 
 

@@ -1,0 +1,35 @@
+"""Reading files from elsewhere: limits on size and depth, and what is no file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fillerscope.files import file_sha256, parse_json, read_limited
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"x" * (1 << 20))
+    assert read_limited(path, 1 << 20) == b"x" * (1 << 20)
+    path.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_limited(path, 1 << 20)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.json"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    for read in (read_limited, file_sha256):
+        with pytest.raises(OSError, match="a pipe or a device, not a file"):
+            read(path)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000, "", "nul", b"\xff"])
+def test_json_that_cannot_be_read_is_one_kind_of_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (of any text)
+        parse_json(text)
