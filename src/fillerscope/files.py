@@ -12,8 +12,9 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
@@ -127,7 +128,7 @@ def read_limited(path: Path, most: int = LARGEST_JSON) -> bytes:
     return content
 
 
-def _open_file(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BufferedReader:
     """Open a file for reading, without waiting for somebody to write to it where it is a pipe."""
     file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -5,7 +5,8 @@ Looks at names, sizes and headers only. Never unpickles and never runs code that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from fillerscope.files import Json, parse_json, read_limited
 from fillerscope.models.digests import TOKENIZER_FILES
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
+_LAYERS = re.compile(r"^(n|num)_(\w*_)?layers?$|^(encoder|decoder)_layers$|^depth$")
+_SIZES = re.compile(r"^(hidden|intermediate|vocab|moe_intermediate|ffn)_(size|dim)$|^(n_embd|d_model)$|experts$")
 _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"
 
 
@@ -27,7 +30,7 @@ def check_folder(folder: Path, name: str) -> None:
             f"{name} has an adapter beside its weights, which would be added to them because peft is installed; "
             "merge it into the model and save that, or move adapter_config.json out of the folder"
         )
-    _check_weights(folder, name)
+    _refuse_other_counts(config, _check_weights(folder, name), name)
     if not any((folder / file).exists() for file in TOKENIZER_FILES):
         raise ModelError(
             f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
@@ -102,20 +105,43 @@ def _refuse_remote_code(config: Json, name: str) -> None:
         )
 
 
-def _check_weights(folder: Path, name: str) -> None:
+def _check_weights(folder: Path, name: str) -> list[list[int]]:
+    """Refuse weights that are missing or damaged. Returns the shapes of all tensors, as the files' headers say."""
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         refuse_pickles([path.name for path in folder.iterdir()], name)
         raise ModelError(f"{name} has no .safetensors files in {folder}; download the weights again")
-    for path in weights:
-        _check_safetensors(path)
+    shapes = [shape for path in weights for shape in _check_safetensors(path)]
     index = folder / "model.safetensors.index.json"
     if index.exists():
         _check_shards(index)
+    return shapes
 
 
-def _check_safetensors(path: Path) -> None:
-    """The header says how long the file is; a download that broke off is shorter."""
+def _refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> None:
+    """Refuse a config with more layers or experts, or larger ones, than the weights can be of. transformers would
+    build them first, and find out in hours what is missing."""
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for key, value in _sizes(config):
+        most = len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))
+        if value > most:
+            raise ModelError(
+                f"config.json of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
+                f"{largest} rows or columns; the files belong to different models: download them again"
+            )
+
+
+def _sizes(config: Json) -> Iterator[tuple[str, int]]:
+    """The numbers in a config, and in its parts, that say how much is to be built."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _sizes(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and (_LAYERS.search(key) or _SIZES.search(key)):
+            yield key, value
+
+
+def _check_safetensors(path: Path) -> list[list[int]]:
+    """The shapes of the tensors. The header says how long the file is; a download that broke off is shorter."""
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -127,6 +153,7 @@ def _check_safetensors(path: Path) -> None:
         whole = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
         if whole != size:
             raise ValueError(f"it has {size} bytes of {whole}")
+        return [[int(length) for length in entry["shape"]] for entry in tensors.values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, LookupError) as error:
         raise ModelError(
             f"{path} is damaged ({first_line(error)}); remove it and download or convert the model again"

@@ -8,7 +8,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -22,7 +22,9 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             folder.path, trust_remote_code=False, local_files_only=True
         )
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
     return tokenizer
 

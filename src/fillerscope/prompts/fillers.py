@@ -15,7 +15,7 @@ import numpy as np
 
 from fillerscope.errors import PromptError
 from fillerscope.files import digest_of
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, encode
 from fillerscope.study.conditions import Condition
 
 Recipe = Callable[[Condition, Tokenizer, np.random.Generator], list[int]]
@@ -100,7 +100,7 @@ def sentences() -> list[str]:
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    return encode(tokenizer, text)
 
 
 def _advice(condition: Condition, tokenizer: Tokenizer, tokens: int) -> str:

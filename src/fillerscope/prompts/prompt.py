@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
+from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_template
 from fillerscope.prompts.fillers import filler_ids, generator
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, encode
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import Example, PromptSpec
@@ -149,12 +150,16 @@ class PromptMaker:
             text = self._chat(messages(system, question, examples))
             if system.strip() in text:
                 return text
+        except TemplateLimitError:
+            raise
         except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
             pass
         merged = messages("", question, examples)
         merged[0]["content"] = f"{system}\n\n{merged[0]['content']}" if system else merged[0]["content"]
         try:
             return self._chat(merged)
+        except TemplateLimitError:
+            raise
         except Exception as error:
             reason = " ".join(str(error).split())
             raise PromptError(f"the chat template refuses a plain question: {reason}") from None
@@ -175,10 +180,7 @@ class PromptMaker:
         return gap.join([*([self.spec.system] if self.spec.system or not examples else []), *examples])
 
     def _chat(self, turns: list[dict[str, str]]) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, date_string=_DATE
-        )
-        return text
+        return apply_chat_template(self.tokenizer, turns, add_generation_prompt=True, date_string=_DATE)
 
     @cached_property
     def _encode(self) -> Callable[[str], list[int]]:
@@ -186,7 +188,7 @@ class PromptMaker:
         return lru_cache(maxsize=4)(self._encoded)
 
     def _encoded(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return encode(self.tokenizer, text)
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -195,7 +197,7 @@ class PromptMaker:
         """Special tokens that the tokenizer puts before and after a raw text; a chat template writes its own."""
         if self.template == "chat":
             return [], []
-        whole = list(self.tokenizer.encode(text, add_special_tokens=True))
+        whole = encode(self.tokenizer, text, add_special_tokens=True)
         for at in range(len(whole) - len(ids) + 1):
             if whole[at : at + len(ids)] == ids:
                 return whole[:at], whole[at + len(ids) :]

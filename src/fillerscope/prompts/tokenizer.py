@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fillerscope.errors import PromptError
+
 
 class Tokenizer(Protocol):
     """A tokenizer of the model that is measured, as `AutoTokenizer` gives one."""
@@ -30,3 +32,20 @@ class Tokenizer(Protocol):
     def convert_ids_to_tokens(self, ids: Any) -> Any: ...
     def get_vocab(self) -> dict[str, int]: ...
     def save_pretrained(self, folder: str | Path) -> object: ...
+
+
+def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
+    """The ids of a text. A tokenizer that panics, as it does on a pattern that tries for ever, is a PromptError."""
+    try:
+        return list(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise PromptError(
+            f"the tokenizer fails on {text[:40]!r}: {error}; use the tokenizer of another model"
+        ) from None
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is a panic of a library in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"

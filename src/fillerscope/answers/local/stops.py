@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.chat_template import apply_chat_template
+from fillerscope.prompts.tokenizer import Tokenizer, encode
 
 _MARK = "\u2407ANSWER\u2407"
 
@@ -24,8 +25,8 @@ def _end_of_turn(tokenizer: Tokenizer) -> int | None:
         return None
     turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _MARK}]
     try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False)
+        text = apply_chat_template(tokenizer, turns)
     except Exception:  # templates raise what they like
         return None
-    after = tokenizer.encode(text.rpartition(_MARK)[2].lstrip(), add_special_tokens=False)
+    after = encode(tokenizer, text.rpartition(_MARK)[2].lstrip())
     return after[0] if after and after[0] in tokenizer.all_special_ids else None

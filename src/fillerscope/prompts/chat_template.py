@@ -1,0 +1,96 @@
+"""Chat templates, rendered in a process of their own with limits of time and memory.
+
+A template is a program that comes with a model. The sandbox in which transformers runs it has no such limits: three
+nested loops run for days, and `'a' * 10**12` ends the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fillerscope.errors import PromptError
+from fillerscope.prompts.child_process import exchange, kill, start
+from fillerscope.prompts.tokenizer import Tokenizer
+
+SECONDS = 10.0
+START_SECONDS = 120.0  # to load transformers, on a busy machine
+LONGEST = 10_000_000  # characters of a rendered prompt
+RENDERER = "fillerscope.prompts.render_template"
+Turns = Sequence[Mapping[str, str]]
+
+
+class TemplateLimitError(PromptError):
+    """A template that was stopped: another question would fare no better."""
+
+
+def apply_chat_template(tokenizer: Tokenizer, turns: Turns, **options: object) -> str:
+    """The text that a tokenizer's chat template makes of turns, as its own `apply_chat_template` gives it."""
+    if not _is_jinja(tokenizer):
+        return str(tokenizer.apply_chat_template(turns, tokenize=False, **options))
+    known: Any = tokenizer
+    settings = {**known.special_tokens_map, **options}
+    return _RENDERER.render(known.get_chat_template(), [dict(turn) for turn in turns], settings)
+
+
+def _is_jinja(tokenizer: Tokenizer) -> bool:
+    """Whether its templates are rendered by transformers; some tokenizers have code for that in place of a template."""
+    method = getattr(type(tokenizer), "apply_chat_template", None)
+    return getattr(method, "__module__", "") == "transformers.tokenization_utils_base"
+
+
+class _Renderer:
+    """The process that renders, started at the first question and shared by all templates."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._stopped: dict[str, str] = {}  # templates that were stopped, and why
+
+    def render(self, template: str, turns: list[dict[str, str]], settings: Mapping[str, object]) -> str:
+        with self._lock:
+            if template in self._stopped:
+                raise TemplateLimitError(self._stopped[template])
+            reply = exchange(self._running(), {"template": template, "turns": turns, "settings": settings}, SECONDS)
+            if "lost" in reply:
+                self.stop()
+                self._stopped[template] = _overrun(reply["lost"])
+                raise TemplateLimitError(self._stopped[template])
+        if "error" in reply:
+            raise PromptError(reply["error"])
+        return str(reply["text"])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._process = start(RENDERER, [str(LONGEST)])
+            if "ready" not in exchange(self._process, None, START_SECONDS):
+                self.stop()
+                raise PromptError("the process that renders chat templates does not start; install fillerscope again")
+        return self._process
+
+    def forget(self) -> None:
+        """Leave the process to the parent, in a fork of it: two must not write to one pipe."""
+        process, self._process, self._lock = self._process, None, threading.Lock()
+        for pipe in (process.stdin, process.stdout) if process else ():
+            if pipe is not None:
+                pipe.close()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            kill(self._process)
+            self._process = None
+
+
+def _overrun(lost: str) -> str:
+    reason = f"takes over {SECONDS:g} s" if lost == "hung" else "takes too much memory, or ends the process"
+    return f"the chat template of this model {reason}, and was stopped; write `template: raw`, or mend the template"
+
+
+_RENDERER = _Renderer()
+atexit.register(_RENDERER.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RENDERER.forget)

@@ -1,0 +1,39 @@
+"""The process that renders chat templates: `python -m fillerscope.prompts.render_template LONGEST`.
+
+One JSON object a line comes in, with a template, turns and settings; one goes out, with a text or an error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from fillerscope.prompts.child_process import limit_memory
+
+MEMORY = 4 << 30  # addresses, of which a process has more than it uses
+
+
+def main(longest: int) -> None:
+    replies, sys.stdout = sys.stdout, sys.stderr
+    limit_memory(MEMORY)
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    def rendered(request: dict[str, Any]) -> dict[str, str]:
+        try:
+            texts, _ = render_jinja_template(
+                conversations=[request["turns"]], chat_template=request["template"], **request["settings"]
+            )
+            if len(texts[0]) > longest:
+                return {"error": f"it gives {len(texts[0])} characters, and {longest} is the most"}
+            return {"text": texts[0]}
+        except Exception as error:  # templates raise what they like
+            return {"error": " ".join(str(error).split())[:300] or type(error).__name__}
+
+    print(json.dumps({"ready": True}), file=replies, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(rendered(json.loads(line))), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

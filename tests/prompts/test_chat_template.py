@@ -1,0 +1,96 @@
+"""Chat templates of others: rendered as transformers renders them, stopped where they do not end."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from fillerscope.errors import PromptError
+from fillerscope.prompts import chat_template
+from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_template
+from fillerscope.prompts.prompt import PromptMaker
+from fillerscope.study.study import PromptSpec
+from support.tiny import tiny_tokenizer
+
+TURNS = [{"role": "system", "content": "Ä\ud800 {{ x }}"}, {"role": "user", "content": "What is 12 + 30?\n"}]
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(9) %}{% endfor %}" + 2 * "{% endfor %}"
+HOSTILE = {
+    "loops": LOOPS + "{{ messages }}",
+    "loops that write": LOOPS.replace("range(9) %}", "range(9) %}x") + "{{ messages }}",
+    "a product": "{{ 'a' * 10**12 }}",
+    "a power": "{{ (10 ** 10 ** messages|length ** 5)|length }}",
+    "doublings": "{% set n = namespace(s='a') %}{% for a in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n }}",
+    "a width": "{{ 'a'|center(10**12) }}",
+}
+
+
+def tokenizer_with(template: str) -> Any:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SECONDS", 2.0)
+    apply_chat_template(tiny_tokenizer(), TURNS)  # the process is there
+
+
+@pytest.mark.parametrize("options", [{}, {"add_generation_prompt": True, "date_string": "26 Jul 2024"}])
+def test_a_template_gives_what_transformers_gives(options: dict[str, Any]) -> None:
+    tokenizer = tiny_tokenizer()
+    assert apply_chat_template(tokenizer, TURNS, **options) == tokenizer.apply_chat_template(
+        TURNS, tokenize=False, **options
+    )
+    shown = tokenizer_with("{{ bos_token }}|{{ eos_token }}|{{ date_string }}|{{ tools }}|{{ messages|tojson }}")
+    assert apply_chat_template(shown, TURNS, **options) == shown.apply_chat_template(TURNS, tokenize=False, **options)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("loops", "a product") else pytest.mark.slow) for name in HOSTILE]
+)
+@pytest.mark.usefixtures("impatient")
+def test_a_template_without_end_is_stopped(name: str) -> None:
+    maker = PromptMaker.of(tokenizer_with(HOSTILE[name]), PromptSpec(), "chat", 0)
+    with pytest.raises(PromptError, match="the chat template") as caught:
+        maker.plain("What is 1 + 1?")
+    assert "\n" not in str(caught.value)
+    if isinstance(caught.value, TemplateLimitError):  # and is not tried again
+        with pytest.raises(TemplateLimitError):
+            maker.plain("What is 2 + 2?")
+        assert chat_template._RENDERER._process is None
+    assert PromptMaker.of(tiny_tokenizer(), PromptSpec(), "chat", 0).plain("What is 1 + 1?").ids
+
+
+def test_a_template_that_refuses_says_why() -> None:
+    maker = PromptMaker.of(tokenizer_with("{{ raise_exception('no\nthanks') }}"), PromptSpec(), "chat", 0)
+    with pytest.raises(PromptError, match="the chat template refuses a plain question: no thanks"):
+        maker.plain("What is 1 + 1?")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_fork_has_a_process_of_its_own() -> None:
+    expected = apply_chat_template(tiny_tokenizer(), TURNS)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = int(apply_chat_template(tiny_tokenizer(), TURNS) != expected)
+        finally:
+            chat_template._RENDERER.stop()
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert apply_chat_template(tiny_tokenizer(), TURNS) == expected
+
+
+def test_a_tokenizer_that_panics_fails_for_that_question() -> None:
+    from tokenizers import Regex, pre_tokenizers
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"(a+)+\$"), "isolated")
+    maker = PromptMaker.of(tokenizer, PromptSpec(), "raw", 0)
+    with pytest.raises(PromptError, match="the tokenizer fails on"):
+        maker.plain("a" * 60 + "!")
+    assert maker.plain("What is 1 + 1?").ids
