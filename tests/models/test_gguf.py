@@ -167,7 +167,7 @@ def test_a_file_with_a_missing_tensor_is_refused(write_gguf: WriteGguf) -> None:
 def test_a_truncated_file_is_refused(write_gguf: WriteGguf) -> None:
     path = write_gguf()
     path.write_bytes(path.read_bytes()[:-5000])
-    with pytest.raises(ModelError, match=r"tiny\.gguf cannot be read as a language model: .*incomplete"):
+    with pytest.raises(ModelError, match=r"tiny\.gguf is no sound GGUF file: .*incomplete"):
         resolve(str(path))
 
 

@@ -23,7 +23,15 @@ from fillerscope.models.cache import (
 )
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digests import cached_sha256, digest_of_files, file_sums
-from fillerscope.models.gguf_reader import cached_lookups, isolated, read_model, read_tokenizer, require_packages
+from fillerscope.models.gguf_header import check_header
+from fillerscope.models.gguf_reader import (
+    cached_lookups,
+    explained,
+    isolated,
+    read_model,
+    read_tokenizer,
+    require_packages,
+)
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -98,6 +106,7 @@ def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> No
 
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
     require_packages(gguf)
+    check_header(gguf)
     with quiet_transformers(), isolated(gguf, draft) as folder, cached_lookups():
         progress.stage(f"reading the tokenizer of {gguf.name}", 0, None)
         tokenizer = read_tokenizer(folder, gguf)
@@ -108,10 +117,12 @@ def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
         progress.stage(f"comparing the copy with {gguf.name}", 0, None)
-        _compare_tokenizers(tokenizer, draft, gguf.name)
-        expected = _logits(model)
+        with explained(gguf):
+            _compare_tokenizers(tokenizer, draft, gguf.name)
+            expected = _logits(model)
         del model  # two of a large model may not fit into memory
-        _compare_logits(expected, draft, gguf.name)
+        with explained(gguf):
+            _compare_logits(expected, draft, gguf.name)
 
 
 def _compare_tokenizers(tokenizer: Tokenizer, folder: Path, name: str) -> None:

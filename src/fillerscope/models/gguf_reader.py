@@ -20,7 +20,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_missing_weights
 from fillerscope.progress import Progress
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -86,7 +86,7 @@ def _plain_reader() -> type[GGUFReader]:
 def read_tokenizer(folder: Path, gguf: Path) -> Tokenizer:
     from transformers import AutoTokenizer
 
-    with _explained(gguf):
+    with explained(gguf):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
         if _wants_bos(folder / gguf.name):
             _add_bos(tokenizer)
@@ -120,7 +120,7 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
     plain = {}
     if hasattr(transformers, "GgufConfig"):
         plain["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    with _explained(gguf), _watched_unpacking(gguf, progress):
+    with explained(gguf), _watched_unpacking(gguf, progress):
         model, report = transformers.AutoModelForCausalLM.from_pretrained(
             folder,
             gguf_file=gguf.name,
@@ -137,11 +137,15 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
 
 
 @contextmanager
-def _explained(gguf: Path) -> Iterator[None]:
-    """Inside the block any error of transformers or gguf becomes a ModelError."""
+def explained(gguf: Path) -> Iterator[None]:
+    """Inside the block any error of transformers, tokenizers or gguf becomes a ModelError, a panic too."""
     try:
         yield
-    except Exception as error:
+    except ModelError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         raise ModelError(
             f"{gguf} cannot be read as a language model: {first_line(error)}; it may be incomplete, one "
             "piece of a split file, or of an architecture that transformers cannot convert"

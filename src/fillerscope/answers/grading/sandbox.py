@@ -8,7 +8,8 @@ the machine is doing.
 
 Answers are data. Reading them leads to `eval` in two places of sympy: `parse_expr`, which reads numbers and here
 takes nothing that could call anything, and `lambdify`, which is refused. Whatever would still start a program,
-write a file or open a connection ends the fork on the spot.
+write a file or open a connection ends the fork on the spot, by an audit hook; on Linux the kernel refuses it as well,
+also to code that is not Python.
 
 One JSON object a line comes in, one goes out. `expressions.py` compares, and is imported only after the
 parser is restricted. Knows nothing of texts and of verdicts.
@@ -27,6 +28,8 @@ import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from fillerscope.answers.grading.seccomp import deny_effects
 
 EQUAL, DIFFERENT, UNREADABLE, NO_REFERENCE, REFUSED, MEMORY, BROKEN = range(70, 77)
 OUTCOMES = {
@@ -150,6 +153,7 @@ def _seal(cpu_seconds: float) -> None:
     _lower("RLIMIT_CPU", math.ceil(cpu_seconds) + 1)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+    deny_effects()  # where the system can; the audit hook is there in any case
     _sealed = True
 
 

@@ -1,0 +1,144 @@
+"""Check the header of a GGUF file against the file, before any library reads it.
+
+A forged count, length or offset makes readers loop without end, or take more memory than there is. Reads no weights.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from fillerscope.errors import ModelError
+
+VERSIONS = (2, 3)
+STRING, ARRAY = 8, 9
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+MOST_DIMENSIONS, DEEPEST_ARRAY, LONGEST_NAME = 4, 4, 1 << 16
+_LAYERS = re.compile(r"\.block_count$")
+_SIZES = re.compile(r"\.(embedding_length|feed_forward_length|vocab_size|expert_count|expert_feed_forward_length)$")
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    name: str
+    shape: tuple[int, ...]
+    size: int  # in bytes
+    offset: int
+
+
+def check_header(path: Path) -> None:
+    """Refuse a file whose header does not fit it."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            _check(_Cursor(data))
+    except (ValueError, LookupError, struct.error) as error:
+        advice = "it is incomplete or damaged: download or convert it again"
+        raise ModelError(f"{path} is no sound GGUF file: {error}; {advice}") from None
+
+
+class _Cursor:
+    """A place in the file that moves on with what is read, and never beyond the end."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at, self.order = data, 0, "<"
+
+    def number(self, kind: str) -> int:
+        start = self.at
+        self.skip(struct.calcsize(f"<{kind}"))
+        return int(struct.unpack_from(f"{self.order}{kind}", self.data, start)[0]) if kind not in "fd" else 0
+
+    def skip(self, size: int) -> None:
+        if size > len(self.data) - self.at:
+            raise ValueError(f"something of {size} bytes is said to be at byte {self.at} of {len(self.data)}")
+        self.at += size
+
+    def name(self) -> str:
+        size = self.number("Q")
+        if size > LONGEST_NAME:
+            raise ValueError(f"a name of {size} bytes")
+        self.skip(size)
+        return self.data[self.at - size : self.at].decode()
+
+    def value(self, kind: int, depth: int = 0) -> int:
+        """Move over a value; what it is, where it is a whole number."""
+        if kind in SCALARS:
+            return self.number(SCALARS[kind])
+        if kind == STRING:
+            self.skip(self.number("Q"))
+        elif kind == ARRAY and depth < DEEPEST_ARRAY:
+            self._array(depth)
+        else:
+            raise ValueError(f"a value of the unknown type {kind}, or arrays in arrays without end")
+        return 0
+
+    def _array(self, depth: int) -> None:
+        inner, count = self.number("I"), self.number("Q")
+        if inner in SCALARS:
+            self.skip(count * struct.calcsize(f"<{SCALARS[inner]}"))
+            return
+        for _ in range(count):  # each takes eight bytes at least, so that the end of the file ends it
+            self.value(inner, depth + 1)
+
+
+def _check(cursor: _Cursor) -> None:
+    cursor.skip(4)  # the magic, which is checked before
+    version = cursor.number("I")
+    if version & 0xFFFF == 0:
+        cursor.order, cursor.at = ">", 4
+        version = cursor.number("I")
+    if version not in VERSIONS:
+        raise ValueError(f"it is of version {version}, not {' or '.join(map(str, VERSIONS))}")
+    tensor_count, value_count = cursor.number("Q"), cursor.number("Q")
+    values = _values(cursor, value_count)
+    tensors = [_tensor(cursor) for _ in range(tensor_count)]
+    _check_places(cursor, tensors, values.get("general.alignment", 32))
+    _check_sizes(values, tensors)
+
+
+def _values(cursor: _Cursor, count: int) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for _ in range(count):
+        name = cursor.name()
+        if name in values:
+            raise ValueError(f"{name!r} is given twice")
+        values[name] = cursor.value(cursor.number("I"))
+    return values
+
+
+def _tensor(cursor: _Cursor) -> _Tensor:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    name, dimensions = cursor.name(), cursor.number("I")
+    if dimensions > MOST_DIMENSIONS:
+        raise ValueError(f"tensor {name!r} has {dimensions} dimensions, and {MOST_DIMENSIONS} is the most")
+    shape = tuple(cursor.number("Q") for _ in range(dimensions))
+    block, size = GGML_QUANT_SIZES[GGMLQuantizationType(cursor.number("I"))]
+    if prod(shape[:1]) % block or not all(shape):
+        raise ValueError(f"tensor {name!r} has the shape {shape}, and its blocks have {block} numbers")
+    return _Tensor(name, shape, prod(shape) // block * size, cursor.number("Q"))
+
+
+def _check_places(cursor: _Cursor, tensors: list[_Tensor], alignment: int) -> None:
+    """All tensors lie in the file, and none in another: many at one place would unpack to more than any disk holds."""
+    if alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"general.alignment is {alignment}, not a power of two")
+    start, at = -(-cursor.at // alignment) * alignment, 0
+    if len({tensor.name for tensor in tensors}) < len(tensors):
+        raise ValueError("two tensors have the same name")
+    for tensor in sorted(tensors, key=lambda each: each.offset):
+        if tensor.offset < at or start + tensor.offset + tensor.size > len(cursor.data):
+            raise ValueError(f"tensor {tensor.name!r} lies in another one, or beyond the end of the file")
+        at = tensor.offset + tensor.size
+
+
+def _check_sizes(values: dict[str, int], tensors: list[_Tensor]) -> None:
+    """Layers and sizes are those of the tensors: a model of more would be built first, and missed afterwards."""
+    largest = max((size for tensor in tensors for size in tensor.shape), default=0)
+    for key, value in values.items():
+        most = len(tensors) if _LAYERS.search(key) else largest if _SIZES.search(key) else None
+        if most is not None and value > most:
+            raise ValueError(f"{key} is {value}, and its {len(tensors)} tensors have at most {largest} rows or columns")

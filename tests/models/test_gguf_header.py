@@ -1,0 +1,165 @@
+"""Forged and damaged GGUF files: each is refused in one line, or is the model that was written."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import resource
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fillerscope.errors import FillerscopeError, ModelError
+from fillerscope.models.gguf_header import SCALARS, check_header
+from fillerscope.models.loading import load_model
+
+WriteGguf = Callable[..., Path]
+CASES = int(os.environ.get("FILLERSCOPE_FUZZ", "300"))
+SECONDS, KIBIBYTES = 120, 3_000_000  # of one case: it takes a second and little memory
+NUMBERS = (0, 1, 2, 7, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**60, 2**63 - 1, 2**63, 2**64 - 1)
+
+
+class Fields:
+    """Where the fields of a header are: (what it is, place, how struct calls it)."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.places = data, 4, list[tuple[str, int, str]]()
+        self.take("version", "I")
+        tensors, values = self.take("tensor count", "Q"), self.take("value count", "Q")
+        for _ in range(values):
+            key = self.text("key")
+            self.value(self.take("value type", "I"), key)
+        for _ in range(tensors):
+            self.text("tensor name")
+            for _ in range(self.take("dimensions", "I")):
+                self.take("dimension", "Q")
+            self.take("tensor type", "I")
+            self.take("offset", "Q")
+
+    def take(self, what: str, kind: str) -> int:
+        self.places.append((what, self.at, kind))
+        self.at += struct.calcsize(f"<{kind}")
+        return struct.unpack_from(f"<{kind}", self.data, self.places[-1][1])[0]
+
+    def text(self, what: str) -> str:
+        size = self.take(f"length of {what}", "Q")
+        self.at += size
+        return self.data[self.at - size : self.at].decode()
+
+    def value(self, kind: int, key: str) -> None:
+        if kind == 8:
+            self.text(f"text of {key}")
+        elif kind != 9:
+            self.take(f"value of {key}", SCALARS[kind])
+        else:
+            inner, count = self.take(f"type of {key}", "I"), self.take(f"count of {key}", "Q")
+            for _ in range(count):
+                self.value(inner, key)
+
+    def find(self, what: str) -> tuple[int, str]:
+        return next((place, kind) for name, place, kind in self.places if name == what)
+
+
+def forged(data: bytes, place: int, kind: str, number: int) -> bytes:
+    packed = struct.pack("<Q", number % 2**64)[: struct.calcsize(f"<{kind}")]
+    return data[:place] + packed + data[place + len(packed) :]
+
+
+FORGERIES: dict[str, Callable[[bytes, Fields], bytes]] = {
+    "version": lambda data, fields: forged(data, *fields.find("version"), 99),
+    "tensor count": lambda data, fields: forged(data, *fields.find("tensor count"), 2**64 - 1),
+    "value count": lambda data, fields: forged(data, *fields.find("value count"), 2**63),
+    "length of a key": lambda data, fields: forged(data, *fields.find("length of key"), 2**63),
+    "length of an array": lambda data, fields: forged(data, *fields.find("count of tokenizer.ggml.tokens"), 2**60),
+    "type of a value": lambda data, fields: forged(data, *fields.find("value type"), 77),
+    "dimensions": lambda data, fields: forged(data, *fields.find("dimensions"), 2**31),
+    "a dimension": lambda data, fields: forged(data, *fields.find("dimension"), 2**62),
+    "an empty dimension": lambda data, fields: forged(data, *fields.find("dimension"), 0),
+    "type of a tensor": lambda data, fields: forged(data, *fields.find("tensor type"), 999),
+    "offset": lambda data, fields: forged(data, *fields.find("offset"), 2**63),
+    "layers": lambda data, fields: forged(data, *fields.find("value of llama.block_count"), 10_000_000),
+    "width": lambda data, fields: forged(data, *fields.find("value of llama.embedding_length"), 2**31),
+    "truncated": lambda data, _: data[: len(data) // 2],
+    "the magic alone": lambda data, _: data[:4],
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_header_is_refused_before_it_is_believed(write_gguf: WriteGguf, tmp_path: Path, name: str) -> None:
+    data = write_gguf().read_bytes()
+    path = tmp_path / "forged.gguf"
+    path.write_bytes(FORGERIES[name](data, Fields(data)))
+    with pytest.raises(ModelError, match="no sound GGUF file") as caught:
+        check_header(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_sound_header_is_believed(write_gguf: WriteGguf) -> None:
+    check_header(write_gguf())
+
+
+def test_tensors_at_one_place_are_refused(write_gguf: WriteGguf, tmp_path: Path) -> None:
+    data = write_gguf().read_bytes()
+    path = tmp_path / "forged.gguf"
+    for what, place, kind in Fields(data).places:
+        data = forged(data, place, kind, 0) if what == "offset" else data
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match="lies in another one"):
+        check_header(path)
+
+
+def mutated(data: bytes, fields: Fields, chance: random.Random) -> tuple[str, bytes]:
+    """A file with one or two changes: a number of the header, a cut, a flipped byte, bytes put in or taken out."""
+    kind = chance.choice(["number"] * 6 + ["cut", "flip", "insert", "remove"])
+    at = chance.randrange(fields.at) if chance.random() < 0.8 else chance.randrange(len(data))
+    if kind == "number":
+        headed = [place for place in fields.places if "tokenizer" not in place[0] or chance.random() < 0.02]
+        what, place, form = chance.choice(headed)
+        near = int.from_bytes(data[place : place + struct.calcsize(f"<{form}")], "little")
+        return what, forged(data, place, form, chance.choice([*NUMBERS, near + 1, near - 1, near * 2, near // 2]))
+    if kind == "cut":
+        return kind, data[: max(4, at)]
+    if kind == "flip":
+        return kind, data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
+    piece = chance.randbytes(chance.choice([1, 4, 8, 32]))
+    return kind, data[:at] + (piece + data[at:] if kind == "insert" else data[at + len(piece) :])
+
+
+@pytest.fixture
+def watched() -> Iterator[Callable[[], None]]:
+    """Ends the whole process, with a traceback, where a case hangs."""
+    yield lambda: faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.mark.slow
+def test_no_mutation_hangs_or_ends_in_a_raw_error(
+    write_gguf: WriteGguf, cache: Path, tmp_path: Path, watched: Callable[[], None]
+) -> None:
+    """FILLERSCOPE_FUZZ=10000 for the long form."""
+    data = write_gguf().read_bytes()
+    fields, raw, refused = Fields(data), list[Any](), 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for seed in range(CASES):
+        what, changed = mutated(data, fields, random.Random(seed))
+        path = tmp_path / "mutated.gguf"
+        path.write_bytes(changed)
+        watched()
+        try:
+            assert load_model(str(path)).layers
+        except FillerscopeError as error:
+            refused += 1
+            if "\n" in str(error):
+                raw.append((seed, what, error))
+        except BaseException as error:
+            raw.append((seed, what, error))
+        for folder in (cache / "models").glob("*"):
+            shutil.rmtree(folder, ignore_errors=True)
+    assert raw == []
+    assert CASES // 10 < refused < CASES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < KIBIBYTES
