@@ -99,6 +99,14 @@ def test_a_forged_header_is_refused_before_it_is_believed(write_gguf: WriteGguf,
     assert "\n" not in str(caught.value)
 
 
+def test_an_array_that_ends_the_header_ends_in_the_file(tmp_path: Path) -> None:
+    """Nothing comes after it that could be found missing."""
+    path = tmp_path / "forged.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"a", 9, 0, 2**60))
+    with pytest.raises(ModelError, match="something of 1152921504606846976 bytes is said to be at byte"):
+        check_header(path)
+
+
 def test_a_sound_header_is_believed(write_gguf: WriteGguf) -> None:
     check_header(write_gguf())
 

@@ -73,7 +73,7 @@ class _Renderer:
         return self._process
 
     def forget(self) -> None:
-        """Leave the process to the parent, in a fork of it: two must not write to one pipe."""
+        """Leave the process, and a lock that a thread may hold, to the parent, in a fork of it."""
         process, self._process, self._lock = self._process, None, threading.Lock()
         for pipe in (process.stdin, process.stdout) if process else ():
             if pipe is not None:
