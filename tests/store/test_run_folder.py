@@ -312,7 +312,7 @@ def test_token_ids_of_format_2_are_read(store: RunStore) -> None:
 @pytest.mark.parametrize("left", [None, b"{", b"\xff", b"[" * 100_000])
 def test_a_lost_study_is_told_and_mended_by_running_again(store: RunStore, left: bytes | None) -> None:
     (store.path / "study.json").unlink() if left is None else (store.path / "study.json").write_bytes(left)
-    with refused(r"study\.json is missing or damaged .*; run the study again"):
+    with refused(r"study\.json is (missing|damaged).*; run the study again"):
         _ = store.study
     assert RunStore.create(store.path, IDENTITY, STUDY).study == STUDY
 

@@ -8,6 +8,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.resolve import ModelFolder
+from fillerscope.prompts.chat_template import start_renderer
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
         raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
+    start_renderer(tokenizer)
     return tokenizer
 
 

@@ -37,6 +37,12 @@ def apply_chat_template(tokenizer: Tokenizer, turns: Turns, **options: object) -
     return _RENDERER.render(known.get_chat_template(), [dict(turn) for turn in turns], settings)
 
 
+def start_renderer(tokenizer: Tokenizer) -> None:
+    """Start the process that renders, where a template will need it: it takes a second, in which weights are loaded."""
+    if getattr(tokenizer, "chat_template", None) and _is_jinja(tokenizer):
+        _RENDERER.start()
+
+
 def _is_jinja(tokenizer: Tokenizer) -> bool:
     """Whether its templates are rendered by transformers; some tokenizers have code for that in place of a template."""
     method = getattr(type(tokenizer), "apply_chat_template", None)
@@ -44,10 +50,11 @@ def _is_jinja(tokenizer: Tokenizer) -> bool:
 
 
 class _Renderer:
-    """The process that renders, started at the first question and shared by all templates."""
+    """The process that renders, shared by all templates."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
         self._lock = threading.Lock()
         self._stopped: dict[str, str] = {}  # templates that were stopped, and why
 
@@ -64,13 +71,23 @@ class _Renderer:
             raise PromptError(reply["error"])
         return str(reply["text"])
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def start(self) -> None:
+        """Start the process, and do not wait until it is ready."""
+        with self._lock:
+            self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            self._process = start(RENDERER, [str(LONGEST)])
-            if "ready" not in exchange(self._process, None, START_SECONDS):
-                self.stop()
-                raise PromptError("the process that renders chat templates does not start; install fillerscope again")
+            self._process, self._is_ready = start(RENDERER, [str(LONGEST)]), False
         return self._process
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        process = self._started()
+        if not self._is_ready and "ready" not in exchange(process, None, START_SECONDS):
+            self.stop()
+            raise PromptError("the process that renders chat templates does not start; install fillerscope again")
+        self._is_ready = True
+        return process
 
     def forget(self) -> None:
         """Leave the process, and a lock that a thread may hold, to the parent, in a fork of it."""

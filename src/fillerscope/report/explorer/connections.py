@@ -7,8 +7,8 @@ client that does not read its answer: both have a deadline here.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -19,7 +19,7 @@ PATIENCE = 10.0  # seconds, for a request to arrive whole
 READING = 60.0  # seconds in which a client reads nothing of its answer
 
 
-def configured(app: Any) -> Config:
+def configured(app: ASGIApp) -> Config:
     """uvicorn's settings: nothing that the explorer does not need, and no word on the terminal about odd requests."""
     return Config(
         app, http=LimitedProtocol, ws="none", lifespan="off", proxy_headers=False, server_header=False,
