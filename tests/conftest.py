@@ -86,7 +86,19 @@ def gemma3() -> Any:
     return catalogue_model("gemma-3-270m")
 
 
+# What `make chaos` runs, in its long form where there is one (support/chaos.py).
+CHAOS = (
+    "chaos/", "answers/endpoint/test_keys.py", "answers/endpoint/test_limits.py", "answers/grading/test_seccomp.py",
+    "e2e/test_hostile.py", "e2e/test_token.py", "models/test_changes.py", "models/test_gguf_header.py",
+    "prompts/test_chat_template.py", "report/explorer/test_access.py", "report/explorer/test_connections.py",
+    "report/explorer/test_jobs.py", "report/explorer/test_server_fuzz.py", "store/test_formats.py", "test_files.py",
+)  # fmt: skip
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if str(item.path.relative_to(Path(__file__).parent)).startswith(CHAOS):
+            item.add_marker("chaos")
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -20,7 +20,6 @@ from fillerscope.report.html import write_report
 from support.chaos import cases
 from support.synthetic import Synthetic
 
-pytestmark = pytest.mark.chaos
 Finds = Callable[[Path, Path], bool]
 
 

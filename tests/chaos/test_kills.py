@@ -17,7 +17,7 @@ from support.chaos import is_long
 from support.forks import KILLED, Forks, assert_nothing_half, finishing, outcome
 from support.studies import CONDITIONS, write_study
 
-pytestmark = [pytest.mark.chaos, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 
 
 def steps_of(forks: Forks, study: Path, folder: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from support.forks import KILLED, Forks, assert_nothing_half, finishing, outcome
 
-pytestmark = [pytest.mark.chaos, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 
 
 def test_a_lock_that_is_stolen_spoils_nothing(

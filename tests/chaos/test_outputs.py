@@ -13,7 +13,7 @@ from fillerscope.files import is_temporary
 from support.chaos import is_long
 from support.forks import KILLED, Forks, finishing
 
-pytestmark = [pytest.mark.chaos, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 COMMANDS = {
     "figures": ["figures", "{run}", "--out", "{out}"],
     "export": ["export", "{run}", "--out", "{out}"],

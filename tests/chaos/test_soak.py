@@ -19,7 +19,6 @@ WARM = 2  # turns until everything is imported and every cache is full
 MORE = 1.05  # of memory, that fragments may take
 
 
-@pytest.mark.chaos
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_what_a_process_holds_does_not_grow(model: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -19,10 +18,11 @@ from fillerscope.analysis.run import Run
 from fillerscope.report.explorer.access import Access
 from fillerscope.report.explorer.server import ANSWERS, application
 from support.asgi import Answer, sent
+from support.chaos import is_long
 from support.synthetic import Synthetic
 
 ACCESS = Access()
-TIMES = int(os.environ.get("FILLERSCOPE_FUZZ", "400"))
+TIMES = 20_000 if is_long() else 400
 RECIPE = Synthetic(
     right={"none": 0.5, "mless": 0.75}, affine=True, activations=True, answering=True, problems=4, layers=2, heads=3
 )
@@ -121,7 +121,7 @@ def assert_meant(found: Answer, asked: str) -> None:
 
 @given(data=st.data())
 @settings(
-    max_examples=TIMES, deadline=None, derandomize="FILLERSCOPE_FUZZ" not in os.environ, database=None,
+    max_examples=TIMES, deadline=None, derandomize=not is_long(), database=None,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 def test_no_request_is_answered_with_a_bug(app: Starlette, run: Run, data: st.DataObject) -> None:
