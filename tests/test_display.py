@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fillerscope.display import HIDDEN, NEVER, bounded, printable, token, visible
+from fillerscope.display import HIDDEN, NEVER, bounded, printable, spreadsheet_text, token, visible
 
 
 def test_numbers_in_words() -> None:
@@ -43,3 +43,13 @@ def test_what_cannot_be_seen_is_replaced() -> None:
 def test_a_token_can_be_seen_and_moves_nothing(token: str, shown: str) -> None:
     assert visible(token) == shown
     assert visible(token).isprintable() or "\ufffd" in shown
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-x"])
+def test_a_cell_is_no_formula(text: str) -> None:
+    assert spreadsheet_text(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "7", "-7", "+0.5", "-1e-3", "-12%", "-1,000", "a=b", "x"])
+def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
+    assert spreadsheet_text(text) == text

@@ -6,6 +6,7 @@ Plain text only; `markup` makes HTML.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
@@ -65,3 +66,12 @@ def readable(size: int) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error: other libraries write paragraphs."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+
+
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text for a cell of a CSV file, with an apostrophe before what a spreadsheet would run as a formula."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text

@@ -13,7 +13,7 @@ from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
-from fillerscope.analysis.run import Run
+from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.schema import METRICS
 from support.answered import build, drawn_at_random
@@ -159,6 +159,22 @@ def test_answers_and_their_comparison_are_tables_too(tmp_path: Path, kind: str) 
 def test_a_run_of_both_has_the_tables_of_both(tmp_path: Path) -> None:
     run = Synthetic(problems=4, right={"none": 0.5, "mless": 0.75}).build(tmp_path / "run")
     assert [path.stem for path in export(run, tmp_path / "out")] == [*NAMES, "accuracy", "answers"]
+
+
+def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
+    """Answers are a model's own words; Parquet holds them as they are."""
+    run = build(tmp_path / "run", drawn_at_random(1), problems=2)
+    name = next(name for name in run.store.manifest["files"] if name.startswith("answers/"))
+    columns = run.store.get_table(name)
+    run.store.put_table(name, columns | {"text": ["=HYPERLINK(1)", *columns["text"][1:]]})
+    (text,) = (
+        {path.name: path for path in export(open_run(run.path), tmp_path, "csv")}["answers.csv"]
+        .read_text()
+        .splitlines()[1:2]
+    )
+    assert "'=HYPERLINK(1)" in text
+    export(open_run(run.path), tmp_path, "parquet")
+    assert table(tmp_path, "answers")["text"][0].as_py() == "=HYPERLINK(1)"
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

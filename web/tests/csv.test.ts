@@ -87,3 +87,10 @@ test("a matrix is saved as far as it is in view, without what comes later", () =
     2,
   );
 });
+
+test("no cell is a formula for a spreadsheet, and numbers stay numbers", () => {
+  assert.equal(
+    csv(["=a"], [["=1+1"], ["-2+3"], ["@x"], ["-7"], ["+0.5%"], ["a=b"]]),
+    "'=a\r\n'=1+1\r\n'-2+3\r\n'@x\r\n-7\r\n+0.5%\r\na=b\r\n",
+  );
+});

@@ -21,6 +21,7 @@ from fillerscope.analysis.mechanism import activation_table, affine_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
+from fillerscope.display import spreadsheet_text
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import disk_errors, replacing
 from fillerscope.store.schema import METRICS, SINK_MASS, Array
@@ -74,10 +75,16 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
 
 
 def _flat(column: Array) -> Array:
-    """Lists of numbers as text: CSV has no lists."""
-    if column.dtype != object or not len(column) or not isinstance(column[0], np.ndarray):
+    """A column for CSV: lists of numbers as text, and no text that a spreadsheet would run."""
+    if column.dtype.kind not in "OU" or not len(column):
         return column
-    return np.array([" ".join(map(str, row)) for row in column], dtype=object)
+    return np.array([_cell(value) for value in column], dtype=object)
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return " ".join(map(str, value))
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _profiles(run: Run) -> Iterator[Columns]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.display import printable
+from fillerscope.display import printable, spreadsheet_text
 from fillerscope.errors import FigureError
 from fillerscope.figures.table import Table
 from fillerscope.files import disk_errors
@@ -293,5 +293,6 @@ def write_csv(table: Table, path: Path) -> Path:
     import pyarrow
     from pyarrow import csv
 
-    csv.write_csv(pyarrow.table(table), path)
+    safe = {key: [spreadsheet_text(one) if isinstance(one, str) else one for one in table[key]] for key in table}
+    csv.write_csv(pyarrow.table(safe), path)
     return path

@@ -2,6 +2,8 @@
 
 import { finite, type LinePanel, type MatrixPanel, type Panel, type View } from "./panels";
 
+const NUMBER = /^[-+]?[\d.,]+(e[-+]?\d+)?%?$/i;
+
 type Cell = string | number | null | undefined;
 
 export function csv(header: string[], rows: Iterable<Cell[]>): string {
@@ -12,6 +14,10 @@ export function csv(header: string[], rows: Iterable<Cell[]>): string {
 function field(cell: Cell): string {
   if (typeof cell === "number") return Number.isFinite(cell) ? String(cell) : "";
   if (cell === null || cell === undefined) return "";
+  return quoted(/^[=+\-@\t\r]/.test(cell) && !NUMBER.test(cell) ? `'${cell}` : cell); // no formula for a spreadsheet
+}
+
+function quoted(cell: string): string {
   return /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
 }
 
