@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,3 +105,27 @@ def test_a_tokenizer_that_panics_fails_for_that_question() -> None:
     with pytest.raises(PromptError, match="the tokenizer fails on"):
         maker.plain("a" * 60 + "!")
     assert maker.plain("What is 1 + 1?").ids
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_template_without_end_ends_with_the_process_that_asked() -> None:
+    """The process that asks is killed while the template runs."""
+    loop, end = "{% for a in range(99999) %}", "{% endfor %}"
+    template = 3 * loop + 3 * end
+    script = (
+        "import os, threading, time\n"
+        "from fillerscope.prompts.chat_template import _RENDERER\n"
+        "process = _RENDERER._running()\n"
+        f"threading.Thread(target=_RENDERER.render, args=({template!r}, [], {{}}), daemon=True).start()\n"
+        "time.sleep(1)\n"
+        "print(process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    child = Path("/proc") / done.stdout.strip()
+    for _ in range(600):
+        if not child.exists() or "Z (zombie)" in (child / "status").read_text():
+            return
+        time.sleep(0.1)
+    pytest.fail("the process that renders goes on for ever")

@@ -6,7 +6,10 @@ One JSON object a line comes in, with a template, turns and settings; one goes o
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+import time
 from typing import Any
 
 from fillerscope.prompts.child_process import limit_memory
@@ -14,9 +17,17 @@ from fillerscope.prompts.child_process import limit_memory
 MEMORY = 4 << 30  # addresses, of which a process has more than it uses
 
 
+def _end_with(parent: int) -> None:
+    """End this process when the one that asks is gone: a template without end would never see its input close."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
 def main(longest: int) -> None:
     replies, sys.stdout = sys.stdout, sys.stderr
     limit_memory(MEMORY)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     from transformers.utils.chat_template_utils import render_jinja_template
 
     def rendered(request: dict[str, Any]) -> dict[str, str]:
