@@ -19,6 +19,7 @@ from fillerscope.analysis.notebook_html import table as columned
 from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.rows import optional
 from fillerscope.analysis.stats import split_half
+from fillerscope.analysis.text_table import MOST_LINES, left_out, text_table
 from fillerscope.analysis.twins import head_drops, head_masses, spread
 from fillerscope.errors import FigureError
 from fillerscope.files import Json
@@ -68,6 +69,7 @@ SHOWN = {
     "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
     "entropy": "entropy, nats",
 }  # fmt: skip
+IN_TEXT = ("drop", "twin", "beyond")  # as many as fit into 80 characters of text
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,11 +132,14 @@ class HeadTable:
         """One measure of one head; both are counted from 1."""
         return self.columns[column].at(layer, head)
 
-    def to_pandas(self, by: str = "drop") -> pandas.DataFrame:
-        """A row for each head, ranked, with all measures that are known and their intervals."""
+    def records(self, by: str = "drop") -> list[Json]:
+        """A dictionary for each head, ranked, with all measures that are known and their intervals."""
         names = [name for name in self.columns if self.knows(name)]
-        rows = [self.row(layer, head, names) for layer, head in self.ranked(by)]
-        frame: pandas.DataFrame = optional("pandas").DataFrame(rows)
+        return [self.row(layer, head, names) for layer, head in self.ranked(by)]
+
+    def to_pandas(self, by: str = "drop") -> pandas.DataFrame:
+        """The records as a table."""
+        frame: pandas.DataFrame = optional("pandas").DataFrame(self.records(by))
         return frame
 
     @property
@@ -142,8 +147,16 @@ class HeadTable:
         return f"{self.label}: {self.condition} against {BASELINE}, queries {self.queries}, n = {self.problems}"
 
     def __repr__(self) -> str:
+        """The heads that are changed most, as a Python prompt and `print` show them."""
+        names, places = [name for name in IN_TEXT if self.knows(name)], self.ranked()
+        rows = [[f"{layer}", f"{head}", *self._ratios(layer, head, names)] for layer, head in places[:MOST_LINES]]
+        columns = ("layer", "head", *(SHOWN[name] for name in names))
         layers, heads = self.shape
-        return f"<HeadTable {self._title}; {layers} layers, {heads} heads>"
+        title = f"{self._title} ({layers} layers, {heads} heads)"
+        return text_table(title, columns, rows, left_out(len(places) - len(rows)))
+
+    def _ratios(self, layer: int, head: int, names: Iterable[str]) -> list[str]:
+        return [self.at(name, layer, head).ratio for name in names]
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the map of `drop`, and the heads that are changed most."""
@@ -173,7 +186,7 @@ def head_map(table: HeadTable) -> Markup:
 def _strongest(table: HeadTable, top: int = 5) -> Markup:
     rows, names = [], [name for name in SHOWN if table.knows(name)]
     for layer, head in table.ranked("drop")[:top]:
-        rows.append([f"layer {layer}, head {head}", *(table.at(name, layer, head).ratio for name in names)])
+        rows.append([f"layer {layer}, head {head}", *table._ratios(layer, head, names)])
     return columned(("strongest", *(SHOWN[name] for name in names)), rows)
 
 

@@ -28,7 +28,7 @@ LAYERED = ("layer", "lambda_fit", "lambda_mass", "explained", "direction", "near
 FOUND = ("verdict", "condition", "text")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mechanism:
     """What a run says of the published mechanism under one condition: findings, and a row for each layer."""
 
@@ -36,6 +36,9 @@ class Mechanism:
     condition: str
     findings: Rows[Finding]
     layers: Rows[Json]
+
+    def __repr__(self) -> str:
+        return "\n\n".join(repr(rows) for rows in (self.findings, self.layers) if rows)
 
     def _repr_html_(self) -> str:
         return self.findings._repr_html_() + (self.layers._repr_html_() if self.layers else "")
@@ -74,11 +77,13 @@ class ModelRun(model_run.ModelRun):
     def findings(self) -> Rows[Finding]:
         """All findings on the model; of a run in progress, those that can be told already."""
         from fillerscope.analysis.findings.all import available_comparison, findings_of
+        from fillerscope.analysis.findings.brief import brief
 
-        return Rows(f"What {self.label} shows", findings_of(self, available_comparison(self._run)), FOUND)
+        return Rows(f"What {self.label} shows", findings_of(self, available_comparison(self._run)), FOUND, brief)
 
     def mechanism(self, condition: str | None = None) -> Mechanism:
         """The published claims about the mechanism, decided, and what was measured of it in each layer."""
+        from fillerscope.analysis.findings.brief import brief
         from fillerscope.analysis.findings.controls import control_findings
         from fillerscope.analysis.findings.mechanism import mechanism_findings
         from fillerscope.analysis.mechanism import mechanism_rows
@@ -88,7 +93,7 @@ class ModelRun(model_run.ModelRun):
         known = [key for key in LAYERED if any(key in row for row in layers)]
         found = mechanism_findings(self, name) + control_findings(self, name)
         return Mechanism(
-            self.name, name, Rows(f"{self.label}: mechanism under {name}", found, FOUND),
+            self.name, name, Rows(f"{self.label}: mechanism under {name}", found, FOUND, brief),
             Rows(f"{self.label}, {name} against {BASELINE}, by layer", layers, known),
         )  # fmt: skip
 

@@ -1,11 +1,12 @@
-"""Rows of a table, as the library gives them: a sequence with a short text, a table in a notebook, and `to_pandas`."""
+"""Rows of a table, as the library gives them: a sequence, shown as a table in text and in a notebook; `to_pandas`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from fillerscope.analysis.notebook_html import block, note, table
+from fillerscope.analysis.text_table import MOST_LINES, left_out, text_table
 from fillerscope.display import printable
 from fillerscope.errors import FillerscopeError
 from fillerscope.files import Json
@@ -25,10 +26,13 @@ Row = TypeVar("Row", bound=Recorded | Json)
 
 
 class Rows(Sequence[Row]):
-    """A list that knows its title and which of its columns a notebook shows."""
+    """A list that knows its title and which of its columns are shown. `brief` gives the last of these in one line of
+    text, where it is too long for one."""
 
-    def __init__(self, title: str, items: Iterable[Row], shown: Sequence[str]) -> None:
-        self.title, self._items, self._shown = title, list(items), tuple(shown)
+    def __init__(
+        self, title: str, items: Iterable[Row], shown: Sequence[str], brief: Callable[[Row], str] | None = None
+    ) -> None:
+        self.title, self._items, self._shown, self._brief = title, list(items), tuple(shown), brief
 
     def __len__(self) -> int:
         return len(self._items)
@@ -39,7 +43,7 @@ class Rows(Sequence[Row]):
     def __getitem__(self, index: slice) -> Rows[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | Rows[Row]:
         if isinstance(index, slice):
-            return Rows(self.title, self._items[index], self._shown)
+            return Rows(self.title, self._items[index], self._shown, self._brief)
         return self._items[index]
 
     def records(self) -> list[Json]:
@@ -52,13 +56,22 @@ class Rows(Sequence[Row]):
         return frame
 
     def __repr__(self) -> str:
-        return f"<{self.title}: {len(self)} row{'s' * (len(self) != 1)}>"
+        """A table of the first rows, as a Python prompt and `print` show it."""
+        first = self[:MOST_LINES]
+        rows = first._cells()
+        if self._brief is not None:
+            rows = [[*row[:-1], self._brief(item)] for row, item in zip(rows, first, strict=True)]
+        title = f"{self.title} ({len(self)} row{'s' * (len(self) != 1)})"
+        return text_table(title, self._shown, rows, left_out(len(self) - len(rows)))
 
     def _repr_html_(self) -> str:
-        rows = [[_cell(record.get(name)) for name in self._shown] for record in self.records()[:MOST_SHOWN]]
+        rows = self[:MOST_SHOWN]._cells()
         left = len(self) - len(rows)
         more = [note(f"{left} more; to_pandas() has all rows and columns.")] if left else []
         return block(self.title, table(self._shown, rows), *more)
+
+    def _cells(self) -> list[list[str]]:
+        return [[_cell(record.get(name)) for name in self._shown] for record in self.records()]
 
 
 def _cell(value: object) -> str:
