@@ -14,8 +14,8 @@ import torch
 import yaml
 
 import fillerscope
-from fillerscope.analysis.profile import Profile
-from fillerscope.api import attention_matrix, attention_profile, top_tokens
+from fillerscope.analysis.profile import Profile, top_tokens
+from fillerscope.api import attention_matrix, attention_profile
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import PassRunner
@@ -374,15 +374,47 @@ def test_without_a_model_in_memory_a_study_names_its_models(tmp_path: Path) -> N
         fillerscope.run(bare, name="mine")
 
 
+@pytest.mark.parametrize("call", [attention_profile, lambda *given: attention_matrix(*given, 1, 1)])
+def test_arguments_in_another_order_are_refused_in_one_line(call: Any, llama: Any, tokenizer: Any) -> None:
+    for given in [(tokenizer, llama, "a text"), (llama, "a text", tokenizer), ("smollm2-135m", tokenizer, "a text")]:
+        with pytest.raises(ModelError, match=r"as Auto(ModelForCausalLM|Tokenizer) gives one, not") as refused:
+            call(*given)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_matrix_leaves_every_module_in_its_mode(llama: Any, tokenizer: Any) -> None:
+    llama.train()
+    llama.lm_head.eval()
+    attention_matrix(llama, tokenizer, TEXTS[1], 1, 1, check=False)
+    assert llama.training
+    assert not llama.lm_head.training
+    llama.eval()
+
+
 # What a run offers
 
 
 def test_a_run_says_what_it_is_in_one_line(in_memory: fillerscope.Run) -> None:
     assert repr(in_memory) == "<Run run: tiny; none, mless; builtin, n = 4; finished>"
     assert repr(in_memory["tiny"]) == "<ModelRun tiny of run>"
-    assert repr(in_memory.heads()).startswith("<HeadTable tiny: mless against none, queries original, n = 4; 3 layers")
     assert repr(in_memory.profile("mless")).startswith("<Profile tiny mless aligned original: 3 layers, 4 heads, ")
-    assert repr(in_memory.compare()) == "<Accuracy under each condition: 2 rows>"
+
+
+def test_tables_can_be_read_at_a_python_prompt(in_memory: fillerscope.Run) -> None:
+    compared = in_memory.compare()
+    title, header, *lines = str(compared).splitlines()
+    assert title == "Accuracy under each condition (2 rows)"
+    assert header.split()[:4] == ["label", "condition", "n", "accuracy"]
+    assert [line.split()[:4] for line in lines] == [
+        ["tiny", r.condition, f"{r.n}", f"{r.accuracy:.4g}"] for r in compared
+    ]
+    table = in_memory.heads()
+    title, header, *lines = repr(table).splitlines()
+    assert title == "tiny: mless against none, queries original, n = 4 (3 layers, 4 heads)"
+    assert [tuple(map(int, line.split()[:2])) for line in lines] == table.ranked()
+    assert [line.split()[2] for line in lines] == [f"{row['drop']:.3f}" for row in table.records()]
+    findings = in_memory.findings()
+    assert len(repr(findings).splitlines()) == 2 + min(12, len(findings)) + (len(findings) > 12)
 
 
 def test_only_public_names_are_offered(in_memory: fillerscope.Run) -> None:

@@ -17,7 +17,6 @@ from fillerscope.analysis import notebook_run
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.trial import Trial, View
 from fillerscope.errors import FigureError, PromptError, StudyError
-from fillerscope.files import Json
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -66,7 +65,10 @@ class Run(notebook_run.Run):
 
     # Figures and reports are made of runs and stand above them, so the class with these two methods stands here.
     def figures(self, *names: str, out: str | Path | None = None, **options: Unpack[FigureOptions]) -> Figures:
-        """Draw figures and write their files. Without names those of the study, or all that the run has numbers for."""
+        """Draw figures and write their files. Without names those of the study, or all that the run has numbers for.
+
+        Options: `models`, `conditions`, `layers` and `heads` are tuples of what to show, the last two counted from 1;
+        `queries` are the query rows; `band` is "interval" or "sd"."""
         from fillerscope.figures.registry import asked, draw_and_save, names_for
 
         folder, drawn = Path(out) if out else None, Figures()
@@ -114,8 +116,9 @@ def run(
     A study is a file, a mapping with the same keys, or a `Study`; `out` is the folder of the run, else one in `runs`.
     With `model` and `tokenizer` a model in memory is measured as it is, on its device and in its dtype; the study then
     leaves `models` out. A digest of its weights names the run: the same model resumes it, a changed one starts another.
-    `name` is what the run calls the model, else the name that it was loaded by. Options: those of
-    `RunOptions`.
+    `name` is what the run calls the model, else the name that it was loaded by. Options: `progress` is what it reports
+    to, nobody by default; `accept_licence=True` accepts that of models which ask for it; `on_measured` is called with
+    the run so far, as soon as the attention of a model is measured.
     """
     if model is None and (tokenizer is not None or name is not None):
         raise StudyError("tokenizer and name belong to a model in memory: give model= as well, or leave them out")
@@ -142,6 +145,8 @@ def _study(study: Study | Mapping[str, Any] | str | Path, needs_models: bool) ->
 
 def _study_of(study: Study, source: ModelInMemory) -> Study:
     """The study with a model in memory as its one model, on the device where that is."""
+    from fillerscope.models.in_memory import refuse_without_logits
+
     if study.models:
         named = ", ".join(spec.name for spec in study.models)
         raise StudyError(
@@ -150,11 +155,8 @@ def _study_of(study: Study, source: ModelInMemory) -> Study:
         )
     if study.device not in ("auto", source.device, source.device.partition(":")[0]):
         raise StudyError(f"study {study.name!r} asks for device {study.device}, and the model is on {source.device}")
-    if study.generation is not None and source.model.get_output_embeddings() is None:
-        raise StudyError(
-            f"study {study.name!r} asks for answers, and {source.name} has no layer that makes logits: load it with "
-            "AutoModelForCausalLM, or leave `generation` out"
-        )
+    if study.generation is not None:
+        refuse_without_logits(source.model, f"study {study.name!r}", "leave `generation` out")
     spec = ModelSpec.model_validate({"name": source.name, "dtype": source.dtype})
     return study.model_copy(update={"models": (spec,), "device": source.device})
 
@@ -201,12 +203,12 @@ def attention_profile(
     tokens of one forward pass; `check=True` first compares the capture with the model's eager attention, and texts in a
     batch with each alone, which costs some short passes. The model keeps its mode, training or eval.
     """
-    from fillerscope.models.in_memory import evaluating
+    from fillerscope.models.in_memory import encoded, evaluating
     from fillerscope.models.loading import wrap
 
     if queries not in QUERIES:
         raise PromptError(f"queries are {', '.join(QUERIES)}, not {queries!r}")
-    ids = _encoded(texts, tokenizer, model)
+    ids = encoded(texts, tokenizer, model)
     with evaluating(model):
         loaded = wrap(model, tokenizer)
         measured = _measured(loaded, ids, **options)
@@ -234,24 +236,6 @@ def _measured(loaded: LoadedModel, ids: Sequence[list[int]], batch_tokens: int =
         return gauge.measure([Text(tuple(one), np.ones(len(one), np.bool_)) for one in ids])
 
 
-def _encoded(texts: Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
-    """The token ids of each text; an error where one is too short or too long to be measured."""
-    from fillerscope.models.structure import context_length
-
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    for text in texts:
-        if not isinstance(text, str):
-            raise PromptError(f"texts are strings, and one of them is {type(text).__name__}")
-    ids = [list(tokenizer.encode(text)) for text in texts]
-    if not ids or min(len(tokens) for tokens in ids) < 2:
-        raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
-    longest = max(len(tokens) for tokens in ids)
-    context = context_length(model)
-    if context is not None and longest > context:
-        raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
-    return ids
-
-
 class TrialOptions(TypedDict, total=False):
     """How `try_question` asks."""
 
@@ -267,29 +251,50 @@ class TrialOptions(TypedDict, total=False):
 
 
 def try_question(
-    question: str, model: str | LoadedModel = "smollm2-135m", filler: str = "mless", **options: Unpack[TrialOptions]
+    question: str,
+    model: str | nn.Module | LoadedModel = "smollm2-135m",
+    filler: str = "mless",
+    tokenizer: Tokenizer | None = None,
+    **options: Unpack[TrialOptions],
 ) -> Trial:
     """Ask one question without and with filler: attention received by every token, both answers, and what changed.
 
-    `filler` is a ready-made one (mless, mful, random) or a text with a number of tokens, such as '" ..." x 55'.
+    `model` is a name, what `load_model` returns, or a transformers model in memory with its `tokenizer`. `filler` is a
+    ready-made one (mless, mful, random) or a text, with or without a number of tokens, such as '" ..." x 55'.
     Prompts, numbers and greedy answers are those of a study with this problem alone. They are compared with the model's
-    own eager attention and with plain forward passes before they are returned."""
+    own eager attention and with plain forward passes before they are returned.
+
+    Options: `layer=1` and `head=None` (the mean of all) count from 1; `queries="original"` are the query rows:
+    original, all or last; `system` is the text before the question, else that of studies; `raw=True` takes the text
+    alone, without system text, template and answers; `max_tokens=48` is the most an answer may have; `device="auto"`
+    and `accept_licence=False` are for models by name; `progress` is what it reports to."""
     condition = filler_condition(filler)
+    if not isinstance(question, str):
+        raise PromptError(f"the question is a text and comes first, then the model; found {type(question).__name__}")
     if not question.strip():
         raise PromptError("the question is empty; write one, in quotes")
-    study = _trial_study(model if isinstance(model, str) else model.name, condition, options)
     view = View(options.get("layer", 1), options.get("head"), options.get("queries", "original"))
     progress = options.get("progress", SILENT)
+    study = _trial_study(model if isinstance(model, str) else "model", condition, options)
     from fillerscope.measure.one_question import measure_question
-    from fillerscope.models.loading import load_model
+    from fillerscope.models.in_memory import ready
 
     if isinstance(model, str):
         progress.stage(f"loading {model}", 0, None)
-        licence = options.get("accept_licence", False)
-        model = load_model(model, device=study.device, progress=progress, accept_licence=licence)
-    view.refuse_missing(model.layers, model.heads, model.label)
-    result = measure_question(study, model, question, progress)
-    return Trial.of(result, condition, view, (model.name, model.label))
+        model = _by_name(model, tokenizer, study.device, options)
+    with ready(model, tokenizer, needs_logits=study.generation is not None) as loaded:
+        view.refuse_missing(loaded.layers, loaded.heads, loaded.label)
+        result = measure_question(study, loaded, question, progress)
+    return Trial.of(result, condition, view, (loaded.name, loaded.label))
+
+
+def _by_name(name: str, tokenizer: Tokenizer | None, device: str, options: TrialOptions) -> LoadedModel:
+    from fillerscope.models.loading import load_model
+
+    if tokenizer is not None:
+        raise StudyError(f"model {name!r} is given by name and brings its tokenizer: leave tokenizer= out")
+    licence = options.get("accept_licence", False)
+    return load_model(name, device=device, progress=options.get("progress", SILENT), accept_licence=licence)
 
 
 def _trial_study(model: str, condition: Condition, options: TrialOptions) -> Study:
@@ -308,16 +313,6 @@ def _trial_study(model: str, condition: Condition, options: TrialOptions) -> Stu
         raise StudyError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}") from None
 
 
-def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[Json]:
-    """The tokens that receive most in a head, or on average over the heads of a layer."""
-    profile.head(layer, head or 1)  # raises where there is no such head
-    mean = profile.mean[layer - 1]
-    values = mean.mean(axis=0) if head is None else mean[head - 1]
-    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
-    shown = [int(position) for position in order if np.isfinite(values[position])][:top]
-    return [{"position": p, "token": profile.tokens[p], "received": float(values[p])} for p in shown]
-
-
 def attention_matrix(
     model: nn.Module, tokenizer: Tokenizer, text: str, layer: int, head: int, check: bool = True
 ) -> HeadMatrix:
@@ -329,15 +324,13 @@ def attention_matrix(
     from fillerscope.capture.head_matrix import head_matrix
     from fillerscope.capture.packing import Text
     from fillerscope.capture.self_check import check_capture
+    from fillerscope.models.in_memory import encoded, evaluating
     from fillerscope.models.loading import wrap
 
-    (ids,) = _encoded([text], tokenizer, model)
-    training = model.training
-    loaded = wrap(model, tokenizer)
-    try:
+    (ids,) = encoded([text], tokenizer, model)
+    with evaluating(model):
+        loaded = wrap(model, tokenizer)
         if check:
             check_capture(loaded)
         matrix = head_matrix(model, Text(tuple(ids), np.ones(len(ids), np.bool_)), layer, head)
-    finally:
-        model.train(training)
     return replace(matrix, tokens=tuple(token_texts(tokenizer, tuple(ids))))

@@ -14,9 +14,9 @@ from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import open_run
 from fillerscope.analysis.trial import Trial
 from fillerscope.answers.local import answer_check
-from fillerscope.api import run, try_question
+from fillerscope.api import RunOptions, TrialOptions, run, try_question
 from fillerscope.capture import row_samples
-from fillerscope.errors import CaptureError, FigureError, GenerationError, PromptError, StudyError
+from fillerscope.errors import CaptureError, FigureError, GenerationError, ModelError, PromptError, StudyError
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.study import Study
 from support.tiny import tiny_model, tiny_tokenizer
@@ -117,7 +117,7 @@ def test_prompts_longer_than_whole_matrices_take_the_checks_of_a_run(llama: Load
         ({"head": 5}, FigureError, "there is no head 5: llama has heads 1 to 4"),
         ({"queries": "none"}, FigureError, "queries are all, original, last, not 'none'"),
         ({"question": " \n"}, PromptError, "the question is empty"),
-        ({"filler": "rubbish"}, StudyError, "'rubbish' is no filler"),
+        ({"filler": "mles"}, StudyError, "'mles' is close to mless"),
         ({"filler": '" / /" x 3'}, PromptError, "3 is not a multiple"),
         ({"filler": "/ x 5000"}, PromptError, "the model takes 1024"),
         ({"question": "word " * 3000}, PromptError, "the model takes 1024"),
@@ -132,6 +132,36 @@ def test_rubbish_is_refused_by_name(
     with pytest.raises(error, match=complaint) as refused:
         try_question(given.pop("question"), llama, given.pop("filler"), **given)
     assert "\n" not in str(refused.value)
+
+
+def test_a_model_in_memory_is_asked_as_a_loaded_one_is(llama: LoadedModel) -> None:
+    expected: Trial = try_question(QUESTION, llama, FILLER, max_tokens=4)
+    llama.model.train()
+    trial = try_question(QUESTION, llama.model, FILLER, tokenizer=llama.tokenizer, max_tokens=4)
+    assert llama.model.training, "it keeps its mode"
+    llama.model.eval()
+    np.testing.assert_array_equal(trial.filled.received, expected.filled.received)
+    assert trial.sentence == expected.sentence
+
+
+def test_a_model_in_the_wrong_place_is_refused_in_one_line(llama: LoadedModel) -> None:
+    with pytest.raises(PromptError, match=r"the question is a text and comes first, .* found LlamaForCausalLM"):
+        try_question(llama.model, QUESTION)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="needs its tokenizer"):
+        try_question(QUESTION, llama.model)
+    with pytest.raises(ModelError, match="model is a transformers model"):
+        try_question(QUESTION, llama.tokenizer, tokenizer=llama.model)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="leave tokenizer= out"):
+        try_question(QUESTION, llama, tokenizer=llama.tokenizer)
+    with pytest.raises(StudyError, match="is given by name and brings its tokenizer"):
+        try_question(QUESTION, "smollm2-135m", tokenizer=llama.tokenizer)
+    with pytest.raises(StudyError, match=r"a question asks for answers, and .* has no layer that makes logits"):
+        try_question(QUESTION, llama.model.model, tokenizer=llama.tokenizer)
+
+
+def test_every_option_is_in_the_help() -> None:
+    assert not [name for name in TrialOptions.__annotations__ if f"`{name}" not in (try_question.__doc__ or "")]
+    assert not [name for name in RunOptions.__annotations__ if f"`{name}" not in (run.__doc__ or "")]
 
 
 def test_attention_that_is_not_the_models_own_is_refused(llama: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from fillerscope.analysis.rows import optional
 from fillerscope.analysis.stats import mean_interval
 from fillerscope.display import bounded, number, token
 from fillerscope.errors import FigureError
+from fillerscope.files import Json
 from fillerscope.store.moments import Moments
 from fillerscope.study.conditions import BASELINE
 
@@ -132,6 +133,16 @@ class Profile:
         rest = f" {self.positions - shown} positions that fewer than half of the problems have are left out."
         words += rest * (shown < self.positions)
         return block(f"{self.name}, n = {self.problems}", picture, note(words))
+
+
+def top_tokens(profile: Profile, layer: int, head: int | None, top: int) -> list[Json]:
+    """The tokens that receive most in a head, or on average over the heads of a layer."""
+    profile.head(layer, head or 1)  # raises where there is no such head
+    mean = profile.mean[layer - 1]
+    values = mean.mean(axis=0) if head is None else mean[head - 1]
+    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
+    shown = [int(position) for position in order if np.isfinite(values[position])][:top]
+    return [{"position": p, "token": profile.tokens[p], "received": float(values[p])} for p in shown]
 
 
 def _curve(profile: Profile, stop: int) -> tuple[Markup, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fillerscope.analysis.painted import pieces, scale_of
-from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.profile import Profile, top_tokens
 from fillerscope.analysis.trial import View
 from fillerscope.cli import tables
 from fillerscope.cli.painted_text import print_legend, print_painted
@@ -107,7 +107,7 @@ class ProfileOptions:
 
 def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
     """Show what the tokens of a text receive, and with filler what that changes."""
-    from fillerscope.api import attention_profile, top_tokens, try_question
+    from fillerscope.api import attention_profile, try_question
     from fillerscope.models.loading import load_model
 
     text, layer, head = _text_of(text), options.layer, options.head

@@ -6,16 +6,16 @@ Nothing is loaded or moved. What a digest of its tensors could not describe is r
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 
-from fillerscope.errors import ModelError
+from fillerscope.errors import ModelError, PromptError, StudyError
 from fillerscope.models.description import load_tokenizer, refuse_changed, stated_context
 from fillerscope.models.digests import model_digest
 from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
@@ -72,6 +72,55 @@ class ModelInMemory:
         elif DTYPES[dtype] != _first_weight(model).dtype:
             model = _converted(copy.deepcopy(model), DTYPES[dtype])
         return loaded_model(self.name, self.label, self.digest, model, self.tokenizer)
+
+
+@contextmanager
+def ready(model: object, tokenizer: Tokenizer | None, needs_logits: bool) -> Iterator[LoadedModel]:
+    """A model that the caller holds, wrapped by `load_model` or bare with its tokenizer, in eval mode for a while."""
+    if not isinstance(model, LoadedModel):
+        source = ModelInMemory.of(cast(nn.Module, model), tokenizer)
+        model = source.load(source.dtype)
+    elif tokenizer is not None:
+        raise ModelError(f"{model.label} comes from load_model with its tokenizer: leave tokenizer= out")
+    if needs_logits:
+        refuse_without_logits(model.model, "a question", "ask with raw=True")
+    with evaluating(model.model):
+        yield model
+
+
+def refuse_without_logits(model: PreTrainedModel, who: str, otherwise: str) -> None:
+    """Raise where answers are asked for and the model cannot write any."""
+    if model.get_output_embeddings() is None:
+        raise StudyError(
+            f"{who} asks for answers, and {_own_name(model)} has no layer that makes logits: load it with "
+            f"AutoModelForCausalLM, or {otherwise}"
+        )
+
+
+def encoded(texts: str | Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
+    """The token ids of each text; an error where one is too short or too long to be measured."""
+    _refuse_mixed_up(model, tokenizer)
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    for text in texts:
+        if not isinstance(text, str):
+            raise PromptError(f"texts are strings, and one of them is {type(text).__name__}")
+    ids = [list(tokenizer.encode(text)) for text in texts]
+    if not ids or min(len(tokens) for tokens in ids) < 2:
+        raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
+    longest = max(len(tokens) for tokens in ids)
+    context = context_length(model)
+    if context is not None and longest > context:
+        raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
+    return ids
+
+
+def _refuse_mixed_up(model: object, tokenizer: object) -> None:
+    """Raise where something else stands in the place of a model or of its tokenizer."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {_kind(model)}")
+    if isinstance(tokenizer, str) or not callable(getattr(tokenizer, "encode", None)):
+        shown = f"{tokenizer!r:.60}"
+        raise ModelError(f"after the model comes its tokenizer, as AutoTokenizer gives one, not {shown}")
 
 
 ModelSource = ModelFolder | ModelInMemory
@@ -133,7 +182,7 @@ def _kind(model: object) -> str:
     """What was given, and what to give instead."""
     kind = type(model).__name__
     if isinstance(model, str | Path):
-        return f"{str(model)!r:.80}: name it in the study's `models`"
+        return f"{str(model)!r:.80}: name it in the study's `models`, or load it with load_model"
     for inner in ("_orig_mod", "module", "model"):  # torch.compile, DistributedDataParallel, LoadedModel
         if hasattr(model, inner):
             return f"{kind}: give the model inside it, {inner}"
