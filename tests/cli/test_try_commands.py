@@ -89,7 +89,7 @@ def test_a_hostile_question_stays_text(call: Call, model: Path, tmp_path: Path) 
         (["try", QUESTION, "--layer", "99"], 1, "there is no layer 99: tiny-llama has layers 1 to 3"),
         (["try", QUESTION, "--head", "9"], 1, "there is no head 9: tiny-llama has heads 1 to 4"),
         (["try", " "], 1, "the question is empty; write one, in quotes"),
-        (["try", QUESTION, "--filler", "mles"], 2, "'mles' is no filler (did you mean mless?); give"),
+        (["try", QUESTION, "--filler", "mles"], 2, "'mles' is close to mless; as a text of its own write"),
         (["try", QUESTION, "--html", "."], 1, "cannot write .: it is a folder; choose another file"),
         (["profile", "the fox", "--filler", ""], 2, "the filler is empty; give"),
         (["profile", "the fox", "--filler", '" /" x 5', "--layer", "9"], 1, "there is no layer 9"),

@@ -32,7 +32,7 @@ run_app = typer.Typer()
 OneModel = Annotated[str, typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file.")]
 OneLayer = Annotated[int, typer.Option("--layer", "-l", min=1, help="The layer, from 1.")]
 OneHead = Annotated[int | None, typer.Option("--head", min=1, help="The head, from 1; by default the mean of all.")]
-FILLER = "mless (slashes), mful (words), random (a sentence), or a text and its tokens, such as '\" ...\" x 55'."
+FILLER = "mless (slashes), mful (words), random (a sentence), or any text; '\" ...\" x 55' repeats one to 55 tokens."
 
 
 @run_app.command(rich_help_panel="Start here")

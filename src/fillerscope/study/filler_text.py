@@ -13,15 +13,16 @@ from fillerscope.study.conditions import PRESETS, Condition
 
 READY = tuple(name for name, one in PRESETS.items() if one.has_filler and one.intervention is None)
 FORMS = f"{', '.join(READY)}, or a text and its number of tokens, such as '\" ...\" x 55'"
+CLOSE = 0.75  # how alike a word and a name are, as difflib counts, before the word is taken for the name misspelt
 _COUNTED = re.compile(r"(?P<text>.+?)\s+[x\u00d7]\s*(?P<count>\d+)\s*", re.DOTALL)
 _QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
 
 
 def filler_condition(written: str) -> Condition:
-    """The condition that a line stands for: a ready-made filler, or a text of one's own.
+    """The condition that a line stands for: a ready-made filler by its name, else a text as it stands.
 
-    `" ..." x 55` repeats a text up to 55 tokens, `mless x 20` is a ready-made one of another length, and a text in
-    quotes or of several words goes in as it stands."""
+    `" ..." x 55` repeats a text up to 55 tokens, and `mless x 20` is a ready-made one of another length. A word that
+    is close to a name is refused unless it is in quotes, with a space before it or counted."""
     counted = _COUNTED.fullmatch(written)
     body, count = (counted["text"], int(counted["count"])) if counted else (written, None)
     if body.strip() in PRESETS:
@@ -29,8 +30,8 @@ def filler_condition(written: str) -> Condition:
     text = _unquoted(body)
     if not text:
         raise StudyError(f"the filler is empty; give {FORMS}")
-    if count is None and text == body and len(text.split()) < 2:
-        raise StudyError(f"{text.strip()!r} is no filler{_guess(text.strip())}; give {FORMS}")
+    if count is None and text == body:
+        _refuse_misspelt(text)
     return _checked({"name": "filler", "kind": "text" if count is None else "repeat", "text": text, "count": count})
 
 
@@ -51,9 +52,11 @@ def _unquoted(text: str) -> str:
     return value if isinstance(value, str) else text.strip()[1:-1]
 
 
-def _guess(word: str) -> str:
-    close = get_close_matches(word, READY, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+def _refuse_misspelt(word: str) -> None:
+    close = get_close_matches(word.lower(), PRESETS, n=1, cutoff=CLOSE)
+    if close and word.isidentifier():
+        quoted = f"""'"{word}"'"""
+        raise StudyError(f"{word!r} is close to {close[0]}; as a text of its own write {quoted}, else give {FORMS}")
 
 
 def _checked(fields: dict[str, object]) -> Condition:
