@@ -163,7 +163,7 @@ def test_a_model_without_the_head_is_passed_over(math: Run, monkeypatch: pytest.
     assert "Attention: Tiny-B, layer 1, head 3, n = 60 problems." in drawn.caption
     assert set(drawn.table["model"][drawn.table["view"] == "whole"]) == {"Tiny-B"}
     auto = draw(math, "composite")
-    assert "Of the heads asked for, 14 not in this model; head chosen by the largest" in auto.caption
+    assert "The published head 14 is not in this model; head chosen by the largest" in auto.caption
     with pytest.raises(FigureError, match=r"^there is no head 9: Qwen2.5-Math-1.5B has heads 1 to 2$"):
         draw(math, "composite", Request(heads=(9,), strict=True))
 

@@ -190,7 +190,7 @@ def _head(run: Run, request: Request, models: Sequence[str], fillers: Sequence[s
 def _choose(run: Run, request: Request, models: Sequence[str], filler: str, queries: str) -> tuple[Layer, Choice]:
     """The head in the first model that has it; where none has, a head of the first."""
     number = first_layers(run[models[0]], request)[0]
-    wanted = request if request.heads else replace(request, heads=(HEAD,), strict=False)
+    wanted = request if request.heads else replace(request, heads=(HEAD,), strict=False, usual=True)
     for model in models:
         layers, heads = run.summary("entropy", BASELINE, queries, model).shape[1:]
         if number <= layers and wanted.heads[0] <= heads:

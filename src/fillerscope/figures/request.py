@@ -24,6 +24,7 @@ class Request:
     conditions: tuple[str, ...] = ()
     layers: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    usual: bool = False  # the heads are the figure's own, as published: nobody asked for them
     strict: bool = False  # a head that does not exist is an error, not a reason to choose another
     queries: str = ""
     skip_first: tuple[bool, ...] = ()
@@ -95,9 +96,17 @@ def choose_heads(run: Run, request: Request, layer: Layer, condition: str, wante
     if request.heads and not missing:
         return Choice(request.heads[:wanted] if not request.strict else request.heads)
     best = tuple(sorted(head for _, head in table.ranked("drop", layer.number)[:wanted]))
-    why = f"of the heads asked for, {', '.join(map(str, missing))} not in this model; " if missing else ""
+    why = f"{_missing(missing, request.usual)}; " if missing else ""
     noun = "head" if wanted == 1 else "heads"
     return Choice(best, f"{why}{noun} chosen by the largest paired drop in layer {layer.number}")
+
+
+def _missing(heads: Sequence[int], usual: bool) -> str:
+    """That a model has fewer heads: than somebody asked for, or than the published figure has."""
+    numbers = ", ".join(map(str, heads))
+    if not usual:
+        return f"of the heads asked for, {numbers} not in this model"
+    return f"the published head{'s' * (len(heads) > 1)} {numbers} {'are' if len(heads) > 1 else 'is'} not in this model"
 
 
 def first_layers(run: ModelRun, request: Request, wanted: int = 1) -> tuple[int, ...]:
