@@ -149,6 +149,15 @@ def test_studies_of_the_same_numbers_are_measured_once(saved: Path, ask: Callabl
         np.testing.assert_allclose(here, there, rtol=0, atol=1e-7)
 
 
+def test_the_same_problems_from_another_file_are_named_with_it(saved: Path, ask: Callable[..., Any]) -> None:
+    rows = [{"id": str(n), "question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(2)]
+    Path("a.json").write_text(json.dumps(rows))
+    Path("b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    first, _, _ = ask(study_of(saved, problems={"source": "a.json"}))
+    _, said, loaded = ask(study_of(saved, problems={"source": "b.jsonl"}))
+    assert (said, loaded) == ([f"using {first.path}, measured before from a.json, the same problems"], False)
+
+
 def test_a_folder_that_is_given_is_used_where_it_holds_enough(saved: Path, ask: Callable[..., Any]) -> None:
     ask(study_of(saved), Path("mine"))
     store, said, loaded = ask(study_of(saved, conditions=CONDITIONS[:2]), Path("mine"))

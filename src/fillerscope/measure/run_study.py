@@ -73,7 +73,7 @@ def run_study(
     shards = shards_of(problems, study.batch.shard)
     tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
     if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, len(shards))):
-        progress.say(f"using {before.path}, measured before")
+        progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
         return before
     path = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
     store = RunStore.create(path, identity, study.model_dump(mode="json"))
@@ -147,6 +147,12 @@ def _measured_before(stores: list[RunStore], identity: Json, tasks: list[_Task],
         if not has_more_conditions(stored, identity) or not any(_has_failed(store, task) for task in tasks):
             return store
     return None
+
+
+def _elsewhere(before: RunStore, study: Study) -> str:
+    """Where the problems of a run came from, if that is not where this study has the same ones from."""
+    source = str(before.study["problems"]["source"])
+    return "" if source == study.problems.source else f" from {source}, the same problems"
 
 
 def _has_failed(store: RunStore, task: _Task) -> bool:
