@@ -66,7 +66,9 @@ def test_verdicts_that_were_not_worked_out_are_said(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fillerscope.cli.run_list.PATIENCE", 0.0)
-    assert "1 verdicts are not worked out yet: fillerscope runs --verdicts does that." in printed(runs, capsys, False)
+    assert "1 verdict is not worked out yet: fillerscope runs --verdicts does that." in printed(runs, capsys, False)
+    Synthetic(problems=4).build(runs / "another")
+    assert "2 verdicts are not worked out yet: fillerscope runs --verdicts does that." in printed(runs, capsys, False)
 
 
 def test_no_runs_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,16 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
 from fillerscope.errors import StoreError
 from fillerscope.report import run_list
-from fillerscope.report.headline import headline
+from fillerscope.report.headline import headline, tones
 from fillerscope.report.run_list import RunEntry, list_runs
 from fillerscope.store.schema import MANIFEST, STUDY, merged_name
 from support.answered import build, drawn_at_random
-from support.synthetic import Synthetic
+from support.synthetic import Effect, Synthetic
 
 
 @pytest.fixture
@@ -45,8 +46,18 @@ def test_a_run_has_a_row_with_what_it_holds(runs: Path) -> None:
     assert entry.models == [run.label(model) for model in run.models]
     assert entry.conditions == run.conditions
     assert entry.bytes == sum(file.stat().st_size for file in (runs / "attention").rglob("*") if file.is_file())
-    assert entry.verdict == f"{headline(run).tone} ({run.main})"
+    assert entry.verdict == f"attention: {headline(run).tone} ({run.main})"
     assert entry.record()["state"] == "finished"
+
+
+def test_a_verdict_says_what_it_is_about(runs: Path) -> None:
+    """Attention is where its references are; of accuracy nothing can be told over twelve problems."""
+    twins = tuple(Effect(drop=np.full((3, 4), drop), filler=0.9) for drop in (0.59, 0.6, 0.61))
+    effects = {"mless": Effect(drop=np.full((3, 4), 0.6))}
+    right = {"none": 0.5, "mless": 0.5}
+    run = Synthetic(effects=effects, right=right, diluted=0.6, twins=twins).build(runs / "both")
+    assert tones(run) == {"attention": "no change", "accuracy": "cannot be told"}
+    assert by_name(runs)["both"].verdict == "accuracy: cannot be told; attention: no change (mless)"
 
 
 def test_verdicts_are_worked_out_once(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fillerscope.analysis.findings.wording import plural
 from fillerscope.cli import tables
 from fillerscope.display import readable
 from fillerscope.progress import TerminalProgress
@@ -75,5 +76,6 @@ def _notes(entries: Sequence[RunEntry]) -> list[str]:
     notes = [f"{entry.name}: {entry.note}" for entry in entries if entry.note]
     unknown = sum(entry.state == FINISHED and not entry.verdict for entry in entries)
     if unknown:
-        notes.append(f"{unknown} verdicts are not worked out yet: fillerscope runs --verdicts does that.")
+        missing = f"{plural(unknown, 'verdict')} {'is' if unknown == 1 else 'are'} not worked out yet"
+        notes.append(f"{missing}: fillerscope runs --verdicts does that.")
     return notes

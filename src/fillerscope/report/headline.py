@@ -61,10 +61,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class _Part:
-    """What is told of one thing; `tone` where it is the main condition."""
+    """What is told of one thing; `tone`, and what it is `about`, where it is the main condition."""
 
     lines: tuple[str, ...]
     tone: Tone | None = None
+    about: str = ""
 
 
 def headline(
@@ -80,14 +81,27 @@ def headline(
     known = findings_of(run[name], table) if findings is None else findings
     by_name = {finding.name: finding for finding in known}
     rows = [row for row in table if row.model == name]
-    family = sum(row.against is not None and isfinite(row.against.p) for row in table)
     left_out = missing_parts(run[name])
-    parts = _parts(run, by_name, comparisons(run, rows), family)
+    parts = _parts(run, by_name, comparisons(run, rows), _family(table))
     subject = f"{run.label(name)} under {run.main} ({_made_of(run)})" if parts else run.label(name)
     lines = [line for part in parts for line in part.lines] or [_nothing(run, left_out)]
     tone: Tone = next((part.tone for part in reversed(parts) if part.tone), "cannot be told")
     verdict, facts = f"{subject}: {' '.join(lines)}", tiles(run[name], by_name, rows)
     return Headline(name, run.label(name), subject, lines, verdict, tone, facts, left_out)
+
+
+def tones(run: Run) -> dict[str, Tone]:
+    """What the headline of the first model comes to, by what it is about: attention, accuracy."""
+    name, table = run.model(None), available_comparison(run)
+    findings = {finding.name: finding for finding in findings_of(run[name], table)}
+    rows = [row for row in table if row.model == name]
+    parts = _parts(run, findings, comparisons(run, rows), _family(table))
+    return {part.about: part.tone for part in parts if part.tone}
+
+
+def _family(table: Sequence[Accuracy]) -> int:
+    """How many comparisons p is adjusted over."""
+    return sum(row.against is not None and isfinite(row.against.p) for row in table)
 
 
 def _parts(run: Run, findings: dict[str, Finding], answers: Sequence[Comparison], family: int) -> list[_Part]:
@@ -121,7 +135,7 @@ def _attention(run: Run, findings: dict[str, Finding]) -> _Part | None:
         f"Attention in layer {finding.facts['layer']:.0f}: {effect}. Original tokens receive "
         f"{finding.estimates['value'].ratio} of what they receive {compared_with(run, run.main)}{beside}."
     )
-    return _Part((text, *_beside_sentence(run, findings)), TONES[finding.verdict])
+    return _Part((text, *_beside_sentence(run, findings)), TONES[finding.verdict], "attention")
 
 
 def _way(finding: Finding) -> str:
@@ -146,7 +160,7 @@ def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | N
     row, change, tone = one.row, one.change, TONES[one.verdict]
     drawn = "" if row.temperature == 0 else f" ({drawing(row)})"
     if not change.pairs:
-        return _Part((f"Accuracy{drawn}: whether it changes {significance_words(change)}.",), tone)
+        return _Part((f"Accuracy{drawn}: whether it changes {significance_words(change)}.",), tone, "accuracy")
     truncated = (f"Truncated answers: {one.truncation}.",) if one.is_truncated else ()
     small = f", and no change of more than {100 * SMALL:g} percentage points" if one.verdict is Verdict.FAILS else ""
     text = (
@@ -154,7 +168,7 @@ def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | N
         f"{one.without}, {points(change)} (p = {change.adjusted:.2g} after Holm over "
         f"{plural(family, 'comparison')}; paired over {plural(change.pairs, 'problem')})."
     )
-    return _Part((*truncated, text), tone)
+    return _Part((*truncated, text), tone, "accuracy")
 
 
 def _main(run: Run, answers: Sequence[Comparison]) -> Comparison | None:

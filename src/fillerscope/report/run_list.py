@@ -16,12 +16,13 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FillerscopeError, StoreError
 from fillerscope.files import Json, parse_json, read_limited, replacing
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
-from fillerscope.report.headline import headline
+from fillerscope.report.headline import tones
 from fillerscope.store.live import LiveStore
 from fillerscope.store.run_folder import is_being_written
 from fillerscope.store.schema import MANIFEST
@@ -125,13 +126,13 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
 
 
 def _verdict(run: Run) -> str:
-    """The tone of the headline, and the condition that it is about; an error where a part cannot be read."""
+    """What the headline comes to, by what it is about; an error where a part of the run cannot be read."""
     if not run.fillers:
         return "nothing to compare"
-    told = headline(run)
-    if told.left_out:
-        raise StoreError(told.left_out[0])
-    return f"{told.tone} ({run.main})"
+    if left_out := missing_parts(run[None]):
+        raise StoreError(left_out[0])
+    told = [f"{about}: {tone}" for about, tone in sorted(tones(run).items())]
+    return f"{'; '.join(told) or 'cannot be told'} ({run.main})"
 
 
 def _note(path: Path) -> Path:
