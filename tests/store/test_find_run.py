@@ -1,4 +1,4 @@
-"""Which run is meant: a path always wins, a beginning must be the only one, and nothing is guessed."""
+"""Which run is meant: a run at the path wins, a beginning must be the only one, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fillerscope.errors import StoreError
 from fillerscope.store.find_run import find_run
-from fillerscope.store.schema import MANIFEST
+from fillerscope.store.schema import MANIFEST, STUDY
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +51,29 @@ def test_a_whole_name_wins_over_longer_ones(runs: Path) -> None:
     assert find_run("other") == Path("runs/other")
 
 
-def test_a_path_wins_whatever_it_holds(tmp_path: Path) -> None:
-    for name in ("demo", "latest"):
-        (tmp_path / name).mkdir()
-        assert find_run(name) == Path(name)
-    assert find_run(tmp_path / "runs" / "others") == tmp_path / "runs" / "others"
+@pytest.mark.parametrize("name", [MANIFEST, STUDY])
+def test_a_run_at_the_path_wins_even_if_damaged(tmp_path: Path, name: str) -> None:
+    for text in ("demo", "latest"):
+        (tmp_path / text).mkdir()
+        (tmp_path / text / name).write_text("")
+        assert find_run(text) == Path(text)
+
+
+def test_what_is_no_run_does_not_hide_the_run_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()  # a model, say
+    (tmp_path / "demo" / "config.json").write_text("{}")
+    (tmp_path / "demo-01").write_text("a file")
+    (tmp_path / "latest").mkdir()
+    (tmp_path / "other").mkdir()
+    assert find_run("demo") == find_run("demo-01") == Path("runs/demo-0123456789")
+    assert find_run("latest") == Path("runs/other-22")
+    with pytest.raises(StoreError, match="2 runs in runs begin with 'other'"):
+        find_run("other")
+
+
+@pytest.mark.parametrize("text", ["runs/others", "runs", ".", "..", "/"])
+def test_what_is_no_run_is_returned_where_no_run_is_named_so(text: str) -> None:
+    assert find_run(text) == Path(text)
 
 
 def test_a_path_elsewhere_is_shortened_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

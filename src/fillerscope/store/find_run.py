@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fillerscope.errors import StoreError
-from fillerscope.store.schema import MANIFEST
+from fillerscope.store.schema import MANIFEST, STUDY
 
 RUNS = Path("runs")  # where runs go, in the current folder
 LATEST = "latest"
@@ -14,16 +14,31 @@ MOST_LISTED = 8  # names in an error
 
 
 def find_run(text: str | Path) -> Path:
-    """A path that exists, whatever it holds; else the one run whose name begins so; `latest` is the newest in `runs`.
+    """The run at a path; else the one run whose name begins so; `latest` is the newest in `runs`.
 
-    A name is looked for in `runs`, and a path such as `elsewhere/demo` in its own folder."""
+    A name is looked for in `runs`, and a path such as `elsewhere/demo` in its own folder. What exists and is no run,
+    such as a model's folder of the study's name, is returned only where no run is meant by that name."""
     path = Path(text).expanduser()
-    if os.path.lexists(path):
+    if _is_run(path):
         return path
-    if str(text) == LATEST:
+    try:
+        return _by_name(path)
+    except StoreError:
+        if os.path.lexists(path) and not _named_so(path):
+            return path  # whoever opens it says what it lacks
+        raise
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run, or what is left of one."""
+    return any(os.path.lexists(path / name) for name in (MANIFEST, STUDY))
+
+
+def _by_name(path: Path) -> Path:
+    """The one run whose name begins like this one, in the folder that it names."""
+    if str(path) == LATEST:
         return _latest()
-    folder = RUNS if len(path.parts) < 2 else path.parent
-    names = [run for run in runs_in(folder) if run.name.startswith(path.name)]
+    folder, names = _folder(path), _named_so(path)
     exact = [run for run in names if run.name == path.name]
     if len(exact or names) == 1:
         return (exact or names)[0]
@@ -34,6 +49,15 @@ def find_run(text: str | Path) -> Path:
     more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     listed = ", ".join(run.name for run in names[:MOST_LISTED])
     raise StoreError(f"{len(names)} runs in {folder} begin with {path.name!r}: {listed}{more}; give more of the name")
+
+
+def _folder(path: Path) -> Path:
+    return RUNS if len(path.parts) < 2 else path.parent
+
+
+def _named_so(path: Path) -> list[Path]:
+    """The runs whose names begin like this one; none for a path without a name, such as `.`"""
+    return [run for run in runs_in(_folder(path)) if path.name and run.name.startswith(path.name)]
 
 
 def runs_in(folder: Path) -> list[Path]:
