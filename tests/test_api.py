@@ -330,7 +330,8 @@ REFUSED_STUDIES: dict[str, tuple[Any, str]] = {
         "study 'memory' names a, b, and a model in memory was given: leave `models`",
     ),
     "device": (STUDY | {"device": "cuda"}, "study 'memory' asks for device cuda, and the model is on cpu"),
-    "key": (STUDY | {"problems": {"lmit": 3}}, "study: problems.lmit: unknown key 'lmit'; check the spelling"),
+    "key": (STUDY | {"problems": {"lmit": 3}}, "unknown key 'lmit'; did you mean problems.limit?"),
+    "key at the top": (STUDY | {"condition": ["none"]}, "unknown key 'condition'; did you mean conditions?"),
     "value": (STUDY | {"seed": -1}, "study: seed: Input should be greater than or equal to 0"),
     "sweep": (
         STUDY | {"conditions": ["none", "mless", {"name": "s", "kind": "repeat", "text": " /", "count": [3, 0, -1]}]},

@@ -213,6 +213,8 @@ def test_a_path_in_a_setting_is_relative_to_the_current_folder(tmp_path: Path, m
         ("models.0.dtpe=x", "models.0: unknown key 'dtpe'; did you mean models.0.dtype?"),
         ("zzz=2", "unknown key 'zzz'; there are name, models, problems, prompt, conditions, probes, generation, "
          "references, seed, batch, device, figures"),
+        ("references.twin=1", "references.twin: one untrained twin does not show how much twins differ: ask for 2 or "
+         "more (3 are advised), or 0, not 1"),
         ("references.zzz=2", "references: unknown key 'zzz'; there are twin"),
         ("conditions.1.cout=3", "conditions.1: unknown key 'cout'; did you mean conditions.1.count?"),
         ("seed", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'seed'"),

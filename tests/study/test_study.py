@@ -55,11 +55,11 @@ MISTAKES = {
     "unknown key": ("colour: red\n", "5: colour: unknown key 'colour'"),
     "unknown key, nested": (
         "probes:\n  attention:\n    diagonal: true\n    diagnal: true\n",
-        "8: probes.attention.diagnal: unknown key 'diagnal'",
+        "8: probes.attention.diagnal: unknown key 'diagnal'; did you mean probes.attention.diagonal?",
     ),
     "unknown key, in a list": (
         "conditions:\n  - none\n  - name: x\n    kind: repeat\n    text: a\n    cuont: 3\n    count: 3\n",
-        "10: conditions.1.cuont: unknown key 'cuont'",
+        "10: conditions.1.cuont: unknown key 'cuont'; did you mean conditions.1.count?",
     ),
     "unknown key, in a flow list": (
         "conditions:\n  [none,\n   {name: x,\n    knd: none}]\n",

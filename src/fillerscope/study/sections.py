@@ -199,14 +199,16 @@ class References(Strict):
     @classmethod
     def _counted(cls, value: object) -> object:
         if isinstance(value, bool):
-            raise ValueError("twin takes a number: 3 or more, or 0")
+            raise ValueError("twin takes a number: 2 or more (3 are advised), or 0")
         return value
 
     @field_validator("twin")
     @classmethod
     def _several(cls, value: int) -> int:
         if value == 1:
-            raise ValueError("one untrained twin does not show how much twins differ: ask for 3 or more, or 0")
+            raise ValueError(
+                "one untrained twin does not show how much twins differ: ask for 2 or more (3 are advised), or 0"
+            )
         return value
 
 

@@ -75,6 +75,8 @@ def unknown_key(model: type[BaseModel], path: Sequence[str | int]) -> str:
     schema = model.model_json_schema()
     known = [key.rpartition(".") for key in _keys(schema, schema)]
     beside = [leaf for section, _, leaf in known if section == ".".join(inside)]
+    if last in beside or not beside:  # a key of another kind of intervention, or a place without keys of its own
+        return f"unknown key {last!r}; check the spelling, or remove it"
     if near := difflib.get_close_matches(last, beside, 1):
         return f"unknown key {last!r}; did you mean {'.'.join(map(str, [*path[:-1], near[0]]))}?"
     elsewhere = [f"{section}.{leaf}" for section, _, leaf in known if leaf == last]

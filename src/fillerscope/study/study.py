@@ -34,6 +34,7 @@ from fillerscope.study.sections import (
     Queries,
     References,
 )
+from fillerscope.study.settings import unknown_key
 from fillerscope.study.sweeps import places, swept
 from fillerscope.study.yaml_lines import LinedYaml, located
 
@@ -141,7 +142,9 @@ class Study(Strict):
         except ValidationError as error:
             # A misspelt key comes first: that another is missing may only follow from it.
             first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-            raise StudyError(locate(_as_written(first["loc"], data), _wording(first))) from None
+            place = _as_written(first["loc"], data)
+            unknown = unknown_key(cls, place) if first["type"] == "extra_forbidden" else ""
+            raise StudyError(locate(place, unknown or _wording(first))) from None
         if needs_models and not study.models:
             raise StudyError(locate((), "'models' is required and missing"))
         return study
@@ -201,8 +204,6 @@ _EXPECTED = {"tuple_type": "a list", "model_type": _MAPPING, "model_attributes_t
 
 
 def _wording(error: ErrorDetails) -> str:
-    if error["type"] == "extra_forbidden":
-        return f"unknown key {error['loc'][-1]!r}; check the spelling, or remove it"
     if error["type"] == "union_tag_not_found":
         return "'kind' is required and missing"
     if error["type"] == "union_tag_invalid":
