@@ -747,7 +747,7 @@ def test_a_mistake_is_one_clear_line(command: Command, made: Path, answered: Pat
         ({"probes": {"attention": False}}, 2, "nothing is asked for: leave probes.attention on, or give `generation`"),
         ({"figures": [{"name": "heads"}], "probes": {"attention": False}, "generation": {}}, 1,
          "figure 'heads' shows attention: leave `probes.attention` on in the study"),
-        ({"modles": []}, 2, "unknown key 'modles'; check the spelling, or remove it"),
+        ({"modles": []}, 2, "unknown key 'modles'; did you mean models?"),
     ],
 )  # fmt: skip
 def test_a_study_that_does_not_work_out(
