@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fillerscope.files import file_sha256, parse_json, read_limited
+from fillerscope.files import file_sha256, parse_json, read_limited, write_whole
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -33,3 +33,12 @@ def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
 def test_json_that_cannot_be_read_is_one_kind_of_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of any text)
         parse_json(text)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is there already, and no file"):
+        write_whole(tmp_path / "pipe", [b"x"])
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -273,6 +273,8 @@ def try_question(
         raise PromptError(f"the question is a text and comes first, then the model; found {type(question).__name__}")
     if not question.strip():
         raise PromptError("the question is empty; write one, in quotes")
+    if unknown := sorted(options.keys() - TrialOptions.__annotations__.keys()):
+        raise TypeError(f"try_question() got an unexpected keyword argument {unknown[0]!r}")
     view = View(options.get("layer", 1), options.get("head"), options.get("queries", "original"))
     progress = options.get("progress", SILENT)
     study = _trial_study(model if isinstance(model, str) else "model", condition, options)

@@ -56,7 +56,11 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
 
 
 def _new_file(path: Path) -> Path:
-    """Make a file beside `path` whose name cannot be guessed: a folder from elsewhere may hold links to our files."""
+    """Make a file beside `path` whose name cannot be guessed: a folder from elsewhere may hold links to our files.
+
+    What is at `path` may be a file or a link; a device, a pipe or a folder is nobody's to replace."""
+    if path.exists() and not path.is_symlink() and not path.is_file():
+        raise OSError(errno.EEXIST, "it is there already, and no file")
     name = path.name.encode(errors="surrogateescape")[:100].decode(errors="ignore")
     temporary = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))

@@ -161,6 +161,14 @@ def test_a_run_of_both_has_the_tables_of_both(tmp_path: Path) -> None:
     assert [path.stem for path in export(run, tmp_path / "out")] == [*NAMES, "accuracy", "answers"]
 
 
+def test_tables_never_replace_the_files_of_a_run(run: Run) -> None:
+    before = (run.path / "manifest.json").read_bytes()
+    with pytest.raises(StoreError, match="is a run folder, whose own files tables would replace"):
+        export(run, run.path, "parquet")
+    assert (run.path / "manifest.json").read_bytes() == before
+    assert run.store.verify() == []
+
+
 def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
     """Answers are a model's own words; Parquet holds them as they are."""
     run = build(tmp_path / "run", drawn_at_random(1), problems=2)

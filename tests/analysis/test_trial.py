@@ -29,8 +29,8 @@ def trial(plain: Reply | None = None, filled: Reply | None = None, change: Chang
 def test_the_sentence_has_the_share_that_is_kept_and_what_length_would_leave() -> None:
     text = trial().sentence
     assert text == (
-        'With 55 tokens of filler (" /" repeated), the original tokens receive 75% of the attention that they '
-        "received in layer 2 (length alone would leave 60%)."
+        'With 55 tokens of filler (" /" repeated), the original tokens after the first receive 75% of the '
+        "attention that they received in layer 2 (length alone would leave 60%)."
     )
     assert "layer 2, head 3 (" in replace(trial(), view=View(2, 3)).sentence
 

@@ -38,7 +38,31 @@ def rotary_base(model: Any) -> None:
     model.config.rope_parameters["rope_theta"] = 5.0
 
 
-@pytest.mark.parametrize("change", [weight, frequency, precision, stop_token, rotary_base])
+def scale(model: Any) -> None:
+    model.model.layers[0].self_attn.scaling *= 8
+
+
+def epsilon(model: Any) -> None:
+    model.model.norm.variance_epsilon = 1e-2
+
+
+def activation(model: Any) -> None:
+    model.model.layers[1].mlp.act_fn = torch.nn.ReLU()
+
+
+def hook(model: Any) -> None:
+    model.model.layers[1].register_forward_hook(lambda _module, _given, output: output)
+
+
+def own_forward(model: Any) -> None:
+    layer = model.model.layers[1]
+    layer.forward = layer.forward
+
+
+CHANGES = [weight, frequency, precision, stop_token, rotary_base, scale, epsilon, activation, hook, own_forward]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_what_can_change_a_number_changes_the_digest(change: Callable[[Any], None]) -> None:
     model = tiny_model("llama")
     before = source(model).digest

@@ -24,7 +24,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.display import spreadsheet_text
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import disk_errors, replacing
-from fillerscope.store.schema import METRICS, SINK_MASS, Array
+from fillerscope.store.schema import MANIFEST, METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, Array]
@@ -34,6 +34,8 @@ def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
     """Write every table of a run; returns the files."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
+    if (folder / MANIFEST).exists():
+        raise StoreError(f"{folder} is a run folder, whose own files tables would replace; choose another with --out")
     run.store.refuse_damaged()
     with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)

@@ -129,8 +129,8 @@ class Trial:
         if not math.isfinite(self.change.kept):
             return f"With {self.filler}, {self.view.words} has nothing to compare: no token is attended to{answers}."
         return (
-            f"With {self.filler}, the original tokens receive {self.change.kept:.0%} of the attention that they "
-            f"received in {self.view.words} ({_reference(self.change)}){answers}."
+            f"With {self.filler}, the original tokens after the first receive {self.change.kept:.0%} of the attention "
+            f"that they received in {self.view.words} ({_reference(self.change)}){answers}."
         )
 
     def record(self) -> Json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,10 +79,15 @@ def remembered_sha256(path: Path) -> str:
 
 
 def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
-    """The digest of a model in memory, from its class, config, weights, buffers and tokenizer."""
+    """The digest of a model in memory, from its class, config, modules, weights, buffers and tokenizer.
+
+    No digest tells two hooks apart: a model with hooks, or with a `forward` of its own, gets a new one each time."""
 
     def hashed() -> Iterable[tuple[str, str]]:
         yield "config", hashlib.sha256(_config_bytes(model)).hexdigest()
+        yield "modules", hashlib.sha256(json.dumps(_modules(model)).encode()).hexdigest()
+        if _is_changed_by_code(model):
+            yield "hooks", secrets.token_hex(32)
         yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
         # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions.
         tensors = dict(model.named_buffers()) | model.state_dict()
@@ -99,6 +105,34 @@ def _config_bytes(model: PreTrainedModel) -> bytes:
         for key in ("_name_or_path", "transformers_version"):  # where it came from; the run has versions of its own
             record.pop(key, None)
     return json.dumps([type(model).__name__, *settings], sort_keys=True).encode()
+
+
+def _modules(model: PreTrainedModel) -> list[object]:
+    """The class of every module, with its plain settings: a scale or an epsilon is no tensor, and changes numbers."""
+    return [
+        (name, type(module).__qualname__, sorted((key, _setting(value)) for key, value in vars(module).items()))
+        for name, module in model.named_modules()
+    ]
+
+
+def _setting(value: object) -> str:
+    """A plain value or the name of a function; empty for what changes in use or is hashed elsewhere."""
+    if isinstance(value, bool):  # `training`, and flags of hooks
+        return ""
+    if isinstance(value, int | float | str):
+        return repr(value)
+    return getattr(value, "__qualname__", "") if callable(value) else ""
+
+
+def _is_changed_by_code(model: PreTrainedModel) -> bool:
+    libraries = ("torch.", "transformers.")
+    hooks = [
+        hook
+        for module in model.modules()
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    ]
+    own = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(libraries)]
+    return bool(own) or any("forward" in vars(module) for module in model.modules())
 
 
 def _tensor_sha256(tensor: Tensor) -> str:

@@ -187,3 +187,9 @@ def test_elsewhere_too_a_free_port_is_taken(taken: socket.socket, monkeypatch: p
     monkeypatch.setattr(start, "USUAL", port_of(taken))
     with start._listen(None, "0.0.0.0") as found:
         assert port_of(found) not in (0, port_of(taken))
+
+
+def test_an_empty_host_is_refused(made: Path) -> None:
+    """A variable that is not set must not open the explorer to the network."""
+    with pytest.raises(FigureError, match="--host is empty"):
+        start.serve([made], None, browse=False, say=lambda _: None, host="")

@@ -26,6 +26,8 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
     from fillerscope.report.explorer.connections import configured
     from fillerscope.report.explorer.server import application
 
+    if not host.strip():
+        raise FigureError(f"--host is empty: give an address of this machine, such as {HOST}, or leave it out")
     access = Access(hosts=names_of(host))
     app = application(paths, access)
     listening = _listen(port, host)
