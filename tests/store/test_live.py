@@ -590,11 +590,11 @@ def _watch(folder: Path, thread: threading.Thread, turn: threading.Semaphore, mo
     while not (folder / MANIFEST).exists():
         assert thread.is_alive()
         time.sleep(0.01)
-    store, moments = LiveStore.open(folder), []
+    store, moments, seen = LiveStore.open(folder), [], 0
     while thread.is_alive() or not moments:
-        files = len(store.manifest["files"])
         store.refresh()
-        if len(store.manifest["files"]) > files:
+        if len(store.manifest["files"]) > seen:
+            seen = len(store.manifest["files"])
             moments.append(run_now(store))
             done = [(one.shards, one.problems) for one in store.progress()]
             assert all(problems == min(2 * shards, 5) for shards, problems in done)
