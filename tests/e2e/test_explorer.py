@@ -227,7 +227,7 @@ def test_the_picture_of_a_profile_as_svg(seen: Page) -> None:
     assert name == "SmolLM2-135M-Layer-1-Head-1.svg"
     picture = ElementTree.fromstring(content)
     words = [text.text for text in picture.iter(f"{SVG}text")]
-    for expected in ("SmolLM2-135M Layer 1 Head 1", "Token position", "Average Attention Weight"):
+    for expected in ("SmolLM2-135M Layer 1 Head 1", "Token position", "Average Attention Weight, queries: original"):
         assert expected in words
     assert [path.get("data-series") for path in picture.iter(f"{SVG}path") if named(path)] == lines_on(seen)
     bands = [path for path in picture.iter(f"{SVG}path") if path.get("fill-opacity")]
@@ -412,6 +412,7 @@ def test_answers_are_found(page: Page, explorer: Served, run: Run) -> None:
 
 def test_findings_offer_their_tables(page: Page, explorer: Served) -> None:
     look_at(page, f"{explorer.address}#tab=findings")
+    page.evaluate("document.querySelectorAll('.findings details').forEach((one) => (one.open = true))")
     links = page.locator(".findings li a").all()
     assert len(links) > 5
     tables = {link.inner_text() for link in links}

@@ -332,7 +332,8 @@ def test_a_condition_that_is_off_is_off_everywhere(page: Page, served: Served, r
     assert name == "Tiny-img-src-x-onerror-window.pwned-1-Layer-1-Head-1-whole-prompt.svg"
     picture = ElementTree.fromstring(content)
     assert_lines(picture, behind(handed_table(profile_of(page)), run[None].region("mless")))
-    assert {"Token position", "Average Attention Weight", "none", MLESS_NAME} <= set(words_of(picture))
+    axis = "Average Attention Weight, queries: original"
+    assert {"Token position", axis, "none", MLESS_NAME} <= set(words_of(picture))
     assert shown(ODD.label) not in words_of(picture)
     assert len([one for one in picture.iter(f"{SVG}path") if one.get("fill-opacity")]) == 2
     shaded = [one for one in picture.iter(f"{SVG}rect") if one.get("fill-opacity")]
