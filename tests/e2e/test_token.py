@@ -93,6 +93,7 @@ def test_the_token_is_taken_from_the_address_once(context: BrowserContext, serve
     assert ready(page).url == f"{served.base}#tab=findings"
     other = look_at(context.new_page(), f"{served.base}#tab=methods")
     expect(other.locator("#main")).to_contain_text("Attention")
+    page.locator(".findings li summary").first.click()
     name, content = saved(page.locator(".findings li a").first)
     assert name.endswith(".csv")
     assert content.count(b"\n") > 1
@@ -196,6 +197,7 @@ def test_the_page_stays_quick_and_is_told_of_a_full_queue(
         late.evaluate("() => { location.hash = 'tab=attention&problem=2'; }")
         expect(note_of(late)).to_contain_text("measures one thing at a time, and 4 requests wait already: try again")
         look_at(late, f"{served.address}#tab=findings")
+        late.locator(".findings li summary").first.click()
         assert saved(late.locator(".findings li a").first)[1]
         assert measured == [0]
     finally:
