@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.findings.all import available_comparison, findings_of
+from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.run import Run
 from fillerscope.figures.condition_text import name_of
@@ -32,8 +33,9 @@ def test_it_says_all_that_the_run_says(read: Page, run: Run) -> None:
     for name in SECTIONS:
         expect(read.locator(f"section#{name}")).to_be_visible()
         expect(read.locator(f'nav a[href="#{name}"]')).to_be_visible()
-    told = [finding.text for finding in findings_of(run[None], available_comparison(run))]
-    assert read.locator("#findings li bdi").all_inner_texts() == told
+    told = findings_of(run[None], available_comparison(run))
+    assert read.locator("#findings li summary").all_inner_texts() == [brief(finding) for finding in told]
+    assert read.locator("#findings li p bdi").all_text_contents() == [finding.text for finding in told]
     rows = compare(run)
     cells = read.locator("#comparison tbody tr").all()
     assert [one.locator("td").first.inner_text() for one in cells] == [name_of(run, row.condition) for row in rows]
