@@ -98,19 +98,36 @@ def test_the_locks_leave_to_each_machine_its_build_of_torch() -> None:
     assert not [name for name in versions_in(LOCK) | versions_in(DEV) if OF_EACH_MACHINE.fullmatch(name)]
 
 
-@pytest.mark.slow
-def test_an_audit_without_its_service_fails_and_says_so(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    made = make(tmp_path, ".venv/audit/.ready")
+@pytest.fixture(scope="module")
+def auditing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `make audit` has its tool."""
+    folder = tmp_path_factory.mktemp("audit")
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    shutil.copy(ROOT / "Makefile", folder)
+    made = make(folder, ".venv/audit/.ready")
     if made.returncode:
         pytest.skip(f"pip-audit cannot be installed here: {made.stderr.strip()[-200:]}")
-    done = make(tmp_path, "audit", HTTPS_PROXY="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9")
+    return folder
+
+
+@pytest.mark.slow
+def test_an_audit_without_its_service_fails_and_says_so(auditing: Path) -> None:
+    done = make(auditing, "audit", HTTPS_PROXY="http://127.0.0.1:9", https_proxy="http://127.0.0.1:9")
     assert done.returncode != 0
     assert "PyPI's advisory service was not reached" in done.stderr
 
 
-def make(folder: Path, target: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", target]
+@pytest.mark.slow
+def test_an_audit_fails_for_a_package_that_its_service_does_not_know(auditing: Path) -> None:
+    unknown = auditing / "requirements" / "lock.txt"
+    unknown.write_text(f"fillerscope-has-no-such-part==1.0 --hash=sha256:{'0' * 64}\n")
+    done = make(auditing, "audit", "DEV_LOCK=requirements/lock.txt")
+    assert done.returncode != 0
+    assert re.search(r"ERROR.*fillerscope-has-no-such-part.* could not be audited", done.stderr)
+    assert "did not answer for it" in done.stderr
+
+
+def make(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", *words]
     environment = {**os.environ, **variables}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
