@@ -80,6 +80,8 @@ CONCLUDED = [
     ("The total number of apples is 12, in 3 boxes.", "12"),
     ("12 + 30 = 42", "42"),
     ("5 apples + 7 apples = 12 apples.", "12"),
+    ("6 + 6 = 12\nThe farmer walks to the market in the morning.", "12"),
+    ("6 + 6 = 12\n\n/////\nThe farmer", "12"),
 ]
 
 
@@ -111,6 +113,8 @@ NO_ANSWER = [
     "The answer is found by adding 3 and 4.",
     "Let me think about the answer",
     "12 + 30 = 42 was the first step. Then I stopped.",
+    "12 + 30 = 42\nNow there are 5 farmers.",
+    "x = 4\nThe roots are $a$ and $b$.",
     r"\boxed{} and \boxed{",
     "She is so tired that 5 naps would not do",
 ]

@@ -8,7 +8,8 @@ The first of these that a text holds:
    where it is all there is on the line: otherwise that is a heading);
 3. the last sentence that opens with a word of CONCLUDING, or says what a SUMMARY is ("So she has 12 left.",
    "The total is 12."): what follows the summary, otherwise the sentence's last number or formula;
-4. a number after `=` that ends the whole text ("12 + 30 = 42"): nothing comes after it that could be the answer.
+4. a number after `=` that ends the last line with a digit or a formula ("12 + 30 = 42"): nothing comes after it that
+   could be the answer, though words may (of a filler that the model repeats, say).
 
 A number that merely occurs is not an answer, and what stands in a fenced program says nothing. Of a text that was
 truncated, a closed box counts as ever, an answer phrase in a whole sentence, and nothing else: what a derivation
@@ -72,6 +73,7 @@ _NUMBER = re.compile(
 _NUMERIC = re.compile(rf"(?<!{_LETTER})(?<!\.)(?:{_NUMBER.pattern})(?!{_LETTER})")
 _COUNTED = re.compile(rf"(?:{_NUMBER.pattern})(?: [a-z]+){{0,3}}")
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
+_MATHEMATICAL = re.compile(r"[\d$\\]")
 _EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
 
 
@@ -117,7 +119,8 @@ def _concluded(sentences: list[str]) -> str | None:
 
 
 def _equation(text: str) -> str | None:
-    match = _EQUATION_AT_END.search(text.rstrip()[-100:])
+    last = next((line for line in reversed(text.splitlines()) if _MATHEMATICAL.search(line)), "")
+    match = _EQUATION_AT_END.search(last.rstrip()[-100:])
     return match[1] if match else None
 
 
