@@ -233,7 +233,7 @@ def evenly(prompt: Prompt, window: int | None, hidden: bool) -> np.ndarray:
 
 
 def test_what_length_alone_would_do(case: Case) -> None:
-    """The drop of even attention, and drop / that."""
+    """The drop of even attention, drop / that, and what is received without filler as a ratio to it."""
     window = getattr(case.model.config, "sliding_window", None)
     kinds = getattr(case.model.config, "layer_types", None) or ["full_attention"] * 4
     means: dict[tuple[str, int | None, int], float] = {}
@@ -243,9 +243,11 @@ def test_what_length_alone_would_do(case: Case) -> None:
             one = evenly(prompt, wide, isinstance(condition.intervention, Knockout))
             means[condition.name, wide, number] = float(np.nanmean(received(one, original)[:, original[1:]]))
     table = case.tables / "heads.parquet"
-    layer, name, queries, drop, uniform, beyond = (
-        column(table, one) for one in ("layer", "condition", "queries", "drop", "uniform", "beyond_uniform")
+    layer, head, name, queries, drop, uniform, beyond, ratio = (
+        column(table, one)
+        for one in ("layer", "head", "condition", "queries", "drop", "uniform", "beyond_uniform", "received")
     )
+    plain = case.run.summary("received_original", "none")
     for place in case.run[None].attention_layers():
         wide = window if kinds[place] == "sliding_attention" else None
         for one in ("mless", "hidden"):
@@ -253,6 +255,8 @@ def test_what_length_alone_would_do(case: Case) -> None:
             chosen = (layer == place + 1) & (name == one) & (queries == "original")
             np.testing.assert_allclose(uniform[chosen], np.exp(np.mean(logs)), rtol=1e-9)
             np.testing.assert_allclose(beyond[chosen], drop[chosen] / uniform[chosen], rtol=1e-6)
+            even = [plain[number, place] / means["none", wide, number] for number in range(4)]
+            np.testing.assert_allclose(ratio[chosen][np.argsort(head[chosen])], np.mean(even, axis=0), rtol=1e-6)
 
 
 def test_the_same_odds_with_the_share_of_average_tokens_for_filler(case: Case) -> None:

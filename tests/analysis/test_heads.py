@@ -88,9 +88,20 @@ def test_a_layer_alone_keeps_its_order(run: Run) -> None:
 
 
 def test_heads_without_a_value_come_last() -> None:
-    value = np.array([[0.9, np.nan, 0.5]])
-    table = HeadTable("m", "M", "mless", "all", 1, {"drop": Column(value, value, value, value[None])})
+    table = _of_columns(drop=[0.9, np.nan, 0.5], received=[1.0, 1.0, 1.0])
     assert table.ranked("drop") == [(1, 3), (1, 1), (1, 2)]
+
+
+def test_ratios_of_next_to_nothing_come_behind_all_others() -> None:
+    table = _of_columns(drop=[0.9, 0.1, np.nan, 0.5], mass=[0.1, 0.9, 0.2, 0.3], received=[1.0, 1e-6, 1.0, 0.02])
+    assert table.ranked("drop") == [(1, 4), (1, 1), (1, 2), (1, 3)]
+    assert table.ranked("mass") == [(1, 2), (1, 4), (1, 3), (1, 1)]
+
+
+def _of_columns(**values: list[float]) -> HeadTable:
+    """Of one layer."""
+    arrays = {name: np.array([row]) for name, row in values.items()}
+    return HeadTable("m", "M", "mless", "all", 1, {name: Column(a, a, a, a[None]) for name, a in arrays.items()})
 
 
 def test_a_ranking_that_repeats_is_reliable_and_noise_is_not(run: Run) -> None:

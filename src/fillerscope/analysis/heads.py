@@ -64,10 +64,13 @@ RANKINGS: dict[str, Callable[[dict[str, Column]], Floats]] = {
     "beyond": lambda columns: np.abs(np.log(columns["beyond"].value)),
 }
 
+RATIOS = ("drop", "peak", "beyond")  # rankings in which a head that attends elsewhere is a ratio of nothing to nothing
+LEAST_RECEIVED = 0.01  # of what uniform attention gives
+
 # Columns that are shown, with their titles.
 SHOWN = {
-    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
-    "entropy": "entropy, nats",
+    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "received": "received",
+    "peak": "peak", "entropy": "entropy, nats",
 }  # fmt: skip
 IN_TEXT = ("drop", "twin", "beyond")  # as many as fit into 80 characters of text
 
@@ -77,7 +80,8 @@ class HeadTable:
     """`drop` and `peak` are ratios with / without filler; `mass` is a share of attention; `entropy` is a
     difference in nats. `uniform` and `odds` are the drops that length alone would give, by uniform attention and by
     rows that keep their odds among original tokens; `beyond_uniform` and `beyond` are drop / those: below 1 the filler
-    draws more than average tokens would, above 1 less. `twin` and `twin_mass` are drop and mass of untrained twins,
+    draws more than average tokens would, above 1 less. `received` is what original tokens receive without filler, as a
+    ratio to uniform attention. `twin` and `twin_mass` are drop and mass of untrained twins,
     with the least and the largest of their heads in the layer in place of an interval."""
 
     model: str
@@ -102,8 +106,15 @@ class HeadTable:
         known = np.any([np.isfinite(column.value).any(axis=1) for column in self.columns.values()], axis=0)
         return tuple((np.flatnonzero(~known) + 1).tolist()) if known.any() else ()
 
+    @property
+    def negligible(self) -> NDArray[np.bool_]:
+        """[layer, head] whether original tokens receive next to nothing without filler, as where a head attends to
+        the first token alone."""
+        return self.columns["received"].value < LEAST_RECEIVED
+
     def ranked(self, by: str = "drop", layer: int | None = None) -> list[tuple[int, int]]:
-        """(layer, head) from 1 of layers with attention, the strongest first; NaN last."""
+        """(layer, head) from 1 of layers with attention, the strongest first; then, for ratios, heads whose original
+        tokens receive next to nothing; NaN last."""
         if by not in RANKINGS:
             raise FigureError(f"heads are ranked by {', '.join(RANKINGS)}, not by {by!r}")
         if by == "beyond" and not self.knows(by):
@@ -112,7 +123,7 @@ class HeadTable:
                 "the study's first, at its place, with original queries"
             )
         keys = RANKINGS[by](self.columns)
-        order = np.argsort(-np.where(np.isfinite(keys), keys, -np.inf), axis=None, kind="stable")
+        order = np.lexsort((-keys.ravel(), (by in RATIOS) & self.negligible.ravel(), ~np.isfinite(keys).ravel()))
         places = [(int(flat // self.shape[1]) + 1, int(flat % self.shape[1]) + 1) for flat in order]
         return [place for place in places if layer in (None, place[0]) and place[0] not in self.without]
 
@@ -221,6 +232,7 @@ def head_table(run: ModelRun, condition: str, queries: str = "original") -> Head
     }
     after, before = (uniform(run, name, queries).received[..., None] for name in (condition, BASELINE))
     received, plain = pair("received_original")
+    columns["received"] = Column.mean(plain / before)
     odds = same_odds(run, condition, queries)
     columns |= {
         "uniform": Column.ratio(after + 0 * received, before + 0 * plain),

@@ -13,7 +13,7 @@ from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.noise import beyond_rounding, rounding
 from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.flips import Flip
-from fillerscope.analysis.heads import HeadTable
+from fillerscope.analysis.heads import LEAST_RECEIVED, RATIOS, HeadTable
 from fillerscope.analysis.noise import Noise
 from fillerscope.cli.layout import console, lines, plain, table
 from fillerscope.files import Json
@@ -32,8 +32,8 @@ def print_json(value: object) -> None:
 
 
 HEADED = {
-    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "peak": "peak",
-    "entropy": "entropy",
+    "drop": "drop", "twin": "untrained", "beyond": "beyond length", "mass": "filler mass", "received": "received",
+    "peak": "peak", "entropy": "entropy",
 }  # fmt: skip
 
 
@@ -54,13 +54,17 @@ def heads(ranking: HeadTable, by: str, top: int) -> None:
 
 def _head_notes(ranking: HeadTable, by: str, names: Sequence[str]) -> list[str]:
     reliability, without = ranking.reliability(by), ", ".join(map(str, ranking.without))
+    negligible = int(ranking.negligible.sum()) if by in RATIOS else 0
     others = " of all but the untrained" if "twin" in names else ""
     notes = {
         f"Layers without attention: {without}.": bool(without),
         f"Split-half rank correlation of this ranking: {reliability:.2f}.": math.isfinite(reliability),
+        f"Heads ranked last, because their original tokens receive under {LEAST_RECEIVED:.0%} of what uniform "
+        f"attention gives: {negligible}.": bool(negligible),
         "Beyond length: drop / the drop where rows keep their odds and filler draws as average tokens do; 1 is what "
         "length alone does.": "beyond" in names,
         "Untrained: the drop of twins with random weights, and its range over their heads of that layer.": bool(others),
+        "Received: what original tokens receive without filler, as a ratio to uniform attention.": True,
         f"Drop and peak: ratios to {BASELINE}; entropy: the difference, in nats; brackets{others}: 95% interval.": True,
     }
     return [note for note, is_shown in notes.items() if is_shown]
