@@ -427,6 +427,8 @@ ANSWERS: dict[str, Any] = {
 
 
 def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) -> None:
+    from fillerscope.analysis.run import open_run
+
     study = write_study(tmp_path / "study.yaml", model, **ANSWERS)
     shown = command("run", study, "--out", "run")
     assert shown.code == 0, shown.err
@@ -436,6 +438,10 @@ def test_run_answers_and_tells(command: Command, model: Path, tmp_path: Path) ->
     assert accuracy.startswith("- Accuracy: not significant. 0.0% against 0.0%")
     rows = [line.split("│")[1].strip() for line in shown.out.splitlines() if line.startswith("│")]
     assert rows == ["none", "mless"]
+    first = open_run(tmp_path / "run").problems()[0]
+    told = " ".join(shown.out.split())
+    assert f'Asked: 2 built-in problems, the first: "{first["question"][:60]}' in told
+    assert f'..." (reference: {first["answer"]}).' in told
     assert "What tiny-llama shows" not in shown.out
     assert "heads by drop" not in shown.out
     told = command("run", study, "--out", "run", "--findings").out

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from fillerscope.analysis.accuracy import Accuracy
 from fillerscope.analysis.findings.all import available_comparison, findings_of
@@ -15,8 +16,10 @@ from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.cli import tables
+from fillerscope.figures.captions import data_name
 from fillerscope.report.headline import Headline, headline
 
+QUESTION = 100  # characters of a question that are shown
 TOP = 5  # heads, where there are no answers to show
 
 
@@ -70,9 +73,17 @@ def _show_table(results: Results, model: str) -> None:
     if rows:
         tables.lines([""])
         tables.accuracies(rows)
+        tables.lines([_asked(run)])
     elif run.fillers and run.has_attention:
         tables.lines([""])
         tables.heads(head_table(run[model], run.main), "drop", TOP)
+
+
+def _asked(run: Run) -> str:
+    problems, data = run.problems(), data_name(run.study)
+    kind = data if run.study.problems.source == "builtin" else f"problems of {data}"
+    question, answer = (shorten(problems[0][key], QUESTION, placeholder=" ...") for key in ("question", "answer"))
+    return f'Asked: {len(problems)} {kind}, the first: "{question}" (reference: {answer}).'
 
 
 def _where(run: Run, figures: Sequence[str], report: Path | None) -> list[str]:
