@@ -2,7 +2,7 @@
 
 import type { BarGroup, BarPanel, ComparisonRow, NoiseRow } from "../data/types";
 import { table, type Column } from "../ui/table";
-import { chance, number, percent, points } from "../ui/text";
+import { average, chance, percent, points } from "../ui/text";
 import type { Pane } from "./pane";
 
 export const NOTE =
@@ -136,7 +136,7 @@ export function comparisonTable(rows: ComparisonRow[]): HTMLElement {
       (row) => row.detectable,
       (row) => percent(row.detectable),
     ),
-    { name: "tokens", cell: (row) => number(row.tokens), value: (row) => row.tokens },
+    { name: "tokens", cell: (row) => average(row.tokens), value: (row) => row.tokens },
     { name: "truncated %", cell: (row) => percent(row.cut_off, 0), value: (row) => row.cut_off },
     { name: "no answer %", cell: (row) => percent(row.unanswered, 0), value: (row) => row.unanswered },
     { name: "verdict", cell: (row) => row.verdict },

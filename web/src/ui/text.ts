@@ -38,6 +38,11 @@ export function number(value: number | null | undefined): string {
   return fixed(value, digits).replace("-", "\u2212");
 }
 
+/** A mean of counts, as the terminal has it. */
+export function average(value: number | null | undefined): string {
+  return value === null || value === undefined ? "\u2013" : fixed(value, 0);
+}
+
 export function interval(value: number | null | undefined, low?: number | null, high?: number | null): string {
   const known = (bound?: number | null) => bound !== null && bound !== undefined && Number.isFinite(bound);
   return known(low) && known(high) ? `${number(value)} [${number(low)}, ${number(high)}]` : number(value);
@@ -55,7 +60,8 @@ export function points(share: number | null | undefined, digits = 1): string {
   return zero ? (0).toFixed(digits) : (share > 0 ? "+" : "") + text.replace("-", "\u2212");
 }
 
+/** A p value to three digits, without zeros behind them, as the terminal has it. */
 export function chance(p: number | null | undefined): string {
   if (p === null || p === undefined) return "\u2013";
-  return p < 0.001 ? "< 0.001" : p.toPrecision(2);
+  return p < 0.001 ? "< 0.001" : String(Number(p.toPrecision(3)));
 }
