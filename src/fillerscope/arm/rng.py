@@ -33,10 +33,10 @@ def sequence_seed(seed: int, ids: Sequence[int], sample: int = 0) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def step_seeds(seeds: Sequence[int], steps: Sequence[int], layer: int) -> Tensor:
-    """[sequence] int64: one for every sequence, number of tokens before this call, and layer."""
-    both = torch.tensor([list(seeds), list(steps)], dtype=torch.int64)
-    return _mixed_long(_mixed_long(both[0] + both[1] * _STEP) + layer * _LAYER)
+def step_seeds(seeds: Sequence[int] | Tensor, steps: Sequence[int] | Tensor, layer: int) -> Tensor:
+    """[sequence] int64: one for every sequence, number of tokens before this call, and layer; where tensors are."""
+    first, second = (torch.as_tensor(numbers, dtype=torch.int64) for numbers in (seeds, steps))
+    return _mixed_long(_mixed_long(first + second * _STEP) + _signed(layer * _LAYER, 64))
 
 
 def words(seeds: Tensor, stream: int) -> Tensor:
