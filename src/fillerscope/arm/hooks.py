@@ -42,6 +42,17 @@ class TokenRange:
         return self.stop - self.start
 
 
+@dataclass(frozen=True)
+class OneTokenRows:
+    """A call with one token in every row; the keys of its random numbers are where the model is."""
+
+    keys: Tensor  # [row] of the sequences
+    steps: Tensor  # [row]: how many tokens of the sequence came before this call
+
+
+TokenRanges = Sequence[TokenRange] | OneTokenRows
+
+
 @contextmanager
 def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **settings: Any) -> Iterator[None]:
     """Inside the block a model runs with ARM.
@@ -58,9 +69,7 @@ def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **s
 
 
 @contextmanager
-def redistributing(
-    model: nn.Module, spec: Redistribution, token_ranges: Callable[[], Sequence[TokenRange]]
-) -> Iterator[None]:
+def redistributing(model: nn.Module, spec: Redistribution, token_ranges: Callable[[], TokenRanges]) -> Iterator[None]:
     """Inside the block the activations of some tokens are redistributed.
 
     `token_ranges` is called once in every chosen layer of every call; tokens that it does not name stay unchanged."""
@@ -84,7 +93,7 @@ def _chosen(model: nn.Module, layers: Sequence[int]) -> dict[int, nn.Module]:
 
 
 def _hook(
-    spec: Redistribution, layer: int, token_ranges: Callable[[], Sequence[TokenRange]]
+    spec: Redistribution, layer: int, token_ranges: Callable[[], TokenRanges]
 ) -> Callable[[nn.Module, object, Tensor], Tensor]:
     def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
         return _redistributed(output, spec, layer, token_ranges())
@@ -92,8 +101,12 @@ def _hook(
     return hook
 
 
-def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Sequence[TokenRange]) -> Tensor:
+def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: TokenRanges) -> Tensor:
     """Return `values` [batch, token, width] redistributed, in a new tensor unless nothing is to be done."""
+    if isinstance(ranges, OneTokenRows):
+        _check(values, ())
+        seeds = step_seeds(ranges.keys, ranges.steps, layer)
+        return redistribute(values.flatten(1), spec, seeds).view(values.shape)
     _check(values, ranges)
     ordered = sorted(
         (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length

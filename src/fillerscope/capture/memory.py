@@ -21,10 +21,10 @@ FEWEST = 64
 SHARE = 0.5  # of the memory that is free; the rest is for what the estimate leaves out
 
 
-def pass_tokens(model: nn.Module) -> int:
+def pass_tokens(model: nn.Module, most: int | None = None) -> int:
     """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds."""
     device = device_of(model)
-    most = MOST[device.type]
+    most = MOST[device.type] if most is None else most
     return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
 
 

@@ -8,10 +8,13 @@ from torch import Tensor
 from fillerscope.study.generation import Decoding
 
 
-def choose(logits: Tensor, decoding: Decoding, draws: Tensor) -> Tensor:
-    """Token ids [row] from logits [row, vocabulary] and uniform random numbers [row]."""
+def choose(logits: Tensor, decoding: Decoding, draws: Tensor | None) -> Tensor:
+    """Token ids [row] from logits [row, vocabulary] and uniform random numbers [row], which greedy choice needs none
+    of."""
     if decoding.temperature == 0:
         return logits.argmax(dim=-1)
+    if draws is None:
+        raise TypeError("a temperature above 0 needs random numbers, and none were given")
     probabilities = (logits.float() / decoding.temperature).softmax(dim=-1)
     if decoding.top_p == 1:
         return _inverse_cdf(probabilities, draws)

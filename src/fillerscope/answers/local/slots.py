@@ -11,17 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import CacheLayerMixin
 
+from fillerscope.answers.local.slot_scoring import Scoring
 from fillerscope.models.attention import refuse_unknown
 from fillerscope.study.interventions import Knockout
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 NAME = "fillerscope-slots"
+KERNEL_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+WIDEST_HEAD = 256  # that the kernels take
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Pass:
     width: int  # number of keys that the longest row attends to
     hidden: tuple[Knockout, Tensor] | None = None  # layers, and keys hidden from queries [row, 1, query, key]
     lengths: tuple[int, ...] = ()  # number of keys of each row, where attention is computed row by row
+    kernels: bool = False  # whether Triton kernels compute it: one token a row, each seeing no later key of its slot
 
 
 _pass: ContextVar[Pass] = ContextVar("fillerscope_pass")
@@ -68,13 +76,18 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         now = _pass.get()
-        rows = torch.arange(now.first, now.first + len(key_states), device=key_states.device)[:, None]
-        self.keys[rows, :, now.positions] = key_states.transpose(1, 2)
-        self.values[rows, :, now.positions] = value_states.transpose(1, 2)
         here = slice(now.first, now.first + len(key_states))
+        if now.kernels:
+            from fillerscope.answers.local import decode_kernels  # needs triton
+
+            decode_kernels.append(key_states, value_states, self.keys[here], self.values[here], now.positions)
+        else:
+            rows = torch.arange(here.start, here.stop, device=key_states.device)[:, None]
+            self.keys[rows, :, now.positions] = key_states.transpose(1, 2)
+            self.values[rows, :, now.positions] = value_states.transpose(1, 2)
         return self.keys[here, :, : now.width], self.values[here, :, : now.width]
 
-    def copy(self, other: SlotLayer, sources: list[int], targets: list[int], length: int) -> None:
+    def copy(self, other: SlotLayer, sources: Tensor, targets: Tensor, length: int) -> None:
         """Copy the first `length` positions of some slots of a layer, this one or another, into slots of this one."""
         if not other.is_initialized:
             return  # a layer that uses the keys and values of another has none
@@ -120,10 +133,37 @@ class Slots:
         logits: Tensor = result.logits[:, -1]
         return logits
 
-    def copy(self, other: Slots, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
-        """Copy the first `length` positions of some slots into others."""
+    def copy(self, other: Slots, sources: Tensor, targets: Tensor, length: int) -> None:
+        """Copy the first `length` positions of some slots into others, given by their numbers on the device."""
         for mine, theirs in zip(self.cache.layers, other.cache.layers, strict=True):
-            mine.copy(theirs, list(sources), list(targets), length)
+            mine.copy(theirs, sources, targets, length)
+
+    @property
+    def filled(self) -> list[Tensor]:
+        """The keys and values of all layers that hold some."""
+        return [tensor for layer in self.cache.layers if layer.is_initialized for tensor in (layer.keys, layer.values)]
+
+    def suit_kernels(self) -> bool:
+        """Whether the decode kernels take these keys and values."""
+        return find_spec("triton") is not None and all(
+            tensor.is_cuda and tensor.dtype in KERNEL_DTYPES and tensor.shape[-1] <= WIDEST_HEAD
+            for tensor in self.filled
+        )
+
+
+@contextmanager
+def packing_last_tokens(model: PreTrainedModel) -> Iterator[None]:
+    """Inside the block the last tokens of all rows are one matrix when logits are made of them: where they are taken
+    out of longer rows as they are, a GPU reads the whole vocabulary once for each."""
+    head = model.get_output_embeddings()
+    if head is None:
+        yield
+        return
+    hook = head.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def slot_mask(
@@ -159,35 +199,16 @@ def slot_attention(  # transformers calls it: the parameters are those of its at
     sinks = None
     if s_aux is not None:
         sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
-    scoring = Scoring(scaling, softcap, sinks)
-    if lengths := _pass.get().lengths:
-        output = torch.cat([scoring.attend(*row) for row in _row_by_row(stacked, key, value, mask, lengths)])
+    scoring, now = Scoring(scaling, softcap, sinks), _pass.get()
+    if now.lengths:
+        output = torch.cat([scoring.attend(*row) for row in _row_by_row(stacked, key, value, mask, now.lengths)])
+    elif now.kernels:
+        from fillerscope.answers.local import decode_kernels  # needs triton
+
+        output = decode_kernels.attend(stacked, key, value, mask, now.positions, scoring)
     else:
         output = scoring.attend(stacked, key, value, mask)
     return output.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How a layer makes weights of queries and keys."""
-
-    scaling: float | None
-    softcap: float | None
-    sinks: Tensor | None  # [1, kv_head, query, 1]
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-        """The attention output; in float32, and without a fused kernel, where there is a softcap or a sink."""
-        if self.softcap is None and self.sinks is None:
-            return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=self.scaling)
-        scale = query.shape[-1] ** -0.5 if self.scaling is None else self.scaling
-        scores = query.float() @ key.float().transpose(-1, -2) * scale
-        if self.softcap is not None:
-            scores = torch.tanh(scores / self.softcap).mul_(self.softcap)
-        scores.masked_fill_(~mask, torch.finfo(torch.float32).min)
-        total = scores.logsumexp(-1, keepdim=True)
-        if self.sinks is not None:
-            total = torch.logaddexp(total, self.sinks)
-        return (scores - total).exp().to(value.dtype) @ value
 
 
 def _row_by_row(

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fillerscope.answers.local.engine import LocalGenerator, Row
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.rows import Row
 from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import Pass, running, slot_attention
 from fillerscope.answers.request import Reply, Request
@@ -50,7 +51,7 @@ class AloneGenerator(LocalGenerator):
             for draw in row.draws:
                 stretches[:] = [TokenRange(0, 0, len(tokens), request.key, start)]
                 logits, cache = self._forward(request, tokens, start, cache)
-                self._report_logits([row.index], logits)
+                self._report_logits([row.index], [0], logits)
                 token = int(choose(logits, decoding, torch.tensor([draw], dtype=torch.float64, device=self.device)))
                 row.generated.append(token)
                 tick(1 / len(row.draws))

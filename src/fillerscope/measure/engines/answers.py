@@ -6,7 +6,7 @@ Chooses the generator that writes them. `answer_shard` computes the answers of o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.grading.grade import Grader
@@ -31,6 +31,7 @@ class AnswerStage:
     """Writes the answers of a model: `answer` those of the study, `repeat` those of its noise floor."""
 
     work: ModelWork
+    said: set[str] = field(default_factory=set)  # what generators had to tell, once for all of them
 
     @property
     def spec(self) -> GenerationSpec:
@@ -84,7 +85,14 @@ class AnswerStage:
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
     ) -> LocalGenerator:
-        return ENGINES[name](loaded, rows or self.spec.rows, self.spec.exact, order)
+        generator = ENGINES[name](loaded, rows or self.spec.rows, self.spec.exact, order)
+        generator.say = self._say_once
+        return generator
+
+    def _say_once(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            self.work.progress.say(f"{self.work.folder.label}: {text}")
 
     def _engine(self, first: Shard) -> str:
         """The name of the local generator whose first tokens are those of plain forward passes; checked once a run."""

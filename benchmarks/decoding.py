@@ -1,0 +1,166 @@
+"""Tokens a second of many answers at once on a GPU, with captured decode steps and without, and whether they agree.
+
+    python benchmarks/decoding.py [--rows 512] [--prompts 512] [--tokens 256] [--rounds 3] [--out FILE.json]
+    python benchmarks/decoding.py --profile FILE.txt
+    python benchmarks/decoding.py --device cpu --tiny --dtype float32 --prompts 8     # every line once, anywhere
+
+A model of the shape of Qwen2.5-1.5B with random weights answers prompts of 120 to 200 tokens that begin with 80 tokens
+in common; no answer ends before its last token. All contenders take turns in one process. `before` launches every
+kernel of every step from the host. Needs torch, transformers, and this project's src on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from timing import race, say, write
+from torch.profiler import ProfilerActivity, profile
+
+from fillerscope.answers.local.engine import ONE_BY_ONE, PREFILL, LocalGenerator
+from fillerscope.answers.request import Reply, Request, common_start
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
+
+CONFIG: dict[str, Any] = {
+    "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
+    "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
+    "max_position_embeddings": 32768,
+}  # fmt: skip
+TINY = {"num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96, "vocab_size": 512}
+COMMON, SHORTEST, LONGEST = 80, 120, 200  # tokens of prompts
+FILLER = (20, 75)
+SPREAD = 0.04  # of the weights: answers go on without repeating one token for ever
+BEFORE, PLAIN = "before", "plain"
+CHANGES: dict[str, Any] = {
+    BEFORE: None, PLAIN: None, "sampled": None, "knockout": Knockout(kind="knockout"),
+    "arm": Redistribution(kind="arm"), "scatter": Redistribution(kind="scatter"),
+    "gaussian": Redistribution(kind="gaussian"),
+}  # fmt: skip
+PARTED = 24  # answers whose parting is looked into
+SILENT = SimpleNamespace(eos_token_id=None, chat_template=None, decode=lambda *_, **__: "", all_special_ids=[])
+
+
+def random_model(asked: argparse.Namespace) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**(CONFIG | (TINY if asked.tiny else {})), initializer_range=SPREAD)
+    with torch.device(asked.device):
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype)).eval().requires_grad_(False)
+
+
+def requests_of(count: int, vocabulary: int, change: Any) -> list[Request]:
+    random = np.random.default_rng(0)
+    common = tuple(random.integers(3, vocabulary, COMMON).tolist())
+    lengths = random.integers(SHORTEST, LONGEST + 1, count)
+    texts = [(*common, *random.integers(3, vocabulary, length - COMMON).tolist()) for length in lengths]
+    return [Request(ids, n, COMMON, change, key=n, filler=FILLER) for n, ids in enumerate(texts)]
+
+
+def engine_of(name: str, model: Any, rows: int) -> LocalGenerator:
+    engine = LocalGenerator(SimpleNamespace(model=model, tokenizer=SILENT), rows)  # type: ignore[arg-type]
+    engine.stops, engine.say = frozenset(), say
+    if name == BEFORE:
+        engine.graphs, engine.prefill, engine.whole = None, PREFILL["cpu"], ONE_BY_ONE
+    return engine
+
+
+def answered(engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding) -> list[Reply]:
+    replies = engine.answer(requests, decoding, lambda _: None)
+    assert sum(reply.tokens for reply in replies) == len(requests) * decoding.max_tokens
+    return replies
+
+
+def timed(engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding) -> float:
+    start = time.perf_counter()
+    answered(engine, requests, decoding)
+    return time.perf_counter() - start
+
+
+def parting(model: Any, request: Request, ours: Reply, theirs: Reply) -> dict[str, float]:
+    """Where two answers part, and how far apart the stock model's logits of the two tokens are, in their spread."""
+    place = common_start([ours.ids, theirs.ids])
+    ids = torch.tensor([[*request.ids, *ours.ids[:place]]], device=model.device)
+    with torch.inference_mode():
+        logits = model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[0, -1].float()
+    return {"token": place, "margin": float((logits[ours.ids[place]] - logits[theirs.ids[place]]).abs() / logits.std())}
+
+
+def agreement(
+    model: Any, requests: Sequence[Request], ours: Sequence[Reply], theirs: Sequence[Reply]
+) -> dict[str, Any]:
+    parted = [place for place, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0].ids != pair[1].ids]
+    looked = [parting(model, requests[place], ours[place], theirs[place]) for place in parted[:PARTED]]
+    return {"answers": len(ours), "same": len(ours) - len(parted), "partings": looked}
+
+
+def main() -> None:
+    asked = arguments()
+    model = random_model(asked)
+    engines = {name: engine_of(name, model, asked.rows) for name in asked.contenders}
+    vocabulary = model.config.vocab_size
+    requests = {name: requests_of(asked.prompts, vocabulary, CHANGES[name]) for name in engines}
+    decoding = {name: Decoding(max_tokens=asked.tokens, temperature=float(name == "sampled")) for name in engines}
+    work = {name: (engines[name], requests[name], decoding[name]) for name in engines}
+    if asked.profile:
+        asked.profile.write_text(profiled(*work[PLAIN]), encoding="utf-8")
+        return
+    first = {name: timed(*one) for name, one in work.items()}
+    seconds = race({name: partial(timed, *one) for name, one in work.items()}, asked.rounds, asked.seconds, 0)
+    tokens = asked.prompts * asked.tokens
+    results = [
+        {
+            "contender": name,
+            "first": first[name],
+            "seconds": found,
+            "tokens a second": tokens / statistics.median(found),
+        }
+        for name, found in seconds.items()
+    ]
+    if BEFORE in work and PLAIN in work:
+        pair = answered(*work[PLAIN]), answered(*work[BEFORE])
+        results.append({"agreement of plain with before": agreement(model, requests[PLAIN], *pair)})
+    settings = {key: str(value) for key, value in vars(asked).items()}
+    if asked.out:
+        write(asked.out, torch.device(asked.device), [settings, *results])
+    for one in results:
+        print(one)
+
+
+def profiled(engine: LocalGenerator, requests: Sequence[Request], decoding: Decoding) -> str:
+    """Where the time of the last decode steps goes, by kernel."""
+    answered(engine, requests, decoding)
+    on_gpu = engine.device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
+        answered(engine, requests, Decoding(max_tokens=min(16, decoding.max_tokens)))
+    order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
+    return str(found.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=100))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--contenders", nargs="+", choices=list(CHANGES), default=[BEFORE, PLAIN, "knockout", "arm"])
+    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--prompts", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=120, help="after which there is no further round")
+    parser.add_argument("--out", type=Path, help="a JSON file for every timing")
+    parser.add_argument("--profile", type=Path, help="only profile some steps, into this file")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--tiny", action="store_true", help="a small model, to try this out")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

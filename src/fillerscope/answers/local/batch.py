@@ -1,0 +1,314 @@
+"""Requests with the same intervention, answered together: prompts enter slots, decode steps write a token each, and
+answers leave when they are complete.
+
+A step may be started before the tokens of the last one were read: then what ended is found one step late, and what it
+wrote beyond its end is dropped. Knows nothing of texts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fillerscope.answers.local.decode_table import Column
+from fillerscope.answers.local.graphs import Graphs, NotCapturedError, Outputs, padded_rows, padded_width
+from fillerscope.answers.local.rows import Prefix, Row, prefix_of
+from fillerscope.answers.local.sampling import choose
+from fillerscope.answers.local.slots import Pass, Slots
+from fillerscope.answers.local.workspace import Workspace
+from fillerscope.answers.request import Request
+from fillerscope.arm.hooks import OneTokenRows, TokenRange, TokenRanges, redistributing
+from fillerscope.arm.rng import sent
+from fillerscope.capture.memory import PendingCopy
+from fillerscope.models.structure import device_of, layer_count
+from fillerscope.study.generation import Decoding
+from fillerscope.study.interventions import Knockout, Redistribution
+
+
+@dataclass(frozen=True)
+class PassSize:
+    """How much one prefill pass computes at most."""
+
+    tokens: int  # with padding
+    pairs: int  # of a token and a key that it may see
+
+    def holds(self, rows: int, own: int, whole: int) -> bool:
+        """Whether rows fit that compute so many tokens each, at the end of so many."""
+        return rows * own <= self.tokens and rows * own * whole <= self.pairs
+
+
+@dataclass(frozen=True)
+class Setting:
+    """With what and how requests are answered."""
+
+    model: nn.Module
+    decoding: Decoding
+    stops: frozenset[int]
+    exact: bool
+    prefill: PassSize
+    whole: PassSize  # the same where prompts are computed whole
+    graphs: Graphs | None  # captured decode steps; None: each is computed as it is
+    say: Callable[[str], None]  # told where a step cannot be captured
+    tick: Callable[[float], None]
+    report: Callable[[Sequence[int], Tensor], None] | None  # given the numbers of requests and their logits
+
+
+class Batch:
+    """Answers to some requests in progress."""
+
+    def __init__(
+        self, setting: Setting, workspace: Workspace, requests: Sequence[Request], rows: Sequence[Row],
+        order: Sequence[int],
+    ) -> None:  # fmt: skip
+        self.setting, self.requests, self.rows = setting, requests, rows
+        self.slots, self.table = workspace.slots, workspace.table
+        self.table.cells.zero_()
+        self.device = device_of(setting.model)
+        self.queue = deque(index for index in order if len(rows[index].draws))
+        self.active: list[Row] = []  # by slot; some have ended where steps are captured
+        self.unread: deque[tuple[list[Row], PendingCopy]] = deque()  # tokens on their way to the host
+        self.prefix: tuple[Prefix, Slots] | None = None  # the last one that was computed
+        self.change = requests[0].change if requests else None
+        self.ranges: TokenRanges = ()  # the tokens of the current pass
+        self.graphs = setting.graphs
+        self.enough = max(1, self.slots.count // 8)  # a prefill of several prompts is faster than several prefills
+
+    def finished(self) -> Iterator[Row]:
+        """Rows, as soon as their answers are complete."""
+        if not isinstance(self.change, Redistribution):
+            yield from self._run(self._admit)
+            return
+        with redistributing(self.setting.model, self.change, lambda: self.ranges):
+            yield from self._run(self._admit_whole)
+
+    def _run(self, admit: Callable[[int], None]) -> Iterator[Row]:
+        yield from (row for row in self.rows if not len(row.draws))
+        while self.queue or self.active:
+            while self.queue and (self._free() >= self._wanted() or not self.active):
+                admit(self._free())
+                yield from self._read(int(self._is_late()))
+            stepped = self._step()
+            yield from self._read(int(stepped and self._is_late()))
+
+    def _free(self) -> int:
+        return self.slots.count - len(self.active)
+
+    def _wanted(self) -> int:
+        """How many slots must be free for prompts to enter. With captured steps a pass over a few rows costs as much
+        as one over many, so the last prompts enter together as soon as they can."""
+        return self.enough if self.graphs is None else min(self.enough, len(self.queue))
+
+    def _is_late(self) -> bool:
+        """Whether tokens are read after the next step was started. Who is told of logits is told before."""
+        return self.graphs is not None and self.setting.report is None
+
+    # Prefill ---------------------------------------------------------------------------------------------
+
+    def _admit_whole(self, free: int) -> None:
+        """Prefill the next prompts as wholes, as the intervention acts on all of each. Padding is in front, so that
+        the last token is the last one of its prompt; it goes to the place of the next token, where it is overwritten
+        before it is seen."""
+        rows = [self.rows[index] for index in self._next(free, self.setting.whole)]
+        texts = [self.requests[row.index].ids for row in rows]
+        width = max(map(len, texts))
+        ids, places = np.zeros((len(rows), width), np.int64), np.empty((len(rows), width), np.int64)
+        for number, text in enumerate(texts):
+            ids[number, width - len(text) :] = text
+            places[number] = np.arange(len(text) - width, len(text))
+            places[number, : width - len(text)] = len(text)
+        self.ranges = [
+            TokenRange(number, width - len(text), width, self.requests[row.index].key, 0)
+            for number, (text, row) in enumerate(zip(texts, rows, strict=True))
+        ]
+        first = self._enter(rows)
+        logits = self._prefilled(self.slots, ids, places, first, rows)
+        table = self.table.part(first, first + len(rows))
+        tokens = choose(logits, self.setting.decoding, table.drawn())
+        table.advance(tokens)
+        self._issue(rows, tokens, logits)
+
+    def _admit(self, free: int) -> None:
+        """Prefill the next prompts with the same prefix, without their last token: the first decode step takes it.
+        Padding is at their ends, where it is overwritten before it is seen."""
+        prefix = prefix_of(self.requests[self.queue[0]])
+        start = len(prefix.ids)
+        rows = [self.rows[index] for index in self._next(free, self.setting.prefill, prefix)]
+        first = self._enter(rows)
+        if start:
+            targets = torch.arange(first, first + len(rows), device=self.device)
+            self.slots.copy(self._prefix_slots(prefix, rows[0]), torch.zeros_like(targets), targets, start)
+        texts = [self.requests[row.index].ids[start:-1] for row in rows]
+        width = max(map(len, texts))
+        if width:
+            ids = np.zeros((len(rows), width), np.int64)
+            for number, text in enumerate(texts):
+                ids[number, : len(text)] = text
+            self._prefilled(self.slots, ids, np.tile(np.arange(start, start + width), (len(rows), 1)), first, rows)
+
+    def _next(self, free: int, size: PassSize, prefix: Prefix | None = None) -> list[int]:
+        """Take requests from the queue, with the same prefix where one is given: as many as slots are free and as one
+        pass holds, and at least one."""
+        chosen: list[int] = []
+        while self.queue and len(chosen) < free:
+            request = self.requests[self.queue[0]]
+            own = len(request.ids) - (len(prefix.ids) if prefix else 0)
+            fits = size.holds(len(chosen) + 1, own, len(request.ids)) or not chosen
+            if not fits or (prefix and prefix_of(request) != prefix):
+                break
+            chosen.append(self.queue.popleft())
+        return chosen
+
+    def _enter(self, rows: Sequence[Row]) -> int:
+        """Give slots to rows; the number of the first."""
+        first = len(self.active)
+        self.table.enter(first, rows, [self.requests[row.index] for row in rows])
+        self.active += rows
+        return first
+
+    def _prefix_slots(self, prefix: Prefix, row: Row) -> Slots:
+        """Slots that hold the keys and values of a prefix; the last prefix is kept."""
+        if self.prefix is None or self.prefix[0] != prefix:
+            slots = Slots(self.setting.model, layer_count(self.setting.model), 1, len(prefix.ids))
+            self._prefilled(slots, np.array([prefix.ids]), np.arange(len(prefix.ids))[None], 0, [row])
+            self.prefix = prefix, slots
+        return self.prefix[1]
+
+    def _prefilled(
+        self, slots: Slots, ids: NDArray[np.int64], places: NDArray[np.int64], first: int, rows: Sequence[Row]
+    ) -> Tensor:
+        """Logits after the last tokens of a pass: tokens [row, query], and their places in the slots of the rows."""
+        tokens, positions = sent(torch.from_numpy(np.stack([ids, places])), self.device)
+        requests = [self.requests[row.index] for row in rows]
+        width = 1 + int(places.max())
+        lengths = tuple((1 + places[:, -1]).tolist()) if self.setting.exact else ()
+        now = Pass(first, positions, width, self._hidden(requests, positions, width), lengths)
+        return slots.forward(tokens, now, self._skipped(requests, positions))
+
+    def _hidden(self, requests: list[Request], positions: Tensor, width: int) -> tuple[Knockout, Tensor] | None:
+        if not isinstance(self.change, Knockout):
+            return None
+        start, stop = sent(torch.tensor([request.filler for request in requests]), self.device).T[..., None, None]
+        key = torch.arange(width, device=self.device)
+        hidden = (positions[..., None] >= stop) & (key >= start) & (key < stop)
+        return self.change, hidden[:, None]
+
+    def _skipped(self, requests: list[Request], positions: Tensor) -> Tensor | int:
+        """How many positions are skipped before each token, [row, query]."""
+        if not any(request.gap[1] for request in requests):
+            return 0
+        gaps = sent(torch.tensor([request.gap for request in requests]), self.device)
+        return gaps[:, 1:] * (positions >= gaps[:, :1])
+
+    # Decode steps ----------------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        """Start one decode step for all active rows; whether one was needed."""
+        if all(row.ended or row.issued == len(row.draws) for row in self.active):
+            return False
+        self._issue(self.active, *self._stepped())
+        return True
+
+    def _stepped(self) -> Outputs:
+        longest = 1 + max(row.length for row in self.active)
+        while self.graphs is not None and self.slots.filled:
+            try:
+                return self._replayed(self.graphs, longest)
+            except NotCapturedError as error:
+                self._do_without(self.graphs, str(error))
+        free = self._free() if self.setting.exact else 0
+        lengths = (*(row.length + 1 for row in self.active), *[1] * free) if self.setting.exact else ()
+        return self._decoded(len(self.active) + free, longest, lengths)
+
+    def _replayed(self, graphs: Graphs, longest: int) -> Outputs:
+        rows = padded_rows(len(self.active), self.slots.count)
+        kernels = graphs.kernels and self.slots.suit_kernels()  # these read no further than a row's own keys
+        width = self.slots.capacity if kernels else padded_width(longest, self.slots.capacity)
+        decoding, told = self.setting.decoding, self.setting.report is not None
+        kind = (width, kernels, self.change, decoding.temperature, decoding.top_p, told)
+        return graphs.run(rows, kind, lambda: self._decoded(rows, width, kernels=kernels), self.table.cells)
+
+    def _do_without(self, graphs: Graphs, reason: str) -> None:
+        """Go on without our kernels, or without captured steps where these are not the reason."""
+        if graphs.kernels and self.slots.suit_kernels():
+            graphs.kernels = False
+            return
+        self.graphs, graphs.usable = None, False
+        graphs.clear()
+        self.setting.say(f"decode steps are computed one kernel at a time, which is slower: {reason}")
+
+    def _decoded(self, rows: int, width: int, lengths: tuple[int, ...] = (), kernels: bool = False) -> Outputs:
+        """The next token of the first rows of the table, which takes them, and the logits where somebody is told."""
+        table = self.table.part(0, rows)
+        lengths_now = table.column(Column.LENGTH)
+        self.ranges = OneTokenRows(table.column(Column.KEY), lengths_now)
+        hidden = (self.change, table.hidden(width)) if isinstance(self.change, Knockout) else None
+        now = Pass(0, lengths_now[:, None], width, hidden, lengths, kernels)
+        logits = self.slots.forward(table.column(Column.PENDING)[:, None], now, table.skipped())
+        tokens = choose(logits, self.setting.decoding, table.drawn())
+        table.advance(tokens)
+        return tokens, logits if self.setting.report is not None else None
+
+    # Tokens and rows -------------------------------------------------------------------------------------
+
+    def _issue(self, rows: Sequence[Row], tokens: Tensor, logits: Tensor | None) -> None:
+        """Send for the tokens that are being computed."""
+        rows = list(rows)
+        if self.setting.report is not None and logits is not None:
+            live = [place for place, row in enumerate(rows) if not row.ended]
+            self.setting.report([rows[place].index for place in live], logits[live])
+        self.unread.append((rows, PendingCopy.of({"tokens": tokens[: len(rows)]})))
+        for row in rows:
+            if not row.ended:
+                row.issue()
+
+    def _read(self, left: int) -> Iterator[Row]:
+        """Take the tokens of all steps but the last `left` ones, and yield the rows that they complete."""
+        while len(self.unread) > left:
+            rows, copy = self.unread.popleft()
+            tokens = copy.arrays()["tokens"].tolist()
+            live = [(row, token) for row, token in zip(rows, tokens, strict=True) if not row.ended]
+            for row, token in live:
+                row.take(token, self.setting.stops)
+            self.setting.tick(sum(1 / len(row.draws) for row, _ in live))
+            done = [row for row, _ in live if row.ended]
+            if done:
+                self._leave()
+            yield from done
+
+    def _leave(self) -> None:
+        """Free the slots of rows that have ended."""
+        ended = [place for place, row in enumerate(self.active) if row.ended]
+        self.table.free(self._numbers(ended))
+        staying = len(self.active) - len(ended)
+        if self._pays(staying):
+            self._compact(ended, staying)
+
+    def _pays(self, staying: int) -> bool:
+        """Whether rows are moved together now: a captured step computes free slots among them for nothing anyway."""
+        if self.graphs is None:
+            return True
+        smaller = padded_rows(staying, self.slots.count) < padded_rows(len(self.active), self.slots.count)
+        return smaller or not staying or bool(self.queue and self.slots.count - staying >= self._wanted())
+
+    def _compact(self, ended: list[int], staying: int) -> None:
+        """Move the last active rows into the slots of those that have ended."""
+        holes = [place for place in ended if place < staying]
+        gone = set(ended)
+        movers = [place for place in range(staying, len(self.active)) if place not in gone]
+        if holes:
+            sources, targets = self._numbers(movers), self._numbers(holes)
+            self.slots.copy(self.slots, sources, targets, max(self.active[place].length for place in movers))
+            self.table.move(sources, targets)
+        for hole, mover in zip(holes, movers, strict=True):
+            self.active[hole] = self.active[mover]
+        self.table.cells[staying : len(self.active)] = 0
+        del self.active[staying:]
+
+    def _numbers(self, places: Sequence[int]) -> Tensor:
+        return sent(torch.tensor(places, dtype=torch.int64), self.device)

@@ -1,0 +1,68 @@
+"""Answers in progress, and the order in which requests are started. Knows nothing of tensors or models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fillerscope.answers.request import Request
+
+
+@dataclass
+class Row:
+    """One answer in progress: `length` tokens are in its slot or on their way there."""
+
+    index: int
+    length: int
+    draws: NDArray[np.float64]  # a random number for each token that may be generated
+    generated: list[int] = field(default_factory=list)  # tokens that were read from the device
+    issued: int = 0  # tokens whose computation was started
+    ended: bool = False
+
+    @classmethod
+    def of(cls, index: int, request: Request, limit: int) -> Row:
+        """A row that generates `limit` tokens at most."""
+        draws = np.random.default_rng(request.seed).random(max(0, limit))
+        return cls(index, len(request.ids) - 1, draws)
+
+    @property
+    def fraction(self) -> float:
+        """The share of its tokens, up to the limit, that are generated."""
+        return len(self.generated) / len(self.draws) if len(self.draws) else 0.0
+
+    def issue(self) -> None:
+        """Note that one more token is being computed."""
+        self.length, self.issued = self.length + 1, self.issued + 1
+
+    def take(self, token: int, stops: frozenset[int]) -> None:
+        """Add a token that was read; the last one ends the row."""
+        self.generated.append(token)
+        self.ended = token in stops or len(self.generated) == len(self.draws)
+
+
+class Prefix(NamedTuple):
+    """A prefix that requests share, with what else its keys and values depend on."""
+
+    ids: tuple[int, ...]
+    filler: tuple[int, int]
+    gap: tuple[int, int]
+
+
+def prefix_of(request: Request) -> Prefix:
+    """The shared prefix of a request, without the last token: the first decode step needs one."""
+    return Prefix(request.ids[: min(request.shared, len(request.ids) - 1)], request.filler, request.gap)
+
+
+def start_order(requests: Sequence[Request], seed: int | None) -> list[int]:
+    """Indices of requests, those with the same prefix together: by length, or in an order drawn from a seed."""
+    if seed is None:
+        return sorted(range(len(requests)), key=lambda i: (prefix_of(requests[i]), len(requests[i].ids), i))
+    drawn = np.random.default_rng(seed).permutation(len(requests)).tolist()
+    first: dict[Prefix, int] = {}
+    for place, request in zip(drawn, requests, strict=True):
+        first.setdefault(prefix_of(request), place)
+    return sorted(range(len(requests)), key=lambda i: (first[prefix_of(requests[i])], drawn[i]))

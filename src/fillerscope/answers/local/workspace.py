@@ -1,0 +1,47 @@
+"""What answers are written in: slots for keys and values, and the table of decode steps. Kept between calls where
+captured steps refer to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from fillerscope.answers.local.decode_table import DecodeTable
+from fillerscope.answers.local.slots import Slots
+from fillerscope.models.structure import device_of, layer_count
+
+ROUNDED = 64  # a capacity is a multiple of it where it is to serve again: the next prompts may be a little longer
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Slots and table for so many answers in progress."""
+
+    slots: Slots
+    table: DecodeTable
+    weights: tuple[int, ...]  # where the model's weights are
+
+    @classmethod
+    def of(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
+        slots = Slots(model, layer_count(model), count, capacity)
+        return cls(slots, DecodeTable.empty(count, capacity, drawn, device_of(model)), _addresses(model))
+
+    @classmethod
+    def rounded(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
+        """One that can serve again for prompts that are a little longer."""
+        return cls.of(model, count, -(-capacity // ROUNDED) * ROUNDED, drawn)
+
+    def serves(self, model: nn.Module, count: int, capacity: int, drawn: bool) -> bool:
+        """Whether it is large enough, and was made for the same weights."""
+        large = count <= self.slots.count and capacity <= self.slots.capacity
+        return large and drawn <= (self.table.draws is not None) and self.weights == _addresses(model)
+
+
+def _addresses(model: nn.Module) -> tuple[int, ...]:
+    return tuple(parameter.data_ptr() for parameter in model.parameters())
+
+
+def calls_hooks(model: nn.Module) -> bool:
+    """Whether the model calls functions of others while it runs, which a captured step would leave out."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
