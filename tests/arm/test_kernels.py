@@ -12,6 +12,7 @@ from support.grid import grid
 CUDA = torch.cuda.is_available()
 HERE = "fillerscope.arm.kernels"
 kernels = pytest.importorskip(HERE, reason="triton is not installed", exc_type=ImportError)
+seed_kernels = pytest.importorskip("fillerscope.arm.seed_kernels", exc_type=ImportError)
 
 DEVICE = "cuda" if CUDA else "cpu"
 BLOCK, LENGTH = 256, 530  # several blocks in short rows
@@ -51,7 +52,7 @@ def by_kernels(monkeypatch):
         short = 5000 if short else 0
         with monkeypatch.context() as patch:
             patch.setattr(kernels, "moved", lambda *args, **given: moved(*args, **given, block=BLOCK, short=short))
-            patch.setattr(rule, "_for_kernels", lambda _: True)
+            patch.setattr(rule, "suits_kernels", lambda _: True)
             return rule.redistribute(values.to(DEVICE), asked, seeds).cpu()
 
     return redistributed
@@ -103,6 +104,19 @@ def test_draws_are_counted_as_they_are_drawn():
     counts = kernels.counted(rows, rng.words(seeds, rng.CHOICES), True, BLOCK)
     for row, drawn in zip(counts, rng.choices(seeds, 700), strict=True):
         assert torch.equal(row, torch.bincount(drawn, minlength=2**16).to(torch.int32))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("layer", [1, 2, 40])
+def test_seeds_and_words_are_those_of_the_plain_ones(layer):
+    """Also of a column of a table, whose numbers do not lie side by side, and of more than one program's."""
+    random = torch.Generator().manual_seed(1)
+    table = torch.randint(-(2**63), 2**63 - 1, (200, 3), generator=random).to(DEVICE)
+    keys, steps = table[:, 0], table[:, 2] % 5000
+    seeds = seed_kernels.step_seeds(keys, steps, layer)
+    assert torch.equal(seeds, rng.step_seeds(keys, steps, layer))
+    for found, stream in zip(seed_kernels.words(seeds), (rng.CHOICES, rng.MOVES), strict=True):
+        assert torch.equal(found, rng.words(seeds, stream))
 
 
 @pytest.mark.gpu

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fillerscope.arm.rng import sent, sequence_seed, step_seeds
-from fillerscope.arm.rule import redistribute
+from fillerscope.arm.rule import redistribute, suits_kernels
 from fillerscope.errors import CaptureError, ModelError
 from fillerscope.models.structure import activation_modules, decoder_of
 from fillerscope.study.interventions import Redistribution
@@ -105,8 +105,7 @@ def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Tok
     """Return `values` [batch, token, width] redistributed, in a new tensor unless nothing is to be done."""
     if isinstance(ranges, OneTokenRows):
         _check(values, ())
-        seeds = step_seeds(ranges.keys, ranges.steps, layer)
-        return redistribute(values.flatten(1), spec, seeds).view(values.shape)
+        return redistribute(values.flatten(1), spec, _row_seeds(values, ranges, layer)).view(values.shape)
     _check(values, ranges)
     ordered = sorted(
         (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length
@@ -114,15 +113,18 @@ def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Tok
     groups = [list(some) for _, some in groupby(ordered, key=lambda token_range: token_range.length)]
     if not groups:
         return values
+    seeds = step_seeds([one.key for one in ordered], [one.step for one in ordered], layer)
     if _is_whole(values, groups[0]):
-        return redistribute(values.flatten(1), spec, _seeds(groups[0], layer)).view(values.shape)
+        return redistribute(values.flatten(1), spec, seeds).view(values.shape)
     tokens = values.detach().flatten(0, 1)
     result = tokens.clone()
-    for group in groups:
-        places = _places(group, values.shape[1], values.device)
-        taken = tokens.index_select(0, places).view(len(group), -1)
-        changed = redistribute(taken, spec, _seeds(group, layer))
-        result.index_copy_(0, places, changed.view(len(places), -1))
+    places = [_places(group, values.shape[1]) for group in groups]
+    # All are sent at once: there may be as many groups as texts.
+    sent_places = torch.split(sent(torch.cat(places), values.device), [len(some) for some in places])
+    sent_seeds = torch.split(sent(seeds, values.device), [len(group) for group in groups])
+    for here, its in zip(sent_places, sent_seeds, strict=True):
+        changed = redistribute(tokens.index_select(0, here).view(len(its), -1), spec, its)
+        result.index_copy_(0, here, changed.view(len(here), -1))
     return result.view(values.shape)
 
 
@@ -145,14 +147,18 @@ def _is_whole(values: Tensor, group: Sequence[TokenRange]) -> bool:
     )
 
 
-def _places(group: Sequence[TokenRange], tokens: int, device: torch.device) -> Tensor:
+def _places(group: Sequence[TokenRange], tokens: int) -> Tensor:
     """Indices of the group's tokens in [batch * token]."""
     starts = torch.tensor([one.row * tokens + one.start for one in group])
-    return sent((starts[:, None] + torch.arange(group[0].length)).flatten(), device)
+    return (starts[:, None] + torch.arange(group[0].length)).flatten()
 
 
-def _seeds(group: Sequence[TokenRange], layer: int) -> Tensor:
-    return step_seeds([one.key for one in group], [one.step for one in group], layer)
+def _row_seeds(values: Tensor, rows: OneTokenRows, layer: int) -> Tensor:
+    if suits_kernels(values):
+        from fillerscope.arm import seed_kernels  # needs triton
+
+        return seed_kernels.step_seeds(rows.keys, rows.steps, layer)
+    return step_seeds(rows.keys, rows.steps, layer)
 
 
 @dataclass

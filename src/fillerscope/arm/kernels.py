@@ -16,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from fillerscope.arm import rng
+from fillerscope.arm.seed_kernels import kernel, words
 
-kernel: Callable[[Callable[..., Any]], Any] = triton.jit
 # Lengths change with every prompt: a kernel compiled anew for those that 16 divides would cost seconds each time.
 kernel_of_rows: Callable[[Callable[..., Any]], Any] = triton.jit(
     do_not_specialize=("count", "blocks", "least", "most", "top")
@@ -74,6 +74,8 @@ def _short_rows(patterns: Tensor, seeds: Tensor, rule: Rule, how: How, scattered
 
 def _words(seeds: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Of choices and of moves; computed where the seeds are, which on the host is done before a kernel is launched."""
+    if seeds.device == device:
+        return words(seeds)
     choosing, moving = rng.sent(torch.stack([rng.words(seeds, s) for s in (rng.CHOICES, rng.MOVES)]), device)
     return choosing, moving
 

@@ -20,8 +20,9 @@ MOVES, CHOICES, NOISE = 1, 2, 3  # the streams: how far an element moves, whethe
 SPREAD = 0x9E3779B1
 ROUNDS = ((16, 0x6A09E667), (15, 0xBB67AE85), (17, 0x3C6EF373))
 LAST_SHIFT = 15
-_LONG_ROUNDS = ((32, 0x6A09E667F3BCC909), (29, 0x3C6EF372FE94F82B), (32, 0x510E527FADE682D1))
-_STREAM, _STEP, _LAYER = 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179, 0x428A2F98D728AE23
+LONG_ROUNDS = ((32, 0x6A09E667F3BCC909), (29, 0x3C6EF372FE94F82B), (32, 0x510E527FADE682D1))
+LONG_LAST_SHIFT = 29
+STREAM, STEP, LAYER = 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179, 0x428A2F98D728AE23
 _UNIT = 2.0**-24
 CHOICE_BITS = 16
 
@@ -36,12 +37,12 @@ def sequence_seed(seed: int, ids: Sequence[int], sample: int = 0) -> int:
 def step_seeds(seeds: Sequence[int] | Tensor, steps: Sequence[int] | Tensor, layer: int) -> Tensor:
     """[sequence] int64: one for every sequence, number of tokens before this call, and layer; where tensors are."""
     first, second = (torch.as_tensor(numbers, dtype=torch.int64) for numbers in (seeds, steps))
-    return _mixed_long(_mixed_long(first + second * _STEP) + _signed(layer * _LAYER, 64))
+    return _mixed_long(_mixed_long(first + second * STEP) + signed(layer * LAYER, 64))
 
 
 def words(seeds: Tensor, stream: int) -> Tensor:
     """[sequence, 2] int32: what the mixing of a stream's numbers begins with, and what it takes in on its way."""
-    return _mixed_long(seeds.to(torch.int64) + _signed(stream * _STREAM, 64)).view(torch.int32).view(-1, 2)
+    return _mixed_long(seeds.to(torch.int64) + signed(stream * STREAM, 64)).view(torch.int32).view(-1, 2)
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -53,10 +54,10 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 def bits(seeds: Tensor, stream: int, count: int) -> Tensor:
     """[sequence, count] int32, every bit pattern as likely as any other. Fewer than 2**31 of a sequence."""
     first, second = words(seeds, stream)[:, :, None].unbind(1)
-    mixed = torch.arange(count, dtype=torch.int32, device=seeds.device) * _signed(SPREAD, 32) + first
+    mixed = torch.arange(count, dtype=torch.int32, device=seeds.device) * signed(SPREAD, 32) + first
     for turn, (shift, factor) in enumerate(ROUNDS):
         mixed ^= _shifted(mixed, shift)
-        mixed *= _signed(factor, 32)
+        mixed *= signed(factor, 32)
         if turn == 0:
             mixed ^= second
     mixed ^= _shifted(mixed, LAST_SHIFT)
@@ -87,9 +88,9 @@ def _quantiles(device: torch.device) -> Tensor:
 
 
 def _mixed_long(values: Tensor) -> Tensor:
-    for shift, factor in _LONG_ROUNDS:
-        values = (values ^ _shifted(values, shift, 64)) * _signed(factor, 64)
-    return values ^ _shifted(values, 29, 64)
+    for shift, factor in LONG_ROUNDS:
+        values = (values ^ _shifted(values, shift, 64)) * signed(factor, 64)
+    return values ^ _shifted(values, LONG_LAST_SHIFT, 64)
 
 
 def _shifted(values: Tensor, places: int, size: int = 32) -> Tensor:
@@ -97,7 +98,7 @@ def _shifted(values: Tensor, places: int, size: int = 32) -> Tensor:
     return (values >> places).bitwise_and_((1 << (size - places)) - 1)
 
 
-def _signed(number: int, size: int) -> int:
+def signed(number: int, size: int) -> int:
     """The same bits as a signed number, which is what torch multiplies with."""
     number %= 1 << size
     return number - (1 << size) if number >> (size - 1) else number

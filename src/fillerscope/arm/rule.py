@@ -78,7 +78,7 @@ def _perturbed(values: Tensor, spec: Redistribution, seeds: Tensor) -> Tensor:
 
 def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool) -> Tensor:
     ranks, replaced = Ranks.of(spec, values.shape[1]), spec.mode == "replace"
-    if _for_kernels(values):
+    if suits_kernels(values):
         from fillerscope.arm import kernels  # needs triton
 
         limits = (ranks.least, ranks.most, ranks.top, ranks.scale)
@@ -90,7 +90,7 @@ def _moved(values: Tensor, spec: Redistribution, seeds: Tensor, scattered: bool)
     return torch.where(chosen, moved.to(values.dtype), values)
 
 
-def _for_kernels(values: Tensor) -> bool:
+def suits_kernels(values: Tensor) -> bool:
     return values.is_cuda and values.dtype == torch.bfloat16 and find_spec("triton") is not None
 
 

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fillerscope.answers.local.slot_scoring import Scoring
-from fillerscope.arm.kernels import kernel
+from fillerscope.arm.seed_kernels import kernel
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 FEWEST_QUERIES = 16  # rows of the smallest tile that tensor cores multiply
