@@ -127,8 +127,12 @@ def main() -> None:
         for name, found in seconds.items()
     ]
     if BEFORE in work and PLAIN in work:
-        pair = answered(*work[PLAIN]), answered(*work[BEFORE])
-        results.append({"agreement of plain with before": agreement(model, requests[PLAIN], *pair)})
+        before = answered(*work[BEFORE])
+        engines[BEFORE].order = 1  # other neighbours: what rounding alone does
+        for name, other in ((PLAIN, work[PLAIN]), ("before, in another order", work[BEFORE])):
+            results.append(
+                {f"agreement of {name} with before": agreement(model, requests[PLAIN], answered(*other), before)}
+            )
     settings = {key: str(value) for key, value in vars(asked).items()}
     if asked.out:
         write(asked.out, torch.device(asked.device), [settings, *results])

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -90,12 +89,13 @@ class LocalGenerator:
         self, decoding: Decoding, numbers: Sequence[int], graphs: Graphs | None, tick: Callable[[float], None]
     ) -> Setting:
         """How requests are answered; `numbers` are theirs in the whole call."""
-        report = None
-        if self.on_logits is not None:
-            report = partial(self._report_logits, numbers)
+
+        def report(places: Sequence[int], logits: Tensor) -> None:
+            self._report_logits([numbers[place] for place in places], logits)
+
         return Setting(
             self.model, decoding, self.stops, self.exact, self._fitting(self.prefill), self._fitting(self.whole),
-            graphs, self.say, tick, report,
+            graphs, self.say, tick, None if self.on_logits is None else report,
         )  # fmt: skip
 
     def _fitting(self, size: PassSize) -> PassSize:
@@ -133,11 +133,10 @@ class LocalGenerator:
         taken = len(request.ids) + request.gap[1]
         return min([decoding.max_tokens, *(limit - taken for limit in limits)])
 
-    def _report_logits(self, numbers: Sequence[int], places: Sequence[int], logits: Tensor) -> None:
-        """Tell of the logits of some requests, given by their places among `numbers`."""
+    def _report_logits(self, numbers: Sequence[int], logits: Tensor) -> None:
         if self.on_logits is not None:
-            for place, one in zip(places, logits, strict=True):
-                self.on_logits(numbers[place], one)
+            for number, one in zip(numbers, logits, strict=True):
+                self.on_logits(number, one)
 
     def _reply(self, row: Row, request: Request, decoding: Decoding) -> Reply:
         stopped = bool(row.generated) and row.generated[-1] in self.stops

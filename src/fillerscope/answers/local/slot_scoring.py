@@ -17,9 +17,14 @@ class Scoring:
     softcap: float | None
     sinks: Tensor | None  # [1, kv_head, query, 1]
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether a fused kernel computes it."""
+        return self.softcap is None and self.sinks is None
+
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         """The attention output; in float32, and without a fused kernel, where there is a softcap or a sink."""
-        if self.softcap is None and self.sinks is None:
+        if self.is_fused:
             return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=self.scaling)
         scale = query.shape[-1] ** -0.5 if self.scaling is None else self.scaling
         scores = query.float() @ key.float().transpose(-1, -2) * scale

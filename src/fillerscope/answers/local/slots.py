@@ -7,7 +7,7 @@ kind of pass. Knows nothing of texts or sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -41,6 +41,7 @@ class Pass:
     hidden: tuple[Knockout, Tensor] | None = None  # layers, and keys hidden from queries [row, 1, query, key]
     lengths: tuple[int, ...] = ()  # number of keys of each row, where attention is computed row by row
     kernels: bool = False  # whether Triton kernels compute it: one token a row, each seeing no later key of its slot
+    masks: dict[Hashable, tuple[Tensor, Tensor]] = field(default_factory=dict)  # what layers share, with its source
 
 
 _pass: ContextVar[Pass] = ContextVar("fillerscope_pass")
@@ -192,14 +193,15 @@ def slot_attention(  # transformers calls it: the parameters are those of its at
 ) -> tuple[Tensor, None]:
     """Attention over slots. Query heads that share keys are stacked as queries, so keys and values are not repeated."""
     refuse_unknown(module, dropout, extra)
-    attention_mask = _with_hidden(attention_mask, int(module.layer_idx))  # type: ignore[arg-type]
     rows, heads, queries, dim = query.shape
     stacked = query.reshape(rows, key.shape[1], -1, dim)
-    mask = attention_mask if queries == 1 else attention_mask.repeat(1, 1, heads // key.shape[1], 1)
     sinks = None
     if s_aux is not None:
         sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
     scoring, now = Scoring(scaling, softcap, sinks), _pass.get()
+    as_bias = query.is_cuda and queries > 1 and scoring.is_fused and not now.lengths
+    times = 1 if queries == 1 else heads // key.shape[1]
+    mask = _shared_mask(attention_mask, int(module.layer_idx), times, query.dtype if as_bias else torch.bool)  # type: ignore[arg-type]
     if now.lengths:
         output = torch.cat([scoring.attend(*row) for row in _row_by_row(stacked, key, value, mask, now.lengths)])
     elif now.kernels:
@@ -220,11 +222,28 @@ def _row_by_row(
         yield query[one], key[one, :, :length], value[one, :, :length], mask[one, ..., :length].contiguous()
 
 
-def _with_hidden(mask: Tensor, layer: int) -> Tensor:
-    """The mask of a layer, without the keys that a knockout hides there."""
-    if (hidden := _pass.get().hidden) is None or not hidden[0].applies(layer):
+def _shared_mask(mask: Tensor, layer: int, times: int, dtype: torch.dtype) -> Tensor:
+    """The mask of a layer for heads that are stacked as queries, without the keys that a knockout hides there. Layers
+    of a pass that have the same share one."""
+    now = _pass.get()
+    hidden = now.hidden[1] if now.hidden is not None and now.hidden[0].applies(layer) else None
+    key = (id(mask), hidden is None, times, dtype)  # the mask is kept beside it, so that no other gets its id
+    if key not in now.masks:
+        now.masks[key] = mask, _stacked_mask(mask, hidden, times, dtype)
+    return now.masks[key][1]
+
+
+def _stacked_mask(mask: Tensor, hidden: Tensor | None, times: int, dtype: torch.dtype) -> Tensor:
+    if hidden is not None:
+        mask = mask & ~hidden[..., -mask.shape[-1] :]  # a cache of a sliding window holds the last keys alone
+    if times > 1:
+        mask = mask.repeat(1, 1, times, 1)
+    if dtype == torch.bool:
         return mask
-    return mask & ~hidden[1][..., -mask.shape[-1] :]  # a cache of a sliding window holds the last keys alone
+    # As numbers to add, which fused kernels want, in rows that begin where they read: else each layer makes its own.
+    rows, _, queries, width = mask.shape
+    bias = torch.full((rows, 1, queries, -(-width // 8) * 8), -torch.inf, dtype=dtype, device=mask.device)
+    return bias[..., :width].masked_fill_(mask, 0.0)
 
 
 def register() -> None:

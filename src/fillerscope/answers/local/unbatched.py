@@ -51,7 +51,7 @@ class AloneGenerator(LocalGenerator):
             for draw in row.draws:
                 stretches[:] = [TokenRange(0, 0, len(tokens), request.key, start)]
                 logits, cache = self._forward(request, tokens, start, cache)
-                self._report_logits([row.index], [0], logits)
+                self._report_logits([row.index], logits)
                 token = int(choose(logits, decoding, torch.tensor([draw], dtype=torch.float64, device=self.device)))
                 row.generated.append(token)
                 tick(1 / len(row.draws))
