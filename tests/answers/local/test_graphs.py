@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fillerscope.answers.local.batch import PassSize
 from fillerscope.answers.local.engine import ONE_BY_ONE, LocalGenerator
 from fillerscope.answers.local.graphs import Graphs, NotCapturedError, Outputs, Step, padded_rows, padded_width
+from fillerscope.answers.local.slots import Pass, Slots
 from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
@@ -100,16 +101,23 @@ def test_answers_are_those_of_one_step_after_the_other(model: LoadedModel, name:
     assert graphs.steps
 
 
-def test_a_batch_that_was_broken_off_leaves_nothing_in_the_slots(model: LoadedModel) -> None:
-    engine, asked = engine_of(model, Uncaptured()), requests("plain")
-    expected = answered(engine_of(model, None), asked)
+def test_a_batch_that_was_broken_off_leaves_nothing_in_the_slots(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were left in progress would go on beyond the end of their slots."""
+    monkeypatch.setattr("fillerscope.answers.local.workspace.ROUNDED", 1)
+    engine, ticks = engine_of(model, Uncaptured(), rows=len(LENGTHS), ending=False), []
 
-    def broken(_: float) -> None:
-        raise KeyboardInterrupt
+    def broken(part: float) -> None:
+        ticks.append(part)
+        if len(ticks) == GREEDY.max_tokens - 2:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.answer(asked, GREEDY, broken)
-    assert answered(engine, asked) == expected
+        engine.answer(requests("plain"), GREEDY, broken)
+    fewer = requests("plain")[:9]
+    assert padded_rows(len(fewer), len(LENGTHS)) == len(LENGTHS)
+    assert answered(engine, fewer) == answered(engine_of(model, None, ending=False), fewer)
 
 
 def test_each_row_is_counted_once_and_no_step_is_computed_for_nothing(model: LoadedModel) -> None:
@@ -126,13 +134,34 @@ def test_logits_are_told_of_once_for_each_token(model: LoadedModel, name: str) -
     found: list[dict[int, list[torch.Tensor]]] = []
     for graphs in (None, Uncaptured()):
         logits: dict[int, list[torch.Tensor]] = {}
-        engine = engine_of(model, graphs)
+        engine = engine_of(model, graphs, rows=12)  # some rows that have ended stay among the others
         engine.on_logits = lambda number, one, to=logits: to.setdefault(number, []).append(one.clone())  # type: ignore[misc]
         replies = answered(engine, requests(name))
         assert [len(logits[number]) for number in range(len(replies))] == [len(reply.ids) for reply in replies]
         found.append(logits)
     for number, expected in found[0].items():
         assert torch.allclose(torch.stack(expected), torch.stack(found[1][number]), atol=1e-9)
+
+
+def test_padding_of_whole_prompts_is_nowhere_among_their_tokens(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tokens for one place of a slot are written in no order on a GPU."""
+    seen: list[torch.Tensor] = []
+    forward = Slots.forward
+
+    def recorded(self: Slots, tokens: torch.Tensor, now: Pass, skipped: torch.Tensor | int = 0) -> torch.Tensor:
+        seen.append(now.positions)
+        return forward(self, tokens, now, skipped)
+
+    monkeypatch.setattr(Slots, "forward", recorded)
+    asked = requests("arm")
+    answered(engine_of(model, Uncaptured(), rows=len(asked)), asked)
+    lengths = sorted(len(request.ids) for request in asked)
+    assert len(seen[0]) == len(lengths), "all in one pass"
+    for row, length in zip(seen[0].tolist(), lengths, strict=True):
+        assert sorted(row)[:length] == list(range(length))
+        assert set(sorted(row)[length:]) <= {length}
 
 
 def test_where_no_step_can_be_captured_it_is_said_once_and_answers_stay(model: LoadedModel) -> None:
