@@ -13,11 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fillerscope.answers.local.decode_table import Column
-from fillerscope.answers.local.graphs import Graphs, NotCapturedError, Outputs, padded_rows, padded_width
+from fillerscope.answers.local.decode_table import Column, DecodeTable
+from fillerscope.answers.local.graphs import (
+    Graphs,
+    NotCapturedError,
+    Outputs,
+    padded_rows,
+    padded_width,
+    slower_because,
+)
+from fillerscope.answers.local.padding import Padded, padded_behind, padded_in_front
 from fillerscope.answers.local.rows import Prefix, Row, prefix_of
 from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import Pass, Slots
@@ -111,31 +118,20 @@ class Batch:
     # Prefill ---------------------------------------------------------------------------------------------
 
     def _admit_whole(self, free: int) -> None:
-        """Prefill the next prompts as wholes, as the intervention acts on all of each. Padding is in front, so that
-        the last token is the last one of its prompt; it goes to the place of the next token, where it is overwritten
-        before it is seen."""
+        """Prefill the next prompts as wholes, since the intervention acts on all of each; choose their first tokens."""
         rows = [self.rows[index] for index in self._next(free, self.setting.whole)]
-        texts = [self.requests[row.index].ids for row in rows]
-        width = max(map(len, texts))
-        ids, places = np.zeros((len(rows), width), np.int64), np.empty((len(rows), width), np.int64)
-        for number, text in enumerate(texts):
-            ids[number, width - len(text) :] = text
-            places[number] = np.arange(len(text) - width, len(text))
-            places[number, : width - len(text)] = len(text)
+        requests = [self.requests[row.index] for row in rows]
+        padded = padded_in_front([request.ids for request in requests])
         self.ranges = [
-            TokenRange(number, width - len(text), width, self.requests[row.index].key, 0)
-            for number, (text, row) in enumerate(zip(texts, rows, strict=True))
+            TokenRange(number, padded.width - len(request.ids), padded.width, request.key, 0)
+            for number, request in enumerate(requests)
         ]
         first = self._enter(rows)
-        logits = self._prefilled(self.slots, ids, places, first, rows)
-        table = self.table.part(first, first + len(rows))
-        tokens = choose(logits, self.setting.decoding, table.drawn())
-        table.advance(tokens)
-        self._issue(rows, tokens, logits)
+        logits = self._prefilled(self.slots, padded, first, rows)
+        self._issue(rows, self._chosen(self.table.part(first, first + len(rows)), logits), logits)
 
     def _admit(self, free: int) -> None:
-        """Prefill the next prompts with the same prefix, without their last token: the first decode step takes it.
-        Padding is at their ends, where it is overwritten before it is seen."""
+        """Prefill the next prompts with the same prefix, without their last token: the first decode step takes it."""
         prefix = prefix_of(self.requests[self.queue[0]])
         start = len(prefix.ids)
         rows = [self.rows[index] for index in self._next(free, self.setting.prefill, prefix)]
@@ -143,13 +139,9 @@ class Batch:
         if start:
             targets = torch.arange(first, first + len(rows), device=self.device)
             self.slots.copy(self._prefix_slots(prefix, rows[0]), torch.zeros_like(targets), targets, start)
-        texts = [self.requests[row.index].ids[start:-1] for row in rows]
-        width = max(map(len, texts))
-        if width:
-            ids = np.zeros((len(rows), width), np.int64)
-            for number, text in enumerate(texts):
-                ids[number, : len(text)] = text
-            self._prefilled(self.slots, ids, np.tile(np.arange(start, start + width), (len(rows), 1)), first, rows)
+        padded = padded_behind([self.requests[row.index].ids[start:-1] for row in rows], start)
+        if padded.width:
+            self._prefilled(self.slots, padded, first, rows)
 
     def _next(self, free: int, size: PassSize, prefix: Prefix | None = None) -> list[int]:
         """Take requests from the queue, with the same prefix where one is given: as many as slots are free and as one
@@ -175,18 +167,16 @@ class Batch:
         """Slots that hold the keys and values of a prefix; the last prefix is kept."""
         if self.prefix is None or self.prefix[0] != prefix:
             slots = Slots(self.setting.model, layer_count(self.setting.model), 1, len(prefix.ids))
-            self._prefilled(slots, np.array([prefix.ids]), np.arange(len(prefix.ids))[None], 0, [row])
+            self._prefilled(slots, padded_behind([prefix.ids], 0), 0, [row])
             self.prefix = prefix, slots
         return self.prefix[1]
 
-    def _prefilled(
-        self, slots: Slots, ids: NDArray[np.int64], places: NDArray[np.int64], first: int, rows: Sequence[Row]
-    ) -> Tensor:
-        """Logits after the last tokens of a pass: tokens [row, query], and their places in the slots of the rows."""
-        tokens, positions = sent(torch.from_numpy(np.stack([ids, places])), self.device)
+    def _prefilled(self, slots: Slots, padded: Padded, first: int, rows: Sequence[Row]) -> Tensor:
+        """Logits after the last tokens of a pass, whose keys and values go to slots from `first` on."""
+        tokens, positions = sent(torch.from_numpy(np.stack([padded.ids, padded.places])), self.device)
         requests = [self.requests[row.index] for row in rows]
-        width = 1 + int(places.max())
-        lengths = tuple((1 + places[:, -1]).tolist()) if self.setting.exact else ()
+        width = 1 + int(padded.places.max())
+        lengths = tuple((1 + padded.places[:, -1]).tolist()) if self.setting.exact else ()
         now = Pass(first, positions, width, self._hidden(requests, positions, width), lengths)
         return slots.forward(tokens, now, self._skipped(requests, positions))
 
@@ -240,19 +230,23 @@ class Batch:
             return
         self.graphs, graphs.usable = None, False
         graphs.clear()
-        self.setting.say(f"decode steps are computed one kernel at a time, which is slower: {reason}")
+        self.setting.say(slower_because(reason))
 
     def _decoded(self, rows: int, width: int, lengths: tuple[int, ...] = (), kernels: bool = False) -> Outputs:
-        """The next token of the first rows of the table, which takes them, and the logits where somebody is told."""
+        """Compute a step: the next token of the first rows of the table, and their logits where `report` wants them."""
         table = self.table.part(0, rows)
         lengths_now = table.column(Column.LENGTH)
         self.ranges = OneTokenRows(table.column(Column.KEY), lengths_now)
         hidden = (self.change, table.hidden(width)) if isinstance(self.change, Knockout) else None
         now = Pass(0, lengths_now[:, None], width, hidden, lengths, kernels)
         logits = self.slots.forward(table.column(Column.PENDING)[:, None], now, table.skipped())
+        return self._chosen(table, logits), logits if self.setting.report is not None else None
+
+    def _chosen(self, table: DecodeTable, logits: Tensor) -> Tensor:
+        """The next token of each row of the table, which takes it as its next input."""
         tokens = choose(logits, self.setting.decoding, table.drawn())
         table.advance(tokens)
-        return tokens, logits if self.setting.report is not None else None
+        return tokens
 
     # Tokens and rows -------------------------------------------------------------------------------------
 

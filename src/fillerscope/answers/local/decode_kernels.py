@@ -69,10 +69,7 @@ def attend(
     rows, heads, group, dim = query.shape
     value_dim = value.shape[3]
     output = query.new_empty(rows, heads, group, value_dim)
-    partial, norms = output, output
-    if tiling.parts > 1:
-        partial = output.new_empty(rows, heads, tiling.parts, group, value_dim, dtype=torch.float32)
-        norms = output.new_empty(rows, heads, tiling.parts, group, 2, dtype=torch.float32)
+    partial, norms = _partial_results(output, tiling.parts)
     sinks = None if scoring.sinks is None else scoring.sinks.reshape(-1)
     scale = dim**-0.5 if scoring.scaling is None else scoring.scaling
     shared = (group, value_dim, triton.next_power_of_2(max(16, value_dim)), tiling.parts)
@@ -88,6 +85,16 @@ def attend(
         if tiling.parts > 1:
             _combine[(rows, heads * group)](partial, norms, sinks, output, heads, *shared, num_warps=1)
     return output
+
+
+def _partial_results(output: Tensor, parts: int) -> tuple[Tensor, Tensor]:
+    """Room for the sums of each part [row, kv_head, part, query_head, dim], and for the highest score and the sum of
+    weights that they go with. One part alone needs none, and is given what it leaves unused."""
+    if parts == 1:
+        return output, output
+    rows, heads, group, dim = output.shape
+    sums = output.new_empty(rows, heads, parts, group, dim, dtype=torch.float32)
+    return sums, output.new_empty(rows, heads, parts, group, 2, dtype=torch.float32)
 
 
 def _packed(tensor: Tensor) -> Tensor:

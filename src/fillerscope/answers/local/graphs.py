@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,11 @@ Captured = tuple[torch.cuda.CUDAGraph, Outputs]
 
 class NotCapturedError(Exception):
     """A step cannot be captured; the message says why."""
+
+
+def slower_because(reason: str) -> str:
+    """What is said where decode steps are not captured."""
+    return f"decode steps are computed one kernel at a time, which is slower: {reason}"
 
 
 def padded_rows(rows: int, most: int) -> int:
@@ -106,7 +112,9 @@ class Graphs:
 def _refusing_waits() -> Iterator[None]:
     """Inside the block an operation that makes the host wait is an error: found here, it breaks no capture."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this mode a prototype, when it is first set
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

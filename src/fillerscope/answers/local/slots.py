@@ -194,23 +194,31 @@ def slot_attention(  # transformers calls it: the parameters are those of its at
     """Attention over slots. Query heads that share keys are stacked as queries, so keys and values are not repeated."""
     refuse_unknown(module, dropout, extra)
     rows, heads, queries, dim = query.shape
-    stacked = query.reshape(rows, key.shape[1], -1, dim)
-    sinks = None
-    if s_aux is not None:
-        sinks = s_aux.float().reshape(key.shape[1], -1, 1).expand(-1, -1, queries).reshape(1, key.shape[1], -1, 1)
-    scoring, now = Scoring(scaling, softcap, sinks), _pass.get()
-    as_bias = query.is_cuda and queries > 1 and scoring.is_fused and not now.lengths
+    scoring = Scoring(scaling, softcap, _stacked_sinks(s_aux, key.shape[1], queries))
+    as_bias = query.is_cuda and queries > 1 and scoring.is_fused and not _pass.get().lengths
     times = 1 if queries == 1 else heads // key.shape[1]
     mask = _shared_mask(attention_mask, int(module.layer_idx), times, query.dtype if as_bias else torch.bool)  # type: ignore[arg-type]
+    output = _attended(query.reshape(rows, key.shape[1], -1, dim), key, value, mask, scoring)
+    return output.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
+
+
+def _stacked_sinks(sinks: Tensor | None, kv_heads: int, queries: int) -> Tensor | None:
+    """Sinks [1, kv_head, query, 1] for heads that are stacked as queries."""
+    if sinks is None:
+        return None
+    return sinks.float().reshape(kv_heads, -1, 1).expand(-1, -1, queries).reshape(1, kv_heads, -1, 1)
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scoring: Scoring) -> Tensor:
+    """Attention in the way of the current pass: row by row, by our kernels, or by torch."""
+    now = _pass.get()
     if now.lengths:
-        output = torch.cat([scoring.attend(*row) for row in _row_by_row(stacked, key, value, mask, now.lengths)])
-    elif now.kernels:
+        return torch.cat([scoring.attend(*row) for row in _row_by_row(query, key, value, mask, now.lengths)])
+    if now.kernels:
         from fillerscope.answers.local import decode_kernels  # needs triton
 
-        output = decode_kernels.attend(stacked, key, value, mask, now.positions, scoring)
-    else:
-        output = scoring.attend(stacked, key, value, mask)
-    return output.reshape(rows, heads, queries, -1).transpose(1, 2).contiguous(), None
+        return decode_kernels.attend(query, key, value, mask, now.positions, scoring)
+    return scoring.attend(query, key, value, mask)
 
 
 def _row_by_row(
