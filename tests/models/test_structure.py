@@ -15,6 +15,7 @@ from fillerscope.models.structure import (
     attention_modules,
     decoder_of,
     head_count,
+    is_changed_by_code,
     layer_count,
     layers_of,
 )
@@ -70,6 +71,25 @@ def test_one_nonlinearity_a_layer_is_found_in_their_order(family: str) -> None:
         model(input_ids=IDS)
     width = getattr(model.config.get_text_config(), "intermediate_size", None) or 4 * 64
     assert widths == [(2, 15, width)] * layer_count(model)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stock_model_is_not_changed_by_code(family: str) -> None:
+    """Not even where transformers left its own hooks behind."""
+    model = tiny_model(family)
+    model(input_ids=IDS, output_hidden_states=True)
+    assert not is_changed_by_code(model)
+
+
+def test_hooks_and_other_forwards_change_a_model() -> None:
+    model = tiny_model("llama")
+    layer = model.model.layers[1]
+    for register in (layer.register_forward_hook, layer.mlp.register_forward_pre_hook):
+        hook = register(lambda *_: None)
+        assert is_changed_by_code(model)
+        hook.remove()
+    layer.forward = layer.forward
+    assert is_changed_by_code(model)
 
 
 def test_a_mixture_of_experts_has_no_single_nonlinearity() -> None:

@@ -82,11 +82,12 @@ def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     """The digest of a model in memory, from its class, config, modules, weights, buffers and tokenizer.
 
     No digest tells two hooks apart: a model with hooks, or with a `forward` of its own, gets a new one each time."""
+    from fillerscope.models.structure import is_changed_by_code  # needs torch
 
     def hashed() -> Iterable[tuple[str, str]]:
         yield "config", hashlib.sha256(_config_bytes(model)).hexdigest()
         yield "modules", hashlib.sha256(json.dumps(_modules(model)).encode()).hexdigest()
-        if _is_changed_by_code(model):
+        if is_changed_by_code(model):
             yield "hooks", secrets.token_hex(32)
         yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
         # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions.
@@ -122,17 +123,6 @@ def _setting(value: object) -> str:
     if isinstance(value, int | float | str):
         return repr(value)
     return getattr(value, "__qualname__", "") if callable(value) else ""
-
-
-def _is_changed_by_code(model: PreTrainedModel) -> bool:
-    libraries = ("torch.", "transformers.")
-    hooks = [
-        hook
-        for module in model.modules()
-        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-    ]
-    own = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(libraries)]
-    return bool(own) or any("forward" in vars(module) for module in model.modules())
 
 
 def _tensor_sha256(tensor: Tensor) -> str:

@@ -37,6 +37,19 @@ def context_length(model: nn.Module) -> int | None:
     return getattr(text_config(model), "max_position_embeddings", None)
 
 
+def is_changed_by_code(model: nn.Module) -> bool:
+    """Whether somebody gave the model hooks, or a module a `forward` of its own. Hooks that torch and transformers keep
+    for themselves, as after `output_attentions=True`, do nothing by then."""
+    libraries = ("torch.", "transformers.")
+    hooks = [
+        hook
+        for module in model.modules()
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    ]
+    own = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(libraries)]
+    return bool(own) or any("forward" in vars(module) for module in model.modules())
+
+
 def decoder_of(model: nn.Module) -> nn.Module:
     """The stack whose forward gives hidden states, without the head that makes logits of them."""
     decoder = cast(Any, model).get_decoder()

@@ -16,17 +16,17 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fillerscope.answers.local.batch import Batch, PassSize, Setting
-from fillerscope.answers.local.graphs import Graphs
+from fillerscope.answers.local.graphs import Graphs, slower_because
 from fillerscope.answers.local.rows import Row, start_order
 from fillerscope.answers.local.slots import NAME, packing_last_tokens, register
 from fillerscope.answers.local.stops import stop_ids
-from fillerscope.answers.local.workspace import Workspace, calls_hooks
+from fillerscope.answers.local.workspace import Workspace
 from fillerscope.answers.request import Reply, Request
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
-from fillerscope.models.structure import context_length, device_of, has_experts
+from fillerscope.models.structure import context_length, device_of, has_experts, is_changed_by_code
 from fillerscope.study.generation import Decoding
 
 # One prefill pass, also where prompts are computed whole. A GPU is fast where much is computed at once; the pairs are
@@ -73,7 +73,7 @@ class LocalGenerator:
     ) -> Iterator[tuple[int, Reply]]:
         """Replies by number. An intervention acts on all rows of a pass, so requests are batched by intervention."""
         register()
-        graphs = self.graphs if self.graphs and self.graphs.usable and not calls_hooks(self.model) else None
+        graphs = self._usable_graphs()
         packing = nullcontext() if self.device.type == "cpu" or self.exact else packing_last_tokens(self.model)
         with torch.inference_mode(), using_attention(self.model, NAME), sdpa_kernel(KERNELS), packing:
             for change in dict.fromkeys(request.change for request in requests):
@@ -84,6 +84,15 @@ class LocalGenerator:
                     number = numbers[row.index]
                     yield number, self._reply(row, requests[number], decoding)
                     tick(1 - row.fraction)
+
+    def _usable_graphs(self) -> Graphs | None:
+        """Where steps are captured. A captured step leaves out what Python code does, such as that of hooks."""
+        if self.graphs is None or not self.graphs.usable:
+            return None
+        if is_changed_by_code(self.model):
+            self.say(slower_because("the model has hooks, or a forward of its own, which are called at every step"))
+            return None
+        return self.graphs
 
     def _setting(
         self, decoding: Decoding, numbers: Sequence[int], graphs: Graphs | None, tick: Callable[[float], None]

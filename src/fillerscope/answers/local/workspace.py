@@ -40,8 +40,3 @@ class Workspace:
 
 def _addresses(model: nn.Module) -> tuple[int, ...]:
     return tuple(parameter.data_ptr() for parameter in model.parameters())
-
-
-def calls_hooks(model: nn.Module) -> bool:
-    """Whether the model calls functions of others while it runs, which a captured step would leave out."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
