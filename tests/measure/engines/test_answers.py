@@ -21,6 +21,7 @@ from fillerscope.measure.engines import answers
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.loading import wrap
+from fillerscope.progress import Silent
 from fillerscope.store.schema import answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, study_of
@@ -125,6 +126,30 @@ def test_neighbours_are_others_the_second_time(saved: Path, tmp_path: Path, monk
         (2, False), (2, False), (4, True), (4, True),
     ]  # fmt: skip
     assert {rows for rows, _, order in made if order is None} == {4}
+
+
+def test_what_generators_say_is_shown_once_and_repeated_answers_share_a_generator(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are captured for each generator anew, and each would say of itself where that fails."""
+    shown: list[str] = []
+    repeating: list[LocalGenerator] = []
+
+    class Talking(LocalGenerator):
+        def answer(self, *given: Any) -> Any:
+            self.say("decode steps are slower here")
+            repeating.extend([self] if self.order is not None else [])
+            return super().answer(*given)
+
+    class Listening(Silent):
+        def say(self, text: str) -> None:
+            shown.append(text)
+
+    monkeypatch.setitem(answer_check.ENGINES, "rows", Talking)
+    run_study(small(saved, noise=True, temperature=0, samples=1), tmp_path / "run", Listening())
+    assert len([text for text in shown if text.endswith(": decode steps are slower here")]) == 1
+    assert len(repeating) == 2, "one for each shard"
+    assert repeating[0] is repeating[1]
 
 
 def test_what_is_there_is_not_answered_again(

@@ -6,7 +6,8 @@ Chooses the generator that writes them. `answer_shard` computes the answers of o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.grading.grade import Grader
@@ -31,7 +32,6 @@ class AnswerStage:
     """Writes the answers of a model: `answer` those of the study, `repeat` those of its noise floor."""
 
     work: ModelWork
-    said: set[str] = field(default_factory=set)  # what generators had to tell, once for all of them
 
     @property
     def spec(self) -> GenerationSpec:
@@ -86,13 +86,8 @@ class AnswerStage:
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
     ) -> LocalGenerator:
         generator = ENGINES[name](loaded, rows or self.spec.rows, self.spec.exact, order)
-        generator.say = self._say_once
+        generator.say = self.work.say_once
         return generator
-
-    def _say_once(self, text: str) -> None:
-        if text not in self.said:
-            self.said.add(text)
-            self.work.progress.say(f"{self.work.folder.label}: {text}")
 
     def _engine(self, first: Shard) -> str:
         """The name of the local generator whose first tokens are those of plain forward passes; checked once a run."""
@@ -128,7 +123,12 @@ class AnswerStage:
             other = self._local(name, self.work.reload(self.noise.dtype))
             return lambda _: other
         seed = int(digest_of([self.work.study.seed, "answered again"])[:15], 16)
-        return lambda shard: self._local(name, self.work.loaded, self._repeat_rows(name, shard), seed)
+
+        @lru_cache(maxsize=1)  # what was captured for one shard serves the next
+        def generator(rows: int) -> LocalGenerator:
+            return self._local(name, self.work.loaded, rows, seed)
+
+        return lambda shard: generator(self._repeat_rows(name, shard))
 
     def _repeat_rows(self, name: str, shard: Shard) -> int:
         """Half as many rows as in the batches of the first answers; with `exact` the number is fixed."""

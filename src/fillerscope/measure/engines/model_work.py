@@ -6,7 +6,7 @@ Knows which model, which prompts and which facts are noted; not what is measured
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Unpack
 
@@ -41,6 +41,7 @@ class ModelWork:
     folder: ModelSource
     store: RunStore
     progress: Progress
+    said: set[str] = field(default_factory=set)  # by generators, of which a run makes several
 
     @cached_property
     def loaded(self) -> LoadedModel:
@@ -63,6 +64,12 @@ class ModelWork:
         maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
         self.note(label=self.folder.label, template=maker.template)
         return ShardPrompts(self.study, maker, context_of(self.folder))
+
+    def say_once(self, text: str) -> None:
+        """Say something of the model, unless that was said before."""
+        if text not in self.said:
+            self.said.add(text)
+            self.progress.say(f"{self.folder.label}: {text}")
 
     def missing(self, shards: Sequence[Shard], name: Callable[[str, int], str]) -> MissingShards:
         """The shards whose files are missing or damaged."""
