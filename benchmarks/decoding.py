@@ -121,10 +121,10 @@ def main() -> None:
         {
             "contender": name,
             "first": first[name],
-            "seconds": found,
-            "tokens a second": tokens / statistics.median(found),
+            "seconds": rounds,
+            "tokens a second": tokens / statistics.median(rounds),
         }
-        for name, found in seconds.items()
+        for name, rounds in seconds.items()
     ]
     if BEFORE in work and PLAIN in work:
         before = answered(*work[BEFORE])
@@ -144,10 +144,10 @@ def profiled(engine: LocalGenerator, requests: Sequence[Request], decoding: Deco
     """Where the time of the last decode steps goes, by kernel."""
     answered(engine, requests, decoding)
     on_gpu = engine.device.type == "cuda"
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as recorded:
         answered(engine, requests, Decoding(max_tokens=min(16, decoding.max_tokens)))
     order = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
-    return str(found.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=100))
+    return str(recorded.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=100))
 
 
 def arguments() -> argparse.Namespace:

@@ -115,8 +115,8 @@ def test_seeds_and_words_are_those_of_the_plain_ones(layer):
     keys, steps = table[:, 0], table[:, 2] % 5000
     seeds = seed_kernels.step_seeds(keys, steps, layer)
     assert torch.equal(seeds, rng.step_seeds(keys, steps, layer))
-    for found, stream in zip(seed_kernels.words(seeds), (rng.CHOICES, rng.MOVES), strict=True):
-        assert torch.equal(found, rng.words(seeds, stream))
+    for words, stream in zip(seed_kernels.words(seeds), (rng.CHOICES, rng.MOVES), strict=True):
+        assert torch.equal(words, rng.words(seeds, stream))
 
 
 @pytest.mark.gpu

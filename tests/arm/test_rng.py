@@ -111,9 +111,9 @@ def test_a_step_seed_depends_on_its_own_sequence_alone():
 
 def test_deep_layers_have_seeds_of_their_own_too():
     """Their numbers go beyond 64 bits, and wrap around."""
-    found = [int(rng.step_seeds([5], [7], layer)) for layer in range(1, 200)]
-    assert len(set(found)) == len(found)
-    assert found[0] == 2011044823627198309
+    seeds = [int(rng.step_seeds([5], [7], layer)) for layer in range(1, 200)]
+    assert len(set(seeds)) == len(seeds)
+    assert seeds[0] == 2011044823627198309
 
 
 def test_numbers_never_change_from_one_version_to_the_next():

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fillerscope.answers.local.slot_scoring import Scoring
 
@@ -17,7 +19,8 @@ kernels = pytest.importorskip(
 DEVICE = "cuda" if CUDA else "cpu"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16) if CUDA else (torch.float32,)  # the interpreter has no bfloat16
 ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
-LENGTHS = (1, 70, 16, 33, 128)
+BLOCK = 16
+LENGTHS = (1, 70, 15, 16, 17, 64, 65, 140)  # also at the edges of blocks, of parts, and of the slots
 WIDTH = 140
 
 
@@ -32,22 +35,23 @@ class Case:
     mask: torch.Tensor  # [row, 1, 1, key]
 
 
-def make(heads=2, group=3, dim=32, value_dim=None, window=None, hidden=None, dtype=torch.float32):
+def make(heads=2, group=3, dim=32, value_dim=None, window=None, hidden=None, dtype=torch.float32, lengths=LENGTHS):
     """What comes after a row's last key is not a number: nothing of it may be read."""
     random = torch.Generator().manual_seed(dim + group)
 
     def normal(*shape):
         return torch.randn(*shape, generator=random).to(DEVICE, dtype)
 
-    positions = torch.tensor(LENGTHS, device=DEVICE)[:, None] - 1
-    places = torch.arange(WIDTH, device=DEVICE)
+    width = max(WIDTH, *lengths)
+    positions = torch.tensor(lengths, device=DEVICE)[:, None] - 1
+    places = torch.arange(width, device=DEVICE)
     mask = places <= positions
     if window:
         mask = mask & (places > positions - window)
     if hidden:
         mask = mask & ~((places >= hidden[0]) & (places < hidden[1]) & (positions >= hidden[1]))
-    rows = len(LENGTHS)
-    key, value = normal(rows, heads, WIDTH, dim), normal(rows, heads, WIDTH, value_dim or dim)
+    rows = len(lengths)
+    key, value = normal(rows, heads, width, dim), normal(rows, heads, width, value_dim or dim)
     for tensor in (key, value):
         tensor.masked_fill_((places > positions)[:, None, :, None], float("nan"))
     return Case(normal(rows, heads, group, dim) * 2, key, value, positions, mask[:, None, None])
@@ -67,20 +71,21 @@ def expected(case, scoring):
     return (scores.softmax(-1) @ value).float()
 
 
-def difference(found, wanted):
-    assert bool(found.isfinite().all())
-    return float((found.float() - wanted).norm() / wanted.norm())
+def difference(result, wanted):
+    assert bool(result.isfinite().all())
+    return float((result.float() - wanted).norm() / wanted.norm())
 
 
-def attended(case, scoring, parts, block=16):
-    tiling = kernels.Tiling(parts, block)
+def attended(case, scoring, parts, block=BLOCK):
+    """Attention by the kernels; cut as they choose where there is no number of parts."""
+    tiling = kernels.Tiling(parts, block) if parts else None
     return kernels.attend(case.query, case.key, case.value, case.mask, case.positions, scoring, tiling)
 
 
 PLAIN = Scoring(None, None, None)
 SHAPES = (
     {}, {"group": 1, "dim": 24}, {"heads": 1, "group": 17, "dim": 16}, {"value_dim": 8}, {"window": 20},
-    {"hidden": (3, 15)}, {"window": 9, "hidden": (40, 60)},
+    {"hidden": (3, 15)}, {"hidden": (0, 32)}, {"window": 9, "hidden": (40, 60)},
 )  # fmt: skip
 
 
@@ -92,15 +97,28 @@ def test_attention_is_that_of_whole_matrices(shape, parts, dtype):
     assert difference(attended(case, PLAIN, parts), expected(case, PLAIN)) < ROUNDING[dtype]
 
 
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=3), st.sampled_from([1, 2, 8]), st.sampled_from([16, 64]))
+@settings(max_examples=15)
+def test_rows_of_any_length_are_cut_anywhere(lengths, parts, block):
+    case = make(heads=1, group=2, dim=16, lengths=lengths)
+    assert difference(attended(case, PLAIN, parts, block), expected(case, PLAIN)) < 1e-5
+
+
+def test_keys_are_cut_as_the_kernels_choose():
+    case = make(heads=1, lengths=(1, 127, 128, 129, 513))
+    assert kernels.Tiling.of(5, case.key).parts == 4
+    assert difference(attended(case, PLAIN, parts=None), expected(case, PLAIN)) < 1e-5
+
+
 @pytest.mark.parametrize("parts", [1, 4])
 @pytest.mark.parametrize(("scaling", "softcap", "sunk"), [(0.3, None, False), (None, 2.0, False), (None, 5.0, True)])
 def test_scales_softcaps_and_sinks(scaling, softcap, sunk, parts):
     case = make()
     sinks = torch.linspace(-2, 3, 6, device=DEVICE).reshape(1, 2, 3, 1) if sunk else None
     scoring = Scoring(scaling, softcap, sinks)
-    found, wanted = attended(case, scoring, parts), expected(case, scoring)
-    assert difference(found, wanted) < 1e-5
-    assert difference(found, expected(case, PLAIN)) > 1e-2
+    result, wanted = attended(case, scoring, parts), expected(case, scoring)
+    assert difference(result, wanted) < 1e-5
+    assert difference(result, expected(case, PLAIN)) > 1e-2
 
 
 def test_strides_are_those_of_the_tensors():

@@ -19,11 +19,13 @@ from fillerscope.answers.local.engine import ONE_BY_ONE, LocalGenerator
 from fillerscope.answers.local.graphs import Graphs, NotCapturedError, Outputs, Step, padded_rows, padded_width
 from fillerscope.answers.local.slots import Pass, Slots
 from fillerscope.answers.request import Reply, Request, common_start
+from fillerscope.arm import hooks
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 from support.tiny import tiny_model, tiny_tokenizer
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # of the kernels: else Triton's interpreter runs them
 START = tuple(range(40, 51))
 LENGTHS = (21, 12, 1, 25, 30, 18, 9, 2, 14, 7, 40, 3)
 GREEDY, DRAWN = Decoding(max_tokens=20), Decoding(max_tokens=20, temperature=1.3, top_p=0.95)
@@ -33,6 +35,7 @@ CHANGES: dict[str, Any] = {
     "gaussian": Redistribution(kind="gaussian"),
 }  # fmt: skip
 MANY = PassSize(4096, 1 << 24)
+Logits = dict[int, list[torch.Tensor]]  # of every token, by the number of the request
 
 
 class Uncaptured(Graphs):
@@ -88,6 +91,14 @@ def answered(engine: LocalGenerator, asked: list[Request], decoding: Decoding = 
     return engine.answer(asked, decoding, lambda _: None)
 
 
+def answers_and_logits(engine: LocalGenerator, asked: list[Request], decoding: Decoding) -> tuple[list[Reply], Logits]:
+    logits: Logits = {}
+    engine.on_logits = lambda number, one: logits.setdefault(number, []).append(one.clone())
+    replies = answered(engine, asked, decoding)
+    engine.on_logits = None
+    return replies, logits
+
+
 @pytest.mark.parametrize("decoding", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_answers_are_those_of_one_step_after_the_other(model: LoadedModel, name: str, decoding: Decoding) -> None:
@@ -131,16 +142,14 @@ def test_each_row_is_counted_once_and_no_step_is_computed_for_nothing(model: Loa
 
 @pytest.mark.parametrize("name", ["plain", "arm"])
 def test_logits_are_told_of_once_for_each_token(model: LoadedModel, name: str) -> None:
-    found: list[dict[int, list[torch.Tensor]]] = []
+    told: list[Logits] = []
     for graphs in (None, Uncaptured()):
-        logits: dict[int, list[torch.Tensor]] = {}
         engine = engine_of(model, graphs, rows=12)  # some rows that have ended stay among the others
-        engine.on_logits = lambda number, one, to=logits: to.setdefault(number, []).append(one.clone())  # type: ignore[misc]
-        replies = answered(engine, requests(name))
+        replies, logits = answers_and_logits(engine, requests(name), GREEDY)
         assert [len(logits[number]) for number in range(len(replies))] == [len(reply.ids) for reply in replies]
-        found.append(logits)
-    for number, expected in found[0].items():
-        assert torch.allclose(torch.stack(expected), torch.stack(found[1][number]), atol=1e-9)
+        told.append(logits)
+    for number, expected in told[0].items():
+        assert torch.allclose(torch.stack(expected), torch.stack(told[1][number]), atol=1e-9)
 
 
 def test_padding_of_whole_prompts_is_nowhere_among_their_tokens(
@@ -175,15 +184,65 @@ def test_where_no_step_can_be_captured_it_is_said_once_and_answers_stay(model: L
     assert "nonzero makes the host wait" in said[0]
 
 
-def test_a_model_that_calls_functions_of_others_is_run_as_it_is(model: LoadedModel) -> None:
-    graphs, calls = Uncaptured(), []
+def test_a_model_with_hooks_is_run_as_it_is_and_that_is_said(model: LoadedModel) -> None:
+    graphs, calls, said = Uncaptured(), [], []
+    engine = engine_of(model, graphs)
+    engine.say = said.append
     hook = model.model.register_forward_hook(lambda *_: calls.append(1))
     try:
-        answered(engine_of(model, graphs), requests("plain"))
+        answered(engine, requests("plain"))
     finally:
         hook.remove()
     assert calls
     assert not graphs.steps
+    assert ["hooks" in text for text in said] == [True]
+
+
+def test_a_model_that_once_gave_its_attention_is_captured() -> None:
+    """transformers leaves hooks behind, which do nothing from then on."""
+    model, graphs = wrap(tiny_model("llama").double(), tiny_tokenizer()), Uncaptured()
+    model.model(input_ids=torch.tensor([[5, 6]]), output_hidden_states=True)
+    assert any(module._forward_hooks for module in model.model.modules())
+    answered(engine_of(model, graphs), requests("plain"))
+    assert graphs.steps
+
+
+def counted(module: str, function: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with every call of a function of a module that needs Triton."""
+    kernels, calls = pytest.importorskip(module, reason="triton is not installed", exc_type=ImportError), []
+    original = getattr(kernels, function)
+    monkeypatch.setattr(kernels, function, lambda *given: (calls.append(1), original(*given))[1])
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("llama", "knockout"), ("gpt2", "moved"), ("gemma2", "plain"), ("mistral", "knockout"), ("gpt_oss", "plain")],
+)
+def test_steps_by_our_kernels_have_the_logits_of_torch(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grouped heads, windows, soft-capping and sinks as models have them, in rows of different lengths."""
+    calls = counted("fillerscope.answers.local.decode_kernels", "attend", monkeypatch)
+    model, told = wrap(tiny_model(family).to(DEVICE), tiny_tokenizer()), []
+    for kernels in (False, True):
+        monkeypatch.setattr(Slots, "suit_kernels", lambda _, kernels=kernels: kernels)
+        engine = engine_of(model, Uncaptured(), rows=3, ending=False)
+        told.append(answers_and_logits(engine, requests(name, (1, 5, 9)), Decoding(max_tokens=3)))
+        assert bool(calls) is kernels
+    (expected, logits), (replies, by_kernels) = told
+    assert replies == expected
+    for number, one in logits.items():
+        assert torch.allclose(torch.stack(one), torch.stack(by_kernels[number]), atol=1e-4)
+
+
+def test_seeds_by_our_kernel_give_the_answers_of_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = wrap(tiny_model("llama").double().to(DEVICE), tiny_tokenizer())
+    calls = counted("fillerscope.arm.seed_kernels", "step_seeds", monkeypatch)
+    asked, few = requests("arm", (1, 5, 9)), Decoding(max_tokens=4)
+    expected = answered(engine_of(model, None, rows=3), asked, few)
+    assert not calls
+    monkeypatch.setattr(hooks, "suits_kernels", lambda _: True)
+    assert answered(engine_of(model, Uncaptured(), rows=3), asked, few) == expected
+    assert calls
 
 
 def test_slots_serve_again_where_they_are_large_enough_and_the_weights_are_where_they_were() -> None:
@@ -223,13 +282,7 @@ def test_padded_widths_are_enough(width: int, most: int) -> None:
 
 def logits_apart(one: LocalGenerator, other: LocalGenerator, asked: list[Request], decoding: Decoding) -> list[float]:
     """For each answer how far apart the logits are, up to the token where the answers part."""
-    told: list[tuple[list[Reply], dict[int, list[torch.Tensor]]]] = []
-    for engine in (one, other):
-        logits: dict[int, list[torch.Tensor]] = {}
-        engine.on_logits = lambda number, given, to=logits: to.setdefault(number, []).append(given.clone())  # type: ignore[misc]
-        told.append((answered(engine, asked, decoding), logits))
-        engine.on_logits = None
-    (replies, mine), (others, theirs) = told
+    (replies, mine), (others, theirs) = (answers_and_logits(engine, asked, decoding) for engine in (one, other))
     apart = []
     for number, (a, b) in enumerate(zip(replies, others, strict=True)):
         same = 1 + common_start([a.ids, b.ids])
@@ -248,8 +301,8 @@ def test_captured_steps_give_the_answers_of_single_kernels(family: str, name: st
     plain.graphs, plain.whole = None, ONE_BY_ONE
     captured = LocalGenerator(model, 5)
     for decoding in (GREEDY, DRAWN):
-        expected, found = (answered(engine, requests(name), decoding) for engine in (plain, captured))
-        assert sum(a != b for a, b in zip(expected, found, strict=True)) <= 1
+        expected, replies = (answered(engine, requests(name), decoding) for engine in (plain, captured))
+        assert sum(a != b for a, b in zip(expected, replies, strict=True)) <= 1
         apart = sorted(logits_apart(plain, captured, requests(name), decoding))
         assert apart[-2 if name == "arm" else -1] < 1e-3  # rounding may move an activation across ARM's threshold
     assert captured.graphs is not None
