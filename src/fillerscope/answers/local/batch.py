@@ -61,9 +61,9 @@ class Setting:
     prefill: PassSize
     whole: PassSize  # the same where prompts are computed whole
     graphs: Graphs | None  # captured decode steps; None: each is computed as it is
-    say: Callable[[str], None]  # told where a step cannot be captured
+    say: Callable[[str], None]  # called where a step cannot be captured, with the reason
     tick: Callable[[float], None]
-    report: Callable[[Sequence[int], Tensor], None] | None  # given the numbers of requests and their logits
+    report: Callable[[Sequence[int], Tensor], None] | None  # called with the numbers of requests and their logits
 
 
 class Batch:
@@ -112,7 +112,8 @@ class Batch:
         return self.enough if self.graphs is None else min(self.enough, len(self.queue))
 
     def _is_late(self) -> bool:
-        """Whether tokens are read after the next step was started. Who is told of logits is told before."""
+        """Whether tokens are read after the next step was started. Not where logits are reported: those of rows that
+        have just ended would be among them."""
         return self.graphs is not None and self.setting.report is None
 
     # Prefill ---------------------------------------------------------------------------------------------
@@ -219,12 +220,12 @@ class Batch:
         rows = padded_rows(len(self.active), self.slots.count)
         kernels = graphs.kernels and self.slots.suit_kernels()  # these read no further than a row's own keys
         width = self.slots.capacity if kernels else padded_width(longest, self.slots.capacity)
-        decoding, told = self.setting.decoding, self.setting.report is not None
-        kind = (width, kernels, self.change, decoding.temperature, decoding.top_p, told)
+        decoding, with_logits = self.setting.decoding, self.setting.report is not None
+        kind = (width, kernels, self.change, decoding.temperature, decoding.top_p, with_logits)
         return graphs.run(rows, kind, lambda: self._decoded(rows, width, kernels=kernels), self.table.cells)
 
     def _do_without(self, graphs: Graphs, reason: str) -> None:
-        """Go on without our kernels, or without captured steps where these are not the reason."""
+        """Continue without our kernels, or, where these were not used, without captured steps."""
         if graphs.kernels and self.slots.suit_kernels():
             graphs.kernels = False
             return
@@ -251,7 +252,7 @@ class Batch:
     # Tokens and rows -------------------------------------------------------------------------------------
 
     def _issue(self, rows: Sequence[Row], tokens: Tensor, logits: Tensor | None) -> None:
-        """Send for the tokens that are being computed."""
+        """Start to copy the tokens of a step to the host, and count them."""
         rows = list(rows)
         if self.setting.report is not None and logits is not None:
             live = [place for place, row in enumerate(rows) if not row.ended]
@@ -272,19 +273,20 @@ class Batch:
             self.setting.tick(sum(1 / len(row.draws) for row, _ in live))
             done = [row for row, _ in live if row.ended]
             if done:
-                self._leave()
+                self._free_ended()
             yield from done
 
-    def _leave(self) -> None:
+    def _free_ended(self) -> None:
         """Free the slots of rows that have ended."""
         ended = [place for place, row in enumerate(self.active) if row.ended]
         self.table.free(self._numbers(ended))
         staying = len(self.active) - len(ended)
-        if self._pays(staying):
+        if self._frees_enough(staying):
             self._compact(ended, staying)
 
-    def _pays(self, staying: int) -> bool:
-        """Whether rows are moved together now: a captured step computes free slots among them for nothing anyway."""
+    def _frees_enough(self, staying: int) -> bool:
+        """Whether rows are moved together now. A captured step computes free slots among them as well, so this waits
+        until a smaller step or the next prompts can use the room."""
         if self.graphs is None:
             return True
         smaller = padded_rows(staying, self.slots.count) < padded_rows(len(self.active), self.slots.count)

@@ -60,7 +60,7 @@ class LocalGenerator:
         self.whole = self.prefill if self.graphs else ONE_BY_ONE  # for prompts that are computed whole
         self.workspace: Workspace | None = None  # the last one, where captured steps refer to it
         self.on_logits: Callable[[int, Tensor], None] | None = None  # with the number of a request and its logits
-        self.say: Callable[[str], None] = lambda _: None  # told where steps cannot be captured
+        self.say: Callable[[str], None] = lambda _: None  # called where steps cannot be captured
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
         if self.exact:  # only equal prompts share a prefix
