@@ -46,6 +46,7 @@ CHANGES: dict[str, Any] = {
     "gaussian": Redistribution(kind="gaussian"),
 }  # fmt: skip
 PARTED = 24  # answers whose parting is looked into
+Work = tuple[LocalGenerator, list[Request], Decoding]
 SILENT = SimpleNamespace(eos_token_id=None, chat_template=None, decode=lambda *_, **__: "", all_special_ids=[])
 
 
@@ -103,37 +104,52 @@ def agreement(
     return {"answers": len(ours), "same": len(ours) - len(parted), "partings": looked}
 
 
-def main() -> None:
-    asked = arguments()
-    model = random_model(asked)
-    engines = {name: engine_of(name, model, asked.rows) for name in asked.contenders}
-    vocabulary = model.config.vocab_size
-    requests = {name: requests_of(asked.prompts, vocabulary, CHANGES[name]) for name in engines}
-    decoding = {name: Decoding(max_tokens=asked.tokens, temperature=float(name == "sampled")) for name in engines}
-    work = {name: (engines[name], requests[name], decoding[name]) for name in engines}
-    if asked.profile:
-        asked.profile.write_text(profiled(*work[PLAIN]), encoding="utf-8")
-        return
+def agreements(model: Any, before: Work, plain: Work) -> list[dict[str, Any]]:
+    """Of captured steps with those before, and of those before with themselves among other neighbours, which shows what
+    rounding alone does."""
+    engine, requests, _ = before
+    replies = answered(*before)
+    engine.order = 1
+    others = {PLAIN: answered(*plain), "before, in another order": answered(*before)}
+    return [
+        {f"agreement of {name} with before": agreement(model, requests, other, replies)}
+        for name, other in others.items()
+    ]
+
+
+def raced(work: dict[str, Work], rounds: int, most: float) -> list[dict[str, Any]]:
+    """What each contender took: the first time, and in each round."""
     first = {name: timed(*one) for name, one in work.items()}
-    seconds = race({name: partial(timed, *one) for name, one in work.items()}, asked.rounds, asked.seconds, 0)
-    tokens = asked.prompts * asked.tokens
-    results = [
+    seconds = race({name: partial(timed, *one) for name, one in work.items()}, rounds, most, 0)
+    tokens = {name: len(requests) * decoding.max_tokens for name, (_, requests, decoding) in work.items()}
+    return [
         {
             "contender": name,
             "first": first[name],
-            "seconds": rounds,
-            "tokens a second": tokens / statistics.median(rounds),
+            "seconds": taken,
+            "tokens a second": tokens[name] / statistics.median(taken),
         }
-        for name, rounds in seconds.items()
+        for name, taken in seconds.items()
     ]
+
+
+def work_of(name: str, model: Any, asked: argparse.Namespace) -> Work:
+    requests = requests_of(asked.prompts, model.config.vocab_size, CHANGES[name])
+    decoding = Decoding(max_tokens=asked.tokens, temperature=float(name == "sampled"))
+    return engine_of(name, model, asked.rows), requests, decoding
+
+
+def main() -> None:
+    asked = arguments()
+    model = random_model(asked)
+    work = {name: work_of(name, model, asked) for name in asked.contenders}
+    if asked.profile:
+        asked.profile.write_text(profiled(*work[PLAIN]), encoding="utf-8")
+        return
+    results = raced(work, asked.rounds, asked.seconds)
     if BEFORE in work and PLAIN in work:
-        before = answered(*work[BEFORE])
-        engines[BEFORE].order = 1  # other neighbours: what rounding alone does
-        for name, other in ((PLAIN, work[PLAIN]), ("before, in another order", work[BEFORE])):
-            results.append(
-                {f"agreement of {name} with before": agreement(model, requests[PLAIN], answered(*other), before)}
-            )
-    settings = {key: str(value) for key, value in vars(asked).items()}
+        results += agreements(model, work[BEFORE], work[PLAIN])
+    settings = {key: str(value) for key, value in vars(asked).items() if key not in ("out", "profile")}
     if asked.out:
         write(asked.out, torch.device(asked.device), [settings, *results])
     for one in results:
