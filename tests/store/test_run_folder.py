@@ -254,12 +254,36 @@ def test_an_error_of_reading_is_tried_again_and_is_not_damage(store: RunStore, m
             raise OSError(number, os.strerror(number))
         return read_limited(path)
 
-    monkeypatch.setattr("fillerscope.store.manifest.read_limited", fail)
+    monkeypatch.setattr("fillerscope.store.reading.read_limited", fail)
     assert RunStore.open(store.path).manifest == store.manifest
     failing[0] = 100
     with refused("nothing was changed: check the disk or network, then try again") as caught:
         RunStore.open(store.path)
     assert "remove" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_file_that_cannot_be_read_is_not_called_damaged(store: RunStore, monkeypatch, number: int) -> None:
+    """Neither by `verify` nor by whatever uses it, a second process that resumes included."""
+    store.put(NAME, PART)
+    failing = [2]
+
+    def fail(path: Path) -> str:
+        if failing[0]:
+            failing[0] -= 1
+            raise OSError(number, os.strerror(number))
+        return file_sha256(path)
+
+    monkeypatch.setattr("fillerscope.store.reading.file_sha256", fail)
+    monkeypatch.setattr("fillerscope.store.reading.WAITS", (0, 0, 0))
+    if number != errno.EACCES:
+        assert RunStore.open(store.path).verify() == []
+    failing[0] = 1000
+    opened = RunStore.open(store.path)
+    for read in (opened.verify, opened.refuse_damaged, lambda: opened.is_sound(NAME), lambda: opened.get(NAME)):
+        with pytest.raises(StoreError, match=r"cannot read|no permission to read") as caught:
+            read()
+        assert not re.search("remove|damaged|run the study again", str(caught.value))
 
 
 def test_a_link_in_a_run_is_never_written_through(path: Path, tmp_path: Path) -> None:

@@ -1,18 +1,15 @@
-"""The manifest of a run folder: read with patience, checked against its own digest."""
+"""The manifest of a run folder, checked against its own digest."""
 
 from __future__ import annotations
 
-import errno
-import time
 from pathlib import Path
 from typing import cast
 
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, digest_of, parse_json, read_limited
+from fillerscope.files import Json, digest_of, parse_json
+from fillerscope.store.reading import read_steadily, unreadable
 from fillerscope.store.schema import MANIFEST, READABLE, SEALED, Manifest
 
-WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
-TRANSIENT = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.ENOMEM)
 RESTORE = "restore it from a copy, or choose another folder with --out and run the study again"
 
 
@@ -43,26 +40,6 @@ def sealed(manifest: Manifest) -> Manifest:
 
 def _digest_of(manifest: Json) -> str:
     return digest_of({key: value for key, value in manifest.items() if key != "digest"})
-
-
-def read_steadily(path: Path) -> str:
-    """The text of a file. An error of the disk or the network is tried again: it is not damage."""
-    for wait in WAITS:
-        try:
-            return read_limited(path).decode()
-        except OSError as error:
-            if error.errno not in TRANSIENT:
-                raise
-            time.sleep(wait)
-    return read_limited(path).decode()
-
-
-def unreadable(path: Path, error: OSError) -> StoreError:
-    """The error for a file that is there and cannot be read. It never advises to remove what may be sound."""
-    if isinstance(error, PermissionError):
-        return StoreError(f"no permission to read {path}; ask its owner")
-    reason = error.strerror or str(error)
-    return StoreError(f"cannot read {path}: {reason}; nothing was changed: check the disk or network, then try again")
 
 
 def _is_valid(manifest: Json) -> bool:

@@ -25,14 +25,14 @@ from fillerscope.files import (
     Pieces,
     digest_of,
     disk_errors,
-    file_sha256,
     is_inside,
     is_temporary,
     json_bytes,
     parse_json,
     write_whole,
 )
-from fillerscope.store.manifest import read_manifest, read_steadily, sealed, unreadable
+from fillerscope.store.manifest import read_manifest, sealed
+from fillerscope.store.reading import read_steadily, sha256_of, size_of, unreadable, unusable
 from fillerscope.store.schema import (
     COLUMN_TYPES,
     FILES,
@@ -152,8 +152,7 @@ class RunStore:
     def has(self, name: str) -> bool:
         """Whether a file is listed in the manifest and has the listed size."""
         entry = self.manifest["files"].get(name)
-        path = self.path / name
-        return entry is not None and path.exists() and path.stat().st_size == entry["bytes"]
+        return entry is not None and size_of(self.path / name) == entry["bytes"]
 
     def is_sound(self, name: str) -> bool:
         """Whether a file has the listed checksum. Reads all of it."""
@@ -192,7 +191,7 @@ class RunStore:
                 arrays = {key: file.get_tensor(key) for key in wanted}
                 records = parse_json((file.metadata() or {}).get("records", "[]"))
         except (SafetensorError, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+            raise unusable(self.path / name, error) from None
         return Part(arrays, records)
 
     def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
@@ -205,7 +204,7 @@ class RunStore:
                 pieces = [file.get_slice(key) for key in keys]
                 return [np.asarray(piece[fitted(index, piece.get_shape())]) for piece in pieces]
         except (SafetensorError, OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+            raise unusable(self.path / name, error) from None
 
     def get_table(self, name: str) -> Columns:
         """The columns of a table."""
@@ -215,7 +214,7 @@ class RunStore:
         try:
             return upgraded(parquet.read_table(self.path / name).to_pydict())
         except (ArrowException, OSError, ValueError) as error:
-            raise StoreError(f"{self.path / name} is damaged ({error}); `fillerscope verify` tells more") from None
+            raise unusable(self.path / name, error) from None
 
     def folder(self, name: str) -> Path:
         """A folder in the run to write to. A link that leads out of the run is an error: a run comes from anybody."""
@@ -247,11 +246,11 @@ class RunStore:
     def _fault(self, name: str) -> str:
         """What is wrong with a file; empty where nothing is."""
         path, entry = self.path / name, self.manifest["files"][name]
-        if not path.exists():
+        if (size := size_of(path)) is None:
             return f"{name}: missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"{name}: {path.stat().st_size} bytes, expected {entry['bytes']}"
-        sha256 = file_sha256(path)
+        if size != entry["bytes"]:
+            return f"{name}: {size} bytes, expected {entry['bytes']}"
+        sha256 = sha256_of(path)
         return "" if sha256 == entry["sha256"] else f"{name}: sha256 {sha256[:12]}, expected {entry['sha256'][:12]}"
 
     def _save_manifest(self) -> None:

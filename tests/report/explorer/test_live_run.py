@@ -218,6 +218,17 @@ def test_one_byte_that_is_another_is_reported(whole: Path, tmp_path: Path, name:
     assert watched.overview()["damaged"]
 
 
+def test_files_that_cannot_be_read_are_told(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("fillerscope.store.reading.file_sha256", fail)
+    watched = Watched(whole)
+    watched.check_once()
+    assert until(lambda: watched.overview()["checked"]).startswith("Not all files could be checked: no permission to")
+    assert watched.overview()["damaged"]
+
+
 def test_a_name_is_that_of_the_folder(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(whole)
     assert Watched(Path(".")).name == "whole"

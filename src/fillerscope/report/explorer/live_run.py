@@ -11,6 +11,7 @@ from threading import Lock, Thread
 from typing import Any
 
 from fillerscope.analysis.run import Run
+from fillerscope.errors import StoreError
 from fillerscope.files import Json
 from fillerscope.report.payload import overview
 from fillerscope.store.live import LiveStore
@@ -60,7 +61,11 @@ class Watched:
 
     def _check(self) -> None:
         files = len(self._store.manifest["files"])
-        faults = self._store.verify()
+        try:
+            faults = self._store.verify()
+        except StoreError as error:  # an error of the disk or network, which is no damage
+            self._checked, self._damaged = f"Not all files could be checked: {error}", True
+            return
         number = "The one file there is" if files == 1 else f"All {files} files are"
         fine = f"{number} as {'it was' if files == 1 else 'they were'} written: checked when this page was opened."
         self._damaged = bool(faults)

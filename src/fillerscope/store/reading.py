@@ -1,0 +1,65 @@
+"""Reading files of a run folder. An error of the disk or the network is tried again, and is never called damage."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from fillerscope.errors import StoreError
+from fillerscope.files import file_sha256, read_limited
+
+Value = TypeVar("Value")
+WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
+TRANSIENT = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.ENOMEM)
+
+
+def read_steadily(path: Path) -> str:
+    """The text of a file. An OSError passes, once it has come again and again."""
+    return _steadily(lambda: read_limited(path).decode())
+
+
+def size_of(path: Path) -> int | None:
+    """The size of a file in bytes; None where it is missing."""
+    try:
+        return _steadily(lambda: path.stat().st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file that is there."""
+    try:
+        return _steadily(lambda: file_sha256(path))
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StoreError:
+    """The error for a file that is there and cannot be read. It never advises to remove what may be sound."""
+    if isinstance(error, PermissionError):
+        return StoreError(f"no permission to read {path}; ask its owner")
+    reason = error.strerror or str(error)
+    return StoreError(f"cannot read {path}: {reason}; nothing was changed: check the disk or network, then try again")
+
+
+def unusable(path: Path, error: Exception) -> StoreError:
+    """The error for a file whose contents cannot be had: it cannot be read now, or it is damaged."""
+    if isinstance(error, OSError) and error.errno:  # of a damaged table, pyarrow raises an OSError without a number
+        return unreadable(path, error)
+    return StoreError(f"{path} is damaged ({error}); `fillerscope verify` tells more")
+
+
+def _steadily(read: Callable[[], Value]) -> Value:
+    for wait in WAITS:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in TRANSIENT:
+                raise
+            time.sleep(wait)
+    return read()
