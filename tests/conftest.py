@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start, too: one core is one worker's
 
-import psutil
 import pytest
 import torch
 from filelock import FileLock
@@ -22,31 +20,15 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton, which reads it once
 
 sys.path.insert(0, str(Path(__file__).parent))
+from support.network import refuse_network  # noqa: E402
 
 # Neither limits nor health checks may depend on how busy the machine is.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 LEFT_OUT = pytest.StashKey[int]()
-OWN = {one.address for cards in psutil.net_if_addrs().values() for one in cards} | {socket.gethostname()}
-HERE = ("localhost", "127.", "::1", "0.0.0.0")
 
-
-def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
-    """Let no test reach beyond this machine: servers that stand in for others are on it. Downloads of weights run in
-    processes of their own."""
-    if event == "socket.connect" and isinstance(arguments[1], tuple):
-        host = arguments[1][0]
-    elif event == "socket.getaddrinfo":
-        host = arguments[0]
-    else:
-        return
-    text = host.decode() if isinstance(host, bytes) else str(host or "localhost")
-    if not text.startswith(HERE) and text not in OWN:
-        raise ConnectionRefusedError(f"a test reaches for {text}")
-
-
-sys.addaudithook(refuse_network)
+refuse_network()  # downloads of weights run in processes of their own
 
 
 @pytest.fixture(scope="session")
@@ -92,13 +74,15 @@ def gemma3() -> Any:
 # What `make chaos` runs, in its long form where there is one (support/chaos.py).
 CHAOS = (
     "chaos/", "answers/endpoint/test_keys.py", "answers/endpoint/test_limits.py", "answers/grading/test_seccomp.py",
-    "e2e/test_hostile.py", "e2e/test_token.py", "models/test_changes.py", "models/test_gguf_header.py",
-    "prompts/test_chat_template.py", "report/explorer/test_access.py", "report/explorer/test_connections.py",
-    "report/explorer/test_jobs.py", "report/explorer/test_server_fuzz.py", "store/test_formats.py", "test_files.py",
+    "e2e/test_hostile.py", "e2e/test_token.py", "models/test_changes.py", "models/test_fetch.py",
+    "models/test_gguf_header.py", "models/test_kills.py", "prompts/test_chat_template.py",
+    "report/explorer/test_access.py", "report/explorer/test_connections.py", "report/explorer/test_jobs.py",
+    "report/explorer/test_server_fuzz.py", "store/test_formats.py", "test_files.py", "test_network.py",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name != "test_soak.py")  # it takes the longest: the others run beside it
     for item in items:
         if str(item.path.relative_to(Path(__file__).parent)).startswith(CHAOS):
             item.add_marker("chaos")

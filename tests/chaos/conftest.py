@@ -24,10 +24,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def study(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One without a chat template: the process that renders templates takes longer to start than a run takes."""
+    folder = save_model(tmp_path_factory.mktemp("plain") / "tiny-llama")
+    (folder / "chat_template.jinja").unlink()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def study(plain_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shards, the second one smaller."""
     return write_study(
-        tmp_path_factory.mktemp("study") / "study.yaml", model, problems={"limit": 3, "difficulty": [1]},
+        tmp_path_factory.mktemp("study") / "study.yaml", plain_model, problems={"limit": 3, "difficulty": [1]},
         conditions=[CONDITIONS[0], CONDITIONS[4]], batch={"shard": 2, "tokens": 512},
         figures=[{"name": "depth"}],
     )  # fmt: skip

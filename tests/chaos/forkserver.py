@@ -12,6 +12,7 @@ More about a process may be said, a step being the sync of a file, its rename, o
     "steps": path           note every step of writing a file there, a line each: what it is, and of which file
     "die_at": n             kill -9 itself at the n-th step. At the sync of a file half of it is lost first, as if
                             the kill had come while it was written
+    "half": true            lose half of it at a rename, too, for files that are not synced
     "die_in": [m, f, n]     kill -9 itself at the n-th call of the function f of module m
     "stop_after": n         stop itself, as by Ctrl-Z, when n shards have their names
     "fail_at": [n, e, f]    let the n-th operation on files under the folder f fail with the error number e: opening a
@@ -37,7 +38,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+from support.network import refuse_network
 
 # What a run would import on its way, and again in every child.
 BEFOREHAND = (
@@ -50,6 +55,7 @@ BEFOREHAND = (
 
 
 def serve() -> None:
+    refuse_network()
     for name in BEFOREHAND:
         with suppress(ImportError):
             import_module(name)
@@ -156,6 +162,7 @@ class Steps:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.die_at, self.stop_after, self.log = (request.get(key) for key in ("die_at", "stop_after", "steps"))
+        self.half = bool(request.get("half"))
         self.count = self.shards = 0
         self.sync, self.rename = os.fsync, os.replace
 
@@ -173,6 +180,8 @@ class Steps:
 
     def noted_rename(self, source: Any, target: Any, **options: Any) -> None:
         if self.is_last(f"rename {target}"):
+            if self.half and Path(source).is_file():
+                os.truncate(source, Path(source).stat().st_size // 2)
             _die()
         self.rename(source, target, **options)
         self.shards += Path(target).parent.parent.name == "shards"

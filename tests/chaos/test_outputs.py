@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fillerscope.files import is_temporary
 from support.chaos import is_long
 from support.forks import KILLED, Forks, finishing
 
@@ -29,13 +28,16 @@ def finished(forks: Forks, study: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What somebody would take for a result."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {path.name: path.read_bytes() for path in found if not is_temporary(path.name)}
+    """What somebody would take for a result: files that are not hidden."""
+    found = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")] if folder.exists() else []
+    return {path.name: path.read_bytes() for path in found}
 
 
+@pytest.mark.parametrize("half", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["half", "whole"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Path, name: str) -> None:
+def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Path, name: str, half: bool) -> None:
+    """Before a file gets its name, and while it is written."""
+
     def command(out: Path) -> list[Any]:
         return [word.format(run=finished, out=out) for word in COMMANDS[name]]
 
@@ -46,7 +48,7 @@ def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Pa
     steps = len(log.read_text().splitlines())
     for step in range(1, steps + 1) if is_long() else (1, (steps + 1) // 2, steps):
         out = tmp_path / "out"
-        assert forks.run(command(out), die_at=step) == KILLED
+        assert forks.run(command(out), die_at=step, half=half) == KILLED
         left = files(out)
         assert {name: expected[name] for name in left} == left, f"half a file after a kill at step {step}"
         assert forks.run(command(out)) == 0
