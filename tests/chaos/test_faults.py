@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.chaos import cases
-from support.forks import Forks, assert_nothing_half, finishing, outcome
+from support.forks import KILLED, Forks, assert_nothing_half, finishing, outcome
 
 pytestmark = [
     pytest.mark.chaos,
@@ -20,32 +22,90 @@ pytestmark = [
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.ESTALE)
 
 
+Commands = list[list[Any]]
+
+
+def reading(run: Path, out: Path) -> Commands:
+    """What opens a finished run."""
+    return [["verify", run], ["heads", run], ["figures", run, "depth", "--out", out], ["export", run, "--out", out]]
+
+
+def counted(forks: Forks, commands: Commands, run: Path, log: Path) -> int:
+    """How many operations on files of a run commands take."""
+    assert forks.run(*commands, fail_at=[-1, 0, str(run)], operations=str(log)) == 0
+    return int(log.read_text())
+
+
+def chosen(operations: int, seed: int) -> tuple[int, int]:
+    """An operation and its error: seeds go through all of them in a shuffled order."""
+    every = [(number, error) for number in range(1, operations + 1) for error in ERRORS]
+    return random.Random(0).sample(every, len(every))[seed % len(every)]
+
+
+def assert_told(forks: Forks, commands: Commands, run: Path, number: int, error: int) -> str:
+    """That an operation fails is one line, or nothing where it can be done without; returns which it was."""
+    process = forks.start(*commands, fail_at=[number, error, str(run)])
+    code, said = process.code(), process.lines()
+    where = f"operation {number}: {os.strerror(error)}"
+    assert code in (0, 1), (where, said)
+    assert not code or said[-1].startswith("fillerscope: "), (where, said)
+    for word in ("Traceback", "remove", "damaged"):
+        assert not any(word in line for line in said), (where, said)
+    return where
+
+
 @pytest.fixture(scope="session")
 def operations(forks: Forks, study: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
-    """How many operations on files a run and its export take."""
+    """How many operations a run and its export take."""
     folder = tmp_path_factory.mktemp("counted")
-    code = forks.run(
-        *finishing(study, folder / "run"), fail_at=[-1, 0, str(folder / "run")], operations=str(folder / "operations")
-    )
-    assert code == 0
-    return int((folder / "operations").read_text())
+    return counted(forks, finishing(study, folder / "run"), folder / "run", folder / "operations")
 
 
 @pytest.mark.parametrize("seed", cases(fast=3, slow=24, long=600))
 def test_an_operation_that_fails_costs_nothing(
     forks: Forks, study: Path, undisturbed: dict[str, bytes], operations: int, tmp_path: Path, seed: int
 ) -> None:
-    """Seeds go through all operations and errors in a shuffled order."""
-    every = [(number, error) for number in range(1, operations + 1) for error in ERRORS]
-    number, error = random.Random(0).sample(every, len(every))[seed % len(every)]
     run = tmp_path / "run"
-    process = forks.start(*finishing(study, run), fail_at=[number, error, str(run)])
-    code, said = process.code(), process.lines()
-    where = f"operation {number}: {os.strerror(error)}"
-    assert code in (0, 1), (where, said)
-    assert not any("Traceback" in line for line in said), (where, said)
-    assert not code or said[-1].startswith("fillerscope: "), (where, said)
-    assert not any("remove" in line for line in said), (where, said)
+    where = assert_told(forks, finishing(study, run), run, *chosen(operations, seed))
     assert_nothing_half(run)
     assert forks.run(*finishing(study, run)) == 0, where
+    assert outcome(run) == undisturbed, where
+
+
+@pytest.fixture(scope="session")
+def unfinished(forks: Forks, study: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run that was killed after its first shard, and how many operations finishing it takes."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    assert forks.run(["measure", study, folder / "run"], die_at=30) == KILLED
+    copy = Path(shutil.copytree(folder / "run", folder / "copy"))
+    assert list(copy.rglob("shards/*/*.safetensors"))
+    return folder / "run", counted(forks, finishing(study, copy), copy, folder / "operations")
+
+
+@pytest.mark.parametrize("seed", cases(fast=1, slow=8, long=300))
+def test_an_operation_that_fails_while_a_run_is_resumed_costs_nothing(
+    forks: Forks, study: Path, undisturbed: dict[str, bytes], unfinished: tuple[Path, int], tmp_path: Path, seed: int
+) -> None:
+    run = Path(shutil.copytree(unfinished[0], tmp_path / "run"))
+    where = assert_told(forks, finishing(study, run), run, *chosen(unfinished[1], seed))
+    assert_nothing_half(run)
+    assert forks.run(*finishing(study, run)) == 0, where
+    assert outcome(run) == undisturbed, where
+
+
+@pytest.fixture(scope="session")
+def finished(forks: Forks, study: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run, and how many operations reading it takes."""
+    folder = tmp_path_factory.mktemp("finished")
+    run = folder / "run"
+    assert forks.run(*finishing(study, run)) == 0
+    return run, counted(forks, reading(run, folder / "out"), run, folder / "operations")
+
+
+@pytest.mark.parametrize("seed", cases(fast=1, slow=8, long=80))
+def test_an_operation_that_fails_while_a_run_is_read_is_no_damage(
+    forks: Forks, undisturbed: dict[str, bytes], finished: tuple[Path, int], tmp_path: Path, seed: int
+) -> None:
+    run = finished[0]
+    where = assert_told(forks, reading(run, tmp_path / "out"), run, *chosen(finished[1], seed))
     assert outcome(run) == undisturbed, where
