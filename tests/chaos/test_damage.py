@@ -17,6 +17,7 @@ from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FillerscopeError
 from fillerscope.report.explorer.live_run import Watched
 from fillerscope.report.html import write_report
+from fillerscope.store.schema import MANIFEST
 from support.chaos import cases
 from support.synthetic import Synthetic
 
@@ -60,19 +61,26 @@ FINDERS: dict[str, Finds] = {"verify": by_verify, "export": by_export, "report":
 
 
 def damaged(sound: Path, folder: Path, seed: int) -> str:
-    """A copy of a run with one bit flipped, or with bytes cut off or added; returns what was done."""
+    """A copy of a run with one bit flipped, a digit changed, or bytes cut off or added; returns what was done.
+
+    Every third one is in the manifest, of which a changed digit leaves valid JSON."""
     draw = random.Random(seed)
     shutil.copytree(sound, folder)
-    path = draw.choice([path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "lock"])
+    others = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in ("lock", MANIFEST)]
+    path = draw.choice(others) if seed % 3 else folder / MANIFEST
     data = bytearray(path.read_bytes())
+    digits = [place for place, byte in enumerate(data) if chr(byte).isdigit()]
     place = draw.randrange(len(data))
-    match draw.choice(["bit", "bit", "bit", "cut", "add"]):
-        case "bit":
-            data[place] ^= 1 << draw.randrange(8)
+    match draw.choice(["bit", "bit", "digit", "cut", "add"]):
+        case "digit" if digits:
+            place = draw.choice(digits)
+            data[place] = ord(draw.choice([digit for digit in "123456789" if ord(digit) != data[place]]))
         case "cut":
             del data[place:]
-        case _:
+        case "add":
             data += draw.randbytes(1 + place % 7)
+        case _:
+            data[place] ^= 1 << draw.randrange(8)
     path.write_bytes(data)
     return f"{path.relative_to(folder)} at {place}"
 
