@@ -19,6 +19,7 @@ More about a process may be said, a step being the sync of a file, its rename, o
                             file to read or to write, its sync, its rename, making, listing or removing
     "operations": path      write their number there at the end
     "flock_fails": e        let every flock fail with the error number e, as on file systems without locks
+    "memory": n             let it take n bytes more than it has, and no more
     "clock": s              set the clock forward by s seconds, or back
 
 Nothing is computed here, in the parent: threads do not survive a fork.
@@ -91,6 +92,8 @@ def _live(request: dict[str, Any]) -> None:
         Faults(request).watch()
         if "flock_fails" in request:
             _refuse_locks(request["flock_fails"])
+        if "memory" in request:
+            _limit_memory(request["memory"])
         if "clock" in request:
             now = time.time
             time.time = lambda: now() + request["clock"]
@@ -137,6 +140,14 @@ def _refuse_locks(error: int) -> None:
         raise OSError(error, os.strerror(error))
 
     fcntl.flock = flock
+
+
+def _limit_memory(more: int) -> None:
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * os.sysconf("SC_PAGE_SIZE") + more
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _die() -> None:

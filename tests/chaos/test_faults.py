@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fillerscope.store.run_folder import RunStore
 from support.chaos import cases
 from support.forks import KILLED, Forks, assert_nothing_half, finishing, outcome
 
@@ -109,3 +110,26 @@ def test_an_operation_that_fails_while_a_run_is_read_is_no_damage(
     run = finished[0]
     where = assert_told(forks, reading(run, tmp_path / "out"), run, *chosen(finished[1], seed))
     assert outcome(run) == undisturbed, where
+
+
+SIZES = (16, 384, 512, 640, 768)  # MiB more than it has: too little to begin, and enough for parts of a run
+
+
+@pytest.mark.parametrize("more", [SIZES[0], *(pytest.param(size, marks=pytest.mark.slow) for size in SIZES[1:])])
+def test_memory_that_runs_out_is_one_line_and_costs_nothing(
+    forks: Forks, study: Path, undisturbed: dict[str, bytes], tmp_path: Path, more: int
+) -> None:
+    run = tmp_path / "run"
+    process = forks.start(["run", study, "--out", run], memory=more << 20)
+    code, said = process.code(), process.lines()
+    assert code in (0, 1), said
+    assert code == 0 or said[-1].startswith("fillerscope: memory ran out; what is finished is kept"), said
+    assert code == 1 or more > SIZES[0]
+    assert not any("Traceback" in line for line in said), said
+    assert_nothing_half(run)
+    assert forks.run(*finishing(study, run)) == 0
+    store = RunStore.open(run)
+    (merged,) = [name for name in store.manifest["files"] if name.startswith("merged")]
+    errors = [record["error"] for record in store.get(merged).records if record["status"] == "failed"]
+    assert all("memory runs out" in error for error in errors)  # in a pass: that problem failed, and is counted so
+    assert errors or outcome(run) == undisturbed

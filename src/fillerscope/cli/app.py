@@ -65,6 +65,8 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing to say
         sys.exit(1)
+    except MemoryError:
+        _stop("memory ran out; what is finished is kept: make room, or choose smaller batches, and run it again", 1)
     except OSError as error:
         _stop(f"cannot read or write: {error}; check the path and the space on the disk", 1)
     except Exception as error:
