@@ -190,6 +190,15 @@ def test_another_byte_in_the_model_is_another_identity(saved: Path, tmp_path: Pa
     assert identity(study_of(copy)) == before
 
 
+def test_another_kind_of_device_is_another_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number is not: cards of one kind give the same."""
+    study, found = study_of(saved, models=[{"name": str(saved), "dtype": "float32"}]), []
+    for device in ("cpu", "cuda:0", "cuda:1"):
+        monkeypatch.setattr("fillerscope.models.loading.choose_device", lambda _, device=device: device)
+        found.append(identity(study))
+    assert found[0] != found[1] == found[2]
+
+
 def test_the_version_of_the_code_is_part_of_the_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(study_of(saved))
     monkeypatch.setattr("fillerscope.measure.identity.code_version", lambda: "another")
