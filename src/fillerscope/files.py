@@ -119,20 +119,20 @@ def file_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
 
 def file_sha256(path: Path) -> str:
     """The SHA-256 of a file. A pipe or a device, which may never end, is an OSError."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_limited(path: Path, most: int = LARGEST_JSON) -> bytes:
     """The bytes of a file from elsewhere. One that is larger than `most`, a pipe or a device is an OSError."""
-    with _open_file(path) as file:
+    with open_file(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", str(path))
     return content
 
 
-def _open_file(path: Path) -> BufferedReader:
+def open_file(path: Path) -> BufferedReader:
     """Open a file for reading, without waiting for somebody to write to it where it is a pipe."""
     file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -78,6 +78,23 @@ def test_the_help_of_study_lists_the_keys(command: Command) -> None:
     assert all(key in shown for key in ("answer_form", "max_tokens", "twin", "skip_first"))
 
 
+def test_skipped_rows_are_shown_and_counted(command: Command, model: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("question,answer\nWhat is 2*3?,6\n,7\nWhat is 2*4?,8,9\nWhat is 3*3?,9\n")
+    assert "bad.csv:3: question: the question is empty" in command("fields", "bad.csv", "--model", model).err
+    told = "2 of 4 rows of data were skipped; the first, bad.csv:3: question: the question is empty"
+    assert told in command("fields", "bad.csv", "--skip-bad", "--model", model).out
+    shown = json.loads(command("fields", "bad.csv", "--skip-bad", "--model", model, "--json").out)
+    assert (shown["rows"], shown["problems"], shown["skipped"]) == (4, 2, 2)
+    assert [row["place"] for row in shown["skipped_rows"]] == ["bad.csv:3", "bad.csv:4"]
+    problems = {"source": "bad.csv", "on_error": "skip"}
+    Path("my.yaml").write_text(yaml.safe_dump({"name": "mine", "models": [str(model)], "problems": problems}))
+    assert "2 of 4 rows of data were skipped; the first, " in command("check", "my.yaml").out
+    ended = command("run", "my.yaml", "--out", "run")
+    assert "2 of 4 rows of data were skipped; the first, " in ended.out
+    assert json.loads(command("run", "my.yaml", "--out", "run", "--json").out)["data"]["skipped"] == 2
+
+
 @pytest.mark.usefixtures("data")
 def test_a_study_is_written_checked_and_not_overwritten(command: Command, model: Path) -> None:
     written = command("init", "my.yaml", "--data", "rows.csv", "--model", model)
@@ -229,7 +246,8 @@ def test_data_is_looked_at_without_torch(data: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from fillerscope.cli.study_commands import show_fields\n"
-        f"show_fields({str(data)!r}, {{}}, None, None, False)"
+        "from fillerscope.study.study import ProblemsSpec\n"
+        f"show_fields(ProblemsSpec(source={str(data)!r}), None, False)"
     )
     environment = {"FILLERSCOPE_CACHE": str(data.parent / "none"), "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)

@@ -25,6 +25,7 @@ from fillerscope.measure.identity import code_version, identify
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
+from fillerscope.report.methods.page import methods
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import merged_name, shard_name
 from fillerscope.study.study import Study
@@ -156,12 +157,37 @@ def test_whatever_can_change_a_number_changes_the_identity(saved: Path) -> None:
         lambda _: {"device": "cpu"},
         lambda model: {"models": [{"name": model, "dtype": "float32"}]},
         lambda _: {"problems": {"limit": 8, "split": "train"}},
+        lambda _: {"problems": {"limit": 8, "on_error": "skip"}},
     ],
 )
 def test_what_cannot_change_a_number_does_not(saved: Path, same: Callable[[str], dict[str, Any]]) -> None:
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         pytest.skip("auto is not the CPU here")
     assert identity(study_of(saved, **same(str(saved)))) == identity(study_of(saved))
+
+
+def test_skipped_rows_are_kept_counted_and_no_part_of_the_identity(saved: Path, tmp_path: Path) -> None:
+    rows = [{"id": f"r{number}", "question": f"What is {number}?", "answer": str(number)} for number in range(3)]
+    mixed, clean = tmp_path / "mixed.jsonl", tmp_path / "clean.jsonl"
+    lines = [json.dumps(row) for row in rows]
+    clean.write_text("\n".join(lines))
+    mixed.write_text("\n".join([lines[0], "{", lines[1], lines[0], lines[2], "7"]))
+    study = study_of(saved, problems={"source": str(mixed), "on_error": "skip"})
+    assert identity(study) == identity(study_of(saved, problems={"source": str(clean)}))
+    listener = Listener()
+    store = run_study(study, tmp_path / "run", listener)
+    data = store.manifest["data"]
+    assert (data["rows"], store.manifest["problems"], data["skipped"]) == (6, 3, 3)
+    assert [row["place"] for row in data["skipped_rows"]] == [f"{mixed}:{line}" for line in (2, 4, 6)]
+    assert data["skipped_rows"][1]["reason"].startswith(f"id 'r0' is also at {mixed}:1")
+    assert any(text.startswith(f"3 of 6 rows of data were skipped; the first, {mixed}:2: ") for text in listener.said)
+    run = fillerscope.open_run(tmp_path / "run")
+    facts = dict(next(section for section in methods(run) if section.title == "Data").facts)
+    assert (facts["Rows read"], facts["Rows skipped"][:2]) == ("6", "3:")
+    assert f"{mixed}:6: expected an object with named fields" in facts["Rows skipped"]
+    assert not faults(run)
+    run.store.manifest["data"]["skipped"] = 2
+    assert faults(run) == ["6 rows of data were read, and there are 3 problems and 2 rows skipped"]
 
 
 def test_the_same_problems_from_elsewhere_are_the_same(saved: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import resource
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems.readers import read_rows
+from fillerscope.problems.rows import BadRow, Row
 
 ROWS = [
     {"question": 'She said "two", then\nasked: 2, or 3?', "answer": "2"},
@@ -19,10 +21,17 @@ ROWS = [
 ]
 
 
+def sound(rows: Iterable[Row | BadRow]) -> Iterator[Row]:
+    for row in rows:
+        if isinstance(row, BadRow):
+            raise row
+        yield row
+
+
 def rows(folder: Path, content: str | bytes, name: str = "rows.csv") -> list[dict[str, Any]]:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return [row.fields for row in read_rows(path, name)]
+    return [row.fields for row in sound(read_rows(path, name))]
 
 
 def refusal(folder: Path, content: str | bytes, name: str = "rows.csv") -> str:
@@ -106,19 +115,19 @@ def test_a_table_that_leaves_a_doubt_is_refused_with_its_line(
 def test_a_line_without_end_is_refused_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, start: str
 ) -> None:
-    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_LINE", 1 << 20)
+    monkeypatch.setattr("fillerscope.problems.text_lines.LARGEST_LINE", 1 << 20)
     path = tmp_path / name
     with path.open("wb") as file:
         file.write(start.encode() + b"x" * (1 << 20))
         file.truncate(1 << 32)  # the rest are zeros that take no space on the disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ProblemError, match=rf"{name}:[12]: a line of more than 1 MiB"):
-        list(read_rows(path, name))
+        list(sound(read_rows(path, name)))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
 def test_lines_of_an_unclosed_cell_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_LINE", 1 << 16)
+    monkeypatch.setattr("fillerscope.problems.text_lines.LARGEST_LINE", 1 << 16)
     assert "field larger than field limit" in refusal(tmp_path, 'question\n"' + "a line\n" * (1 << 14))
 
 

@@ -14,6 +14,7 @@ def faults(run: Run) -> list[str]:
     found = []
     if not is_measured_study(run):
         found.append("study.json: it is not the study that was measured")
+    found += _unaccounted(run)
     for model in run.models:
         for one in (model, *run.study.twins(model)) if run.has_attention else ():
             there = run.store.has(merged_name(one))
@@ -32,6 +33,15 @@ def is_measured_study(run: StoredRun) -> bool:
     except ValueError:
         return False
     return all(before[key] == now[key] for key in measured)
+
+
+def _unaccounted(run: StoredRun) -> list[str]:
+    """Every row of the data must be a problem or skipped."""
+    data, problems = run.store.manifest.get("data", {}), run.store.manifest.get("problems")
+    rows, skipped = data.get("rows"), data.get("skipped", 0)
+    if rows is None or problems is None or rows == problems + skipped:
+        return []
+    return [f"{rows} rows of data were read, and there are {problems} problems and {skipped} rows skipped"]
 
 
 def _unanswered(run: ModelRun) -> list[str]:

@@ -20,6 +20,7 @@ from fillerscope.figures.registry import check, draw, draw_and_save, names_for, 
 from fillerscope.figures.request import Request
 from fillerscope.figures.saved import SavedFigure, save_stamped, stamp_of
 from fillerscope.files import Json
+from fillerscope.problems.sources import skipped_rows
 from fillerscope.progress import PlannedStage, TerminalProgress
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import QUERIES, FigureSpec, Study
@@ -54,6 +55,7 @@ def measure_and_show(study: Study, out: Path | None, options: ShowOptions, accep
     show_verdict(results, list(drawn), report)
     if options.findings or options.verbose:
         results.show_findings(options.verbose)
+    _show_skipped(run)
     for model in run.models:
         _show_failures(run[model])
 
@@ -142,6 +144,7 @@ def _summary(results: Results, drawn: dict[str, SavedFigure]) -> Json:
         "run": str(run.path),
         "models": {one.name: _model_summary(one, results.findings[one.name]) for one in run.model_runs},
         "verdict": {top.model: top.lines for top in results.headlines},
+        "data": run.store.manifest.get("data"),
         "comparison": [row.record() for row in results.compared] if run.has_answers else None,
         "figures": {name: [str(path) for path in figure.paths] for name, figure in drawn.items()},
     }
@@ -162,6 +165,13 @@ def _counts(run: ModelRun) -> dict[str, int]:
     if not run.has_attention:
         return {"problems": len(run.problems())}
     return {"problems": len(run.records()), "measured": len(run.measured())}
+
+
+def _show_skipped(run: Run) -> None:
+    data = run.store.manifest.get("data", {})
+    if data.get("skipped"):
+        first = data["skipped_rows"][0]
+        tables.lines([skipped_rows(data["rows"], data["skipped"], f"{first['place']}: {first['reason']}")])
 
 
 def _show_failures(run: ModelRun) -> None:

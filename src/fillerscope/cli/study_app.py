@@ -63,15 +63,21 @@ def fields(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Whose tokenizer shows the prompt; smollm2-135m where cached.")
     ] = None,
-    field: Fields = None, limit: Limit = None, json: Json = False,
+    field: Fields = None, limit: Limit = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Skip and count rows that are no problems: `problems.on_error: skip`.")
+    ] = False,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Show what is recognised in a data file: columns, problems as they are asked, references as they are graded.
 
     Example: `fillerscope fields problems.csv --field answer=gold`
     """
     from fillerscope.cli.study_commands import fields_of, show_fields
+    from fillerscope.study.study import ProblemsSpec
 
-    show_fields(source, fields_of(field), limit, model, json)
+    on_error = "skip" if skip_bad else "stop"
+    show_fields(ProblemsSpec(source=source, limit=limit, fields=fields_of(field), on_error=on_error), model, json)
 
 
 @study_app.command(rich_help_panel="Studies")

@@ -12,6 +12,7 @@ from fillerscope.analysis.findings.wording import plural
 from fillerscope.cli import tables
 from fillerscope.display import printable, readable
 from fillerscope.errors import ProblemError
+from fillerscope.problems.sources import skipped_rows
 from fillerscope.report.preview.check import ModelCheck, StudyCheck, check_study
 from fillerscope.report.preview.data import DataPreview, ProblemPreview, preview_data
 from fillerscope.report.preview.new_study import NewStudy, write_study
@@ -51,9 +52,9 @@ def new_study(new: NewStudy, force: bool) -> None:
     tables.lines([*told, "", f"Next: fillerscope check {file}", f"      fillerscope run {file}"])
 
 
-def show_fields(source: str, fields: dict[Role, str], limit: int | None, model: str | None, json: bool) -> None:
+def show_fields(spec: ProblemsSpec, model: str | None, json: bool) -> None:
     """Show what was recognised in a data set."""
-    preview = preview_data(ProblemsSpec(source=source, limit=limit, fields=fields), model)
+    preview = preview_data(spec, model)
     if json:
         tables.print_json(preview.record())
         return
@@ -64,7 +65,7 @@ def show_fields(source: str, fields: dict[Role, str], limit: int | None, model: 
         tables.lines(["", f"The prompt is not shown: {preview.note}"])
     else:
         _show_prompt(preview.prompt, f"The first prompt as {preview.model} gets it under mless")
-    tables.lines(["", f"Next: fillerscope init --data {shlex.quote(source)}"])
+    tables.lines(["", f"Next: fillerscope init --data {shlex.quote(spec.source)}"])
 
 
 def show_check(path: Path, json: bool) -> bool:
@@ -131,6 +132,8 @@ def _show_data(data: DataPreview) -> None:
         how = f": {recognised.answers}" if role == "answer" and recognised.answers else ""
         tables.lines([f"  {role:<9} {columns}{named}{how}"])
     tables.lines([f"  {'others':<9} {', '.join(recognised.others) or 'none'}"])
+    if data.skipped:
+        tables.lines([f"  {skipped_rows(data.rows, len(data.skipped), str(data.skipped[0]))}"])
     if data.unanswered:
         tables.lines([f"  {data.unanswered:,} of {data.count:,} problems have no answer to grade by"])
     tables.lines(["Other columns: `problems: {fields: {question: COLUMN, answer: COLUMN}}` in the study."])

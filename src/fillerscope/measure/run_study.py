@@ -21,7 +21,7 @@ from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import Shard, shards_of
 from fillerscope.measure.reuse import has_more_conditions, holds
 from fillerscope.models.resolve import resolve
-from fillerscope.problems.sources import Problem, read_problems
+from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
@@ -60,10 +60,12 @@ def run_study(
     """Measure and answer what is missing from the run of a study, and return its folder."""
     if not study.models:
         raise StudyError(f"study {study.name!r} names no model: give it `models`")
-    data = read_problems(study.problems, progress)
+    data = read_problems(study.problems, progress, graded=study.generation is not None)
     problems = data.problems
     if data.recognised is not None and data.recognised.form != "whole":
         progress.say(f"{study.problems.source}: the reference answer is {data.recognised.answers}")
+    if data.skipped:
+        progress.say(skipped_rows(data.rows, len(data.skipped), str(data.skipped[0])))
     if study.generation is not None:
         _refuse_unanswered(problems, study.problems.source)
     folders: dict[str, ModelSource] = {
@@ -89,7 +91,7 @@ def run_study(
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for progress
         if data.recognised is not None:
-            store.note("data", data.recognised.record())
+            store.note("data", data.record())
         if is_outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
         announce(progress, _plan(tasks, shards, store))

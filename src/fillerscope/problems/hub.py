@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems import hub_download
-from fillerscope.problems.readers import READERS, one_line
+from fillerscope.problems.readers import READERS
+from fillerscope.problems.rows import one_line
 from fillerscope.progress import SILENT, Progress
 
 # Descriptions of data sets that end like data.

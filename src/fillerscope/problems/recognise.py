@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 from fillerscope.problems.boxed import boxed
-from fillerscope.problems.readers import Row, one_line
+from fillerscope.problems.rows import BadRow, Row, one_line
 from fillerscope.study.data_sets import Role
 from fillerscope.study.study import ProblemsSpec
 
@@ -57,7 +57,7 @@ class Recognised:
 
     def column(self, row: Row, role: Role) -> str | None:
         """The column of a row that has this role."""
-        own = _column(row, role, self.named)
+        own = column_of(row, role, self.named)
         return own if own or role != "answer" or self.worked not in row.fields else self.worked
 
     def extract(self, text: str) -> str | None:
@@ -88,9 +88,7 @@ class Recognised:
 def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
     """What the columns of some rows hold; an error where that leaves a doubt."""
     named = spec.fields
-    for row in rows:
-        _refuse_two_questions(row, named)
-    answered = any(_column(row, "answer", named) for row in rows)
+    answered = any(column_of(row, "answer", named) for row in rows)
     worked = None if answered else _worked(rows, spec)
     columns = {role: _taken(rows, role, named) for role in ROLES}
     if worked is not None:
@@ -106,32 +104,33 @@ def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
     return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts))
 
 
-def _column(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
+def column_of(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
+    """The column of a row that has a role by its name, or None; one that the study names must be there."""
     if role in named and named[role] not in row.fields:
         missing = f"no field {named[role]!r}, which problems.fields.{role} names"
-        raise ProblemError(f"{row.place}: {missing}; the row has {names_of(row)}")
+        raise BadRow(row.place, f"{missing}; the row has {names_of(row)}")
     if role in named:
         return named[role]
     by_lower = {name.lower(): name for name in reversed(row.fields)}
     return next((by_lower[name] for name in RECOGNISED[role] if name in by_lower), None)
 
 
-def _refuse_two_questions(row: Row, named: Mapping[Role, str]) -> None:
+def refuse_two_questions(row: Row, named: Mapping[Role, str]) -> None:
     """An instruction with an input of its own is a question in two parts, which nobody can put together but its
     author."""
     by_lower = {name.lower(): name for name in reversed(row.fields)}
     if "question" in named or not {"instruction", "input"} <= by_lower.keys():
         return
-    column = _column(row, "question", named)
+    column = column_of(row, "question", named)
     if column == by_lower["instruction"] and str(row.fields[by_lower["input"]] or "").strip():
         both = f"{by_lower['instruction']} and {by_lower['input']}"
         advice = "name one as `problems.fields.question`, or join them in a column of its own"
-        raise ProblemError(f"{row.place}: both {both} hold text, and either may be the question; {advice}")
+        raise BadRow(row.place, f"both {both} hold text, and either may be the question; {advice}")
 
 
 def _taken(rows: Iterable[Row], role: Role, named: Mapping[Role, str]) -> tuple[str, ...]:
     """The columns that have a role, the most frequent first."""
-    counts = Counter(column for row in rows if (column := _column(row, role, named)))
+    counts = Counter(column for row in rows if (column := column_of(row, role, named)))
     return tuple(column for column, _ in counts.most_common())
 
 

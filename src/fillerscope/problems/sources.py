@@ -7,36 +7,52 @@ nothing of prompts, of tokens, or of how an answer is judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import digest_of
+from fillerscope.files import Json, digest_of
 from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
-from fillerscope.problems.readers import Row, kind_of, read_rows
-from fillerscope.problems.recognise import RECOGNISED, Recognised, names_of, recognise
+from fillerscope.problems.readers import read_rows
+from fillerscope.problems.recognise import RECOGNISED, Recognised, column_of, names_of, recognise, refuse_two_questions
+from fillerscope.problems.rows import BadRow, Row, kind_of
 from fillerscope.progress import SILENT, Progress
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
 from fillerscope.study.study import ProblemsSpec
 
-__all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_problems"]
+__all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_problems", "skipped_rows"]
 
 BUILTIN_COUNT = 64
 META_LENGTH = 200
+MOST_RECORDED = 1000  # skipped rows whose place and reason a run keeps; all are counted
 # Short in some rows and long in others: out of meta in all of them.
 LONG_TEXT = {"solution", "rationale", "explanation", "reasoning", "response", "generated_solution"}
 
 
 @dataclass(frozen=True)
 class ProblemSet:
-    """Problems, and what was recognised in the data that they come from; None where they are built in."""
+    """Problems, and what was recognised in the data that they come from; None where they are built in.
+
+    `rows` counts the rows that were read: there are as many problems and skipped rows together."""
 
     problems: list[Problem]
     recognised: Recognised | None = None
+    rows: int = 0
+    skipped: tuple[BadRow, ...] = ()
+
+    def record(self) -> Json:
+        """What was recognised, and the rows that were skipped, for programs and for the run folder."""
+        recognised = self.recognised.record() if self.recognised else {}
+        first = [bad.record() for bad in self.skipped[:MOST_RECORDED]]
+        return recognised | {"rows": self.rows, "skipped": len(self.skipped), "skipped_rows": first}
+
+
+def skipped_rows(read: int, skipped: int, first: str) -> str:
+    """One line that says how many rows were skipped, and why the first of them was."""
+    return f"{skipped:,} of {read:,} rows of data {'was' if skipped == 1 else 'were'} skipped; the first, {first}"
 
 
 def load_problems(spec: ProblemsSpec, progress: Progress = SILENT) -> list[Problem]:
@@ -44,17 +60,15 @@ def load_problems(spec: ProblemsSpec, progress: Progress = SILENT) -> list[Probl
     return read_problems(spec, progress).problems
 
 
-def read_problems(spec: ProblemsSpec, progress: Progress = SILENT) -> ProblemSet:
-    """The same, with what was recognised in the data."""
+def read_problems(spec: ProblemsSpec, progress: Progress = SILENT, graded: bool = False) -> ProblemSet:
+    """The same, with what was recognised in the data. Where answers are `graded`, a row without one can be skipped."""
     if spec.source == BUILTIN:
-        return ProblemSet(generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind))
+        problems = generate(spec.limit or BUILTIN_COUNT, spec.seed, spec.difficulty, spec.kind)
+        return ProblemSet(problems, rows=len(problems))
     known = data_set(spec.source)
-    rows = list(islice(_rows(spec, known, progress), spec.limit))
-    if not rows:
-        raise ProblemError(f"{spec.source} holds no problems; give a source with at least one row")
     fields = {**known.fields, **spec.fields} if known else spec.fields
-    columns = recognise(rows, spec.model_copy(update={"fields": fields}))
-    return ProblemSet(list(_problems(rows, columns)), columns)
+    mapped = spec.model_copy(update={"fields": fields})
+    return _Reading(mapped, _rows(spec, known, progress), graded).problem_set()
 
 
 def problems_digest(problems: Iterable[Problem]) -> str:
@@ -62,7 +76,7 @@ def problems_digest(problems: Iterable[Problem]) -> str:
     return digest_of([[problem.id, problem.question, problem.answer] for problem in problems])
 
 
-def _rows(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Iterator[Row]:
+def _rows(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Iterator[Row | BadRow]:
     if known is None and not spec.source.startswith(HUB):
         yield from read_rows(Path(spec.source), spec.source)
         return
@@ -85,15 +99,92 @@ def _files(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Ite
         raise ProblemError(f"{spec.source}: {error}; {advice}, and write `source: {file}`") from None
 
 
-def _problems(rows: Sequence[Row], columns: Recognised) -> Iterator[Problem]:
-    places: dict[str, str] = {}
-    for number, row in enumerate(rows, start=1):
+@dataclass
+class _Reading:
+    """Rows taken from a source, until there are as many problems as were asked for."""
+
+    spec: ProblemsSpec
+    rows: Iterator[Row | BadRow]
+    graded: bool
+    read: int = 0
+    skipped: dict[int, BadRow] = field(default_factory=dict)  # by the number of the row
+    places: dict[str, str] = field(default_factory=dict)  # of ids
+
+    def problem_set(self) -> ProblemSet:
+        """The problems. What is recognised can tell that more rows are bad: others are then taken in their place."""
+        rows = self._taken(0)
+        while rows:
+            columns = recognise(list(rows.values()), self.spec)
+            problems = self._problems(rows, columns)
+            if len(problems) == len(rows):
+                skipped = tuple(bad for _, bad in sorted(self.skipped.items()))
+                return ProblemSet(list(problems.values()), columns, self.read, skipped)
+            rows = {number: rows[number] for number in problems}
+            rows |= self._taken(len(rows))
+        if not self.skipped:
+            raise ProblemError(f"{self.spec.source} holds no problems; give a source with at least one row")
+        first = self.skipped[min(self.skipped)]
+        raise ProblemError(f"{self.spec.source}: none of its {self.read} rows is a problem; the first, {first}")
+
+    def _taken(self, before: int) -> dict[int, Row]:
+        """The next rows that seem to be problems, by their numbers, as many as are wanted beside those before."""
+        rows: dict[int, Row] = {}
+        while self.spec.limit is None or before + len(rows) < self.spec.limit:
+            row = next(self.rows, None)
+            if row is None:
+                break
+            self.read += 1
+            if (bad := self._fault(row)) is None and isinstance(row, Row):
+                rows[self.read] = row
+            elif bad is not None:
+                self._skip(self.read, bad)
+        return rows
+
+    def _problems(self, rows: dict[int, Row], columns: Recognised) -> dict[int, Problem]:
+        problems: dict[int, Problem] = {}
+        for number, row in rows.items():
+            try:
+                problems[number] = self._problem(row, number, columns)
+            except BadRow as bad:
+                self._skip(number, bad)
+        return problems
+
+    def _problem(self, row: Row, number: int, columns: Recognised) -> Problem:
         problem = _problem(row, number, columns)
-        if problem.id in places:
+        if self.graded and self.spec.on_error == "skip" and not problem.answer:
+            raise BadRow(row.place, "no answer to grade by; give one")
+        return problem
+
+    def _fault(self, row: Row | BadRow) -> BadRow | None:
+        """What is wrong with a row, as far as other rows do not decide it."""
+        if isinstance(row, BadRow):
+            return row
+        try:
+            _check(row, self.spec)
+            self._check_id(row)
+        except BadRow as bad:
+            return bad
+        return None
+
+    def _check_id(self, row: Row) -> None:
+        name = _short(row, column_of(row, "id", self.spec.fields), required="id" in self.spec.fields)
+        name = name or f"row-{self.read:06d}"
+        if name in self.places:
             advice = "give each row its own, or name another column in `problems.fields`"
-            raise ProblemError(f"{row.place}: id {problem.id!r} is also at {places[problem.id]}; {advice}")
-        places[problem.id] = row.place
-        yield problem
+            raise BadRow(row.place, f"id {name!r} is also at {self.places[name]}; {advice}")
+        self.places[name] = row.place
+
+    def _skip(self, number: int, bad: BadRow) -> None:
+        if self.spec.on_error == "stop":
+            raise bad
+        self.skipped[number] = BadRow(bad.place, bad.reason)  # without the traceback, which holds on to the row
+
+
+def _check(row: Row, spec: ProblemsSpec) -> None:
+    """Refuse a row that is no problem whatever the others are."""
+    refuse_two_questions(row, spec.fields)
+    _question(row, column_of(row, "question", spec.fields))
+    _short(row, column_of(row, "answer", spec.fields), required="answer" in spec.fields)
 
 
 def _problem(row: Row, number: int, columns: Recognised) -> Problem:
@@ -110,12 +201,12 @@ def _question(row: Row, column: str | None) -> str:
     if column is None:
         names = " or ".join(RECOGNISED["question"])
         advice = "name the question's column in `problems.fields`"
-        raise ProblemError(f"{row.place}: no field {names}; the row has {names_of(row)}; {advice}")
+        raise BadRow(row.place, f"no field {names}; the row has {names_of(row)}; {advice}")
     value = row.fields[column]
     if not isinstance(value, str):
-        raise ProblemError(f"{row.place}: {column}: a question is text, found {kind_of(value)}")
+        raise BadRow(row.place, f"{column}: a question is text, found {kind_of(value)}")
     if not value.strip():
-        raise ProblemError(f"{row.place}: {column}: the question is empty; give its text or remove the row")
+        raise BadRow(row.place, f"{column}: the question is empty; give its text or remove the row")
     return _sound(value, row, column)
 
 
@@ -125,12 +216,13 @@ def _answer(row: Row, column: str | None, columns: Recognised) -> str:
     text = _short(row, column, required)
     answer = columns.extract(text) if text else ""
     if answer is None and columns.worked is None:
-        raise ProblemError(
-            f"{row.place}: {column}: `problems.answer_form` is {columns.form}, and this text is not written so; "
-            "mend it, or choose another form"
+        raise BadRow(
+            row.place,
+            f"{column}: `problems.answer_form` is {columns.form}, and this text is not written so; "
+            "mend it, or choose another form",
         )
     if required and not answer:
-        raise ProblemError(f"{row.place}: {column}: nothing follows ####; give the answer there")
+        raise BadRow(row.place, f"{column}: nothing follows ####; give the answer there")
     return answer or ""
 
 
@@ -139,11 +231,13 @@ def _short(row: Row, column: str | None, required: bool) -> str:
     value = None if column is None else row.fields[column]
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # columns with gaps are often stored as floats
-    if value is not None and not isinstance(value, str | int | float):
-        raise ProblemError(f"{row.place}: {column}: expected text or a number, found {kind_of(value)}")
-    text = "" if value is None or value != value else str(value).strip()
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        raise BadRow(row.place, f"{column}: expected text or a number, found {kind_of(value)}; write it as text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadRow(row.place, f"{column}: expected text or a number, found {value}; write null where there is none")
+    text = "" if value is None else str(value).strip()
     if required and not text:
-        raise ProblemError(f"{row.place}: {column}: is empty, and `problems.fields` names it; fill it in")
+        raise BadRow(row.place, f"{column}: is empty, and `problems.fields` names it; fill it in")
     return _sound(text, row, column)
 
 
@@ -163,7 +257,7 @@ def _is_small(value: object) -> bool:
 
 def _sound(text: str, row: Row, column: str | None) -> str:
     if not _is_unicode(text):
-        raise ProblemError(f"{row.place}: {column}: holds half a character (a lone surrogate); write it again")
+        raise BadRow(row.place, f"{column}: holds half a character (a lone surrogate); write it again")
     return text
 
 

@@ -195,7 +195,7 @@ class Manifest(TypedDict):
     environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]
     problems: NotRequired[int]  # how many there will be
-    data: NotRequired[Json]  # columns that were recognised, and how answers are written in theirs
+    data: NotRequired[Json]  # columns that were recognised, how answers are written, rows read and skipped
 
 
 def shard_name(model: str, index: int) -> str:

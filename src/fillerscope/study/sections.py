@@ -65,6 +65,11 @@ class ProblemsSpec(Strict):
         "last \\boxed{}; auto: as all rows have it.",
         examples=["hashes"],
     )
+    on_error: Literal["stop", "skip"] = Field(
+        "stop",
+        description="What a row does that cannot be read or is no problem: stop the run, or be skipped and counted.",
+        examples=["skip"],
+    )
     split: str = Field(DEFAULT_SPLIT, description="Which split of a data set on the hub is taken.", examples=["train"])
 
     @field_validator("difficulty")

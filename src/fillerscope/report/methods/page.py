@@ -89,6 +89,7 @@ def _hybrid(run: ModelRun, layers: int) -> str:
     return f" ({len(attending)} of the layers have attention)" if len(attending) < layers else ""
 
 
+SHOWN = 10  # skipped rows, with their reasons
 BUILTIN = {"words": "word problems", "sums": "sums"}
 
 
@@ -112,8 +113,21 @@ def _data(run: Run) -> Section:
         facts.append(("Digest of ids, questions and answers", digest))
     if isinstance(planned := run.store.manifest.get("problems"), int):
         facts.append(("Problems", f"{planned:,}"))
+    facts += _skipped(recognised)
     told = [(one.label, counts) for one in run.model_runs if (counts := _counts(one))]
     return Section("Data", [text, PAIRED], facts + told)
+
+
+def _skipped(data: Json) -> Facts:
+    """Rows that were skipped, with the reasons of the first of them."""
+    if not data.get("skipped"):
+        return []
+    first = [f"{row['place']}: {row['reason']}" for row in data["skipped_rows"][:SHOWN]]
+    more = data["skipped"] - len(first)
+    return [
+        ("Rows read", f"{data['rows']:,}"),
+        ("Rows skipped", f"{data['skipped']:,}: {' | '.join(first)}{f' | and {more:,} more' if more else ''}"),
+    ]
 
 
 PAIRED = (

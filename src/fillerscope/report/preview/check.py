@@ -109,7 +109,7 @@ class StudyCheck:
 
 def check_study(study: Study) -> StudyCheck:
     """Look at a study without running it."""
-    data = read_problems(study.problems)
+    data = read_problems(study.problems, graded=study.generation is not None)
     looked = [_looked_at(study, spec, data.problems) for spec in study.models]
     prompts = next((prompts for _, prompts in looked if prompts), ())
     conditions = {one.name: described([one]) or "the prompt as it is" for one in study.conditions}

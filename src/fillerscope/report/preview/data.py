@@ -15,7 +15,8 @@ from fillerscope.models.description import load_tokenizer
 from fillerscope.models.resolve import find
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.recognise import Recognised
-from fillerscope.problems.sources import ProblemSet, read_problems
+from fillerscope.problems.rows import BadRow
+from fillerscope.problems.sources import MOST_RECORDED, ProblemSet, read_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.report.preview.prompts import PromptPreview
 from fillerscope.study.conditions import PRESETS
@@ -52,12 +53,17 @@ class DataPreview:
     unanswered: int
     recognised: Recognised | None
     first: tuple[ProblemPreview, ...]
+    rows: int = 0  # that were read
+    skipped: tuple[BadRow, ...] = ()
 
     @classmethod
     def of(cls, spec: ProblemsSpec, data: ProblemSet) -> DataPreview:
         unanswered = sum(not problem.answer.strip() for problem in data.problems)
         first = tuple(map(ProblemPreview.of, data.problems[:SHOWN]))
-        return cls(spec.source, format_of(spec.source), len(data.problems), unanswered, data.recognised, first)
+        return cls(
+            spec.source, format_of(spec.source), len(data.problems), unanswered, data.recognised, first, data.rows,
+            data.skipped,
+        )  # fmt: skip
 
     def record(self) -> Json:
         """The same for programs."""
@@ -65,6 +71,9 @@ class DataPreview:
             "source": self.source,
             "format": self.format,
             "problems": self.count,
+            "rows": self.rows,
+            "skipped": len(self.skipped),
+            "skipped_rows": [bad.record() for bad in self.skipped[:MOST_RECORDED]],
             "without_answer": self.unanswered,
             "recognised": self.recognised.record() if self.recognised else None,
             "first": [asdict(one) for one in self.first],

@@ -1,0 +1,144 @@
+"""Rows of .csv and .tsv files, as spreadsheets and pandas write them.
+
+A row with a broken quote may swallow the rows after it. Only its first line is taken for bad, and reading resumes on
+the next one.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from fillerscope.errors import ProblemError
+from fillerscope.files import open_file
+from fillerscope.problems import text_lines
+from fillerscope.problems.rows import BadRow, Row, one_line
+from fillerscope.problems.text_lines import Line, read_lines
+
+DELIMITERS = ",;\t"  # of a .csv file; spreadsheets of many countries write `;`
+MOST_AGAIN = 1_000_000  # lines that are read again after broken quotes: a file may be made so that it takes for ever
+
+
+def read_csv(path: Path, name: str) -> Iterator[Row | BadRow]:
+    """Rows below a header, divided by a comma, a semicolon or a tab."""
+    return _delimited(path, name, DELIMITERS)
+
+
+def read_tsv(path: Path, name: str) -> Iterator[Row | BadRow]:
+    """Rows below a header, divided by tabs."""
+    return _delimited(path, name, "\t")
+
+
+def _delimited(path: Path, name: str, delimiters: str) -> Iterator[Row | BadRow]:
+    """Rows below a header. A quoted cell may hold line breaks, so that a row is named by the line it begins on."""
+    delimiter = _delimiter(path, name, delimiters)
+    with open_file(path) as file:
+        rows = _numbered(_Feed(read_lines(file)), name, delimiter)
+        line, names = next(rows, (1, []))
+        if isinstance(names, BadRow):
+            raise names
+        header = [column.strip() for column in names]
+        _check_header(header, f"{name}:{line}")
+        for line, cells in rows:
+            yield cells if isinstance(cells, BadRow) else _row(f"{name}:{line}", header, cells)
+
+
+def _row(place: str, header: list[str], cells: list[str]) -> Row | BadRow:
+    if len(cells) == len(header):
+        return Row(place, dict(zip(header, cells, strict=True)))
+    reason = f"{_cells(len(cells))}, and the header has {len(header)}"
+    return BadRow(place, f"{reason}; put text that holds a delimiter in double quotes")
+
+
+class _Feed:
+    """Lines for `csv.reader`; those of a row can be put back."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self.taken: list[Line] = []  # by the row that is being read
+        self._lines = lines
+        self._back: deque[Line] = deque()
+        self._again = 0
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        self.taken.append(self._back.popleft() if self._back else next(self._lines))
+        return self.taken[-1].text
+
+    def put_back(self) -> bool:
+        """Put back all lines of a row but its first. False where too many were put back already."""
+        self._again += len(self.taken) - 1
+        self._back.extendleft(reversed(self.taken[1:]))
+        del self.taken[1:]
+        return self._again <= MOST_AGAIN
+
+
+def _numbered(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, list[str] | BadRow]]:
+    """Rows with the line that each begins on; blank lines are skipped."""
+    table = _table(feed, delimiter)
+    while True:
+        feed.taken.clear()
+        try:
+            cells = next(table, None)
+        except csv.Error as error:
+            is_within = feed.put_back()
+            yield feed.taken[0].number, _broken(name, feed.taken[0], error)
+            if not is_within:
+                raise ProblemError(f"{name}: too many rows with broken quotes; write the file again") from None
+            continue
+        if cells is None:
+            return
+        if fault := next((line for line in feed.taken if line.fault), None):
+            yield feed.taken[0].number, BadRow(f"{name}:{fault.number}", fault.fault)
+        elif cells and (len(cells) > 1 or cells[0].strip()):
+            yield feed.taken[0].number, cells
+
+
+def _broken(name: str, line: Line, error: csv.Error) -> BadRow:
+    """The row that `csv` cannot read."""
+    is_line_end = "new-line" in str(error)  # a lone carriage return, as old spreadsheets write
+    quotes = "close every double quote, and write one inside a quoted text twice"
+    advice = "save it with the line ends of Unix or Windows" if is_line_end else quotes
+    reason = line.fault or f"not a readable row: {one_line(error)}; {advice}"
+    return BadRow(f"{name}:{line.number}", reason)
+
+
+def _table(feed: _Feed, delimiter: str) -> Iterator[list[str]]:
+    """A reader of cells. Without `skipinitialspace`, quotes after `, ` would be taken for text."""
+    csv.field_size_limit(text_lines.LARGEST_LINE)  # Python refuses more than 131,072 unless told
+    return csv.reader(feed, delimiter=delimiter, strict=True, skipinitialspace=True)
+
+
+def _delimiter(path: Path, name: str, known: str) -> str:
+    """The delimiter that divides the header into most columns."""
+    counts: dict[str, int] = {}
+    for delimiter in known:
+        with open_file(path) as file:
+            try:
+                table = _table(_Feed(read_lines(file)), delimiter)
+                counts[delimiter] = len(next((cells for cells in table if cells), []))
+            except csv.Error:  # a quote ends before something that is no delimiter: it is another one
+                continue
+    most = max(counts.values(), default=1)
+    fitting = [delimiter for delimiter, count in counts.items() if count == most]
+    if most > 1 and len(fitting) > 1:
+        shown = " and by ".join(map(repr, fitting))
+        raise ProblemError(f"{name}:1: the header can be divided by {shown}; put names that hold one in double quotes")
+    return fitting[0] if fitting else known[0]
+
+
+def _check_header(header: list[str], place: str) -> None:
+    for number, column in enumerate(header, start=1):
+        if not column.strip():
+            advice = "name every column (pandas writes one without a name unless told index=False)"
+            raise ProblemError(f"{place}: column {number} of the header has no name; {advice}")
+        if header.index(column) + 1 < number:
+            first = header.index(column) + 1
+            raise ProblemError(f"{place}: columns {first} and {number} are both called {column!r}; rename one")
+
+
+def _cells(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
