@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fillerscope.display import HIDDEN, NEVER, bounded, printable, spreadsheet_text, token, visible
+from fillerscope.display import HIDDEN, NEVER, bounded, message, printable, spreadsheet_text, token, visible
 
 
 def test_numbers_in_words() -> None:
@@ -29,6 +29,16 @@ def test_what_cannot_be_seen_is_replaced() -> None:
     for letter in map(chr, range(sys.maxunicode + 1)):
         hidden = (unicodedata.category(letter) in HIDDEN or letter in NEVER) and letter not in "\n\t"
         assert printable(letter) == ("\ufffd" if hidden else letter)
+
+
+def test_a_message_is_one_short_line_whatever_is_in_it() -> None:
+    assert message("no file a b; check it") == "no file a b; check it"
+    assert message("a\nb\x1b[31mc\u202e") == "a b\ufffd[31mc\ufffd"
+    name = message(f"no file {'x' * 5000}.csv; check it")
+    assert len(name) < 450
+    assert name.startswith("no file xxx")
+    assert name.endswith("xxx.csv; check it")
+    assert len(message("word " * 5000)) <= 2000
 
 
 @pytest.mark.parametrize(

@@ -29,5 +29,12 @@ def test_a_notebook_shows_where_on_request(monkeypatch: pytest.MonkeyPatch, caps
     assert "no such key" in text
 
 
+def test_names_of_others_cannot_move_the_cursor_or_fill_the_screen() -> None:
+    text = str(StudyError(f"no condition \x1b[2J{'x' * 5000}\nfillerscope: all is well"))
+    assert "\x1b" not in text
+    assert "\n" not in text
+    assert len(text) < 500
+
+
 def test_the_errors_are_one_tree() -> None:
     assert issubclass(StudyError, FillerscopeError)

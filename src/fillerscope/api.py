@@ -64,17 +64,23 @@ class Run(notebook_run.Run):
     """A finished run, opened for reading. `open_run` and `run` give one."""
 
     # Figures and reports are made of runs and stand above them, so the class with these two methods stands here.
-    def figures(self, *names: str, out: str | Path | None = None, **options: Unpack[FigureOptions]) -> Figures:
+    def figures(
+        self, *names: str, out: str | Path | None = None, force: bool = False, **options: Unpack[FigureOptions]
+    ) -> Figures:
         """Draw figures and write their files. Without names those of the study, or all that the run has numbers for.
 
         Options: `models`, `conditions`, `layers` and `heads` are tuples of what to show, the last two counted from 1;
-        `queries` are the query rows; `band` is "interval" or "sd"."""
+        `queries` are the query rows; `band` is "interval" or "sd". `force` replaces files in `out` that were not
+        written by fillerscope."""
         from fillerscope.figures.registry import asked, draw_and_save, names_for
+        from fillerscope.figures.saved import refuse_others
 
         folder, drawn = Path(out) if out else None, Figures()
+        if folder and not force:
+            refuse_others(folder, names or names_for(self))
         for name in names or names_for(self):
             try:
-                drawn[name] = draw_and_save(self, name, asked(self, name).but(strict=True, **options), folder)
+                drawn[name] = draw_and_save(self, name, asked(self, name).but(strict=True, **options), folder, True)
             except FigureError:
                 if names:
                     raise

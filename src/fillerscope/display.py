@@ -10,6 +10,7 @@ import re
 import unicodedata
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
+LONGEST_WORD, LONGEST_MESSAGE = 400, 2000  # characters of an error; paths can be long
 NEVER = "\ufffe\uffff"  # not characters, and not allowed in XML
 
 
@@ -18,6 +19,19 @@ def printable(text: str) -> str:
     if text.isprintable():  # most texts are, and some are large
         return text
     return "".join("\ufffd" if _is_hidden(c) else c for c in text)
+
+
+def message(text: str) -> str:
+    """A text for an error: one line, printable, and not long, whatever names and values of others are in it."""
+    words = printable(" ".join(text.splitlines())).split(" ")
+    line = " ".join(_shortened(word, LONGEST_WORD) for word in words)
+    return _shortened(line, LONGEST_MESSAGE)
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text with its middle left out where it is too long."""
+    half = (most - 3) // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
 def _is_hidden(letter: str) -> bool:

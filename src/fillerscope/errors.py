@@ -17,9 +17,14 @@ it as it stands and exits with 1, and a notebook shows it without a traceback.
 import os
 from collections.abc import Callable
 
+from fillerscope.display import message
+
 
 class FillerscopeError(Exception):
     """The root: whatever is not below it is a bug in fillerscope."""
+
+    def __str__(self) -> str:
+        return message(super().__str__())  # names and values of others are often part of it
 
     @property
     def _render_traceback_(self) -> Callable[[], list[str]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
+LISTING = "fillerscope-files.json"  # in a folder of a user's choice: which files in it are ours
 LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
@@ -77,6 +78,29 @@ def is_inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def written_before(folder: Path) -> list[str]:
+    """Names of the files that the listing in a folder says we wrote there; nothing where there is no such listing."""
+    try:
+        listing = parse_json(read_limited(folder / LISTING))
+    except (OSError, ValueError):
+        return []
+    names = listing.get("written by fillerscope") if isinstance(listing, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def list_written(folder: Path, names: Iterable[str]) -> None:
+    """Write down beside our files which of them are ours, so that they can be replaced later."""
+    known = sorted({*written_before(folder), *names})
+    write_whole(folder / LISTING, [json_bytes({"written by fillerscope": known})], sync=False)
+
+
+def refuse_foreign(folder: Path, names: Iterable[str], ours: Collection[str]) -> None:
+    """Raise an OSError for a file that would be replaced and is not among ours, such as a user's own."""
+    for name in names:
+        if os.path.lexists(folder / name) and name not in ours:
+            raise FileExistsError(errno.EEXIST, f"{name} is there already, and was not written by fillerscope")
+
+
 def others_can_write(path: Path) -> bool:
     """Whether users other than this one and root can write to a file or folder. False on systems without such users."""
     if not hasattr(os, "getuid"):
@@ -133,7 +157,7 @@ def read_limited(path: Path, most: int = LARGEST_JSON) -> bytes:
 
 
 def open_file(path: Path) -> BufferedReader:
-    """Open a file for reading, without waiting for somebody to write to it where it is a pipe."""
+    """Open a file for reading. A pipe or a device, which may never end, is an OSError, without waiting for it."""
     file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file

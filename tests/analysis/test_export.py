@@ -15,6 +15,7 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.files import LISTING, list_written
 from fillerscope.store.schema import METRICS
 from support.answered import build, drawn_at_random
 from support.synthetic import NONE, Synthetic
@@ -28,6 +29,26 @@ def files(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in ("parquet", "csv"):
         assert export(run, folder, kind) == [folder / f"{name}.{kind}" for name in NAMES]
     return folder
+
+
+@pytest.mark.parametrize("name", ["heads.csv", "problems.csv"])
+def test_files_of_others_are_replaced_only_by_force(run: Run, tmp_path: Path, name: str) -> None:
+    own = tmp_path / name
+    own.write_text("mine")
+    with pytest.raises(StoreError, match=f"{name} is there already, and was not written by fillerscope; .*--force"):
+        export(run, tmp_path, "csv")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert own.read_text() == "mine"
+    export(run, tmp_path, "csv", force=True)
+    assert own.read_text() != "mine"
+    export(run, tmp_path, "csv")  # they are ours now
+
+
+def test_a_listing_of_others_gives_no_leave(run: Run, tmp_path: Path) -> None:
+    (tmp_path / LISTING).write_text('["heads.csv"]')
+    (tmp_path / "heads.csv").write_text("mine")
+    with pytest.raises(StoreError, match=r"heads\.csv is there already"):
+        export(run, tmp_path, "csv")
 
 
 def table(files: Path, name: str) -> pa.Table:
@@ -124,6 +145,7 @@ def test_a_run_without_filler_has_no_tables_of_comparisons(tmp_path: Path) -> No
     run = Synthetic(conditions=(NONE,)).build(tmp_path / "run")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/heads.csv").write_text("of an earlier run")
+    list_written(tmp_path / "out", ["heads.csv"])
     written = export(run, tmp_path / "out", "csv")
     assert [path.name for path in written] == ["profiles.csv", "summaries.csv", "problems.csv"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)

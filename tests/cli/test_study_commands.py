@@ -16,6 +16,7 @@ import yaml
 
 from fillerscope.cli import app
 from fillerscope.study.study import Study
+from support.synthetic import Synthetic
 
 
 class Result(NamedTuple):
@@ -93,6 +94,16 @@ def test_skipped_rows_are_shown_and_counted(command: Command, model: Path, tmp_p
     ended = command("run", "my.yaml", "--out", "run")
     assert "2 of 4 rows of data were skipped; the first, " in ended.out
     assert json.loads(command("run", "my.yaml", "--out", "run", "--json").out)["data"]["skipped"] == 2
+
+
+@pytest.mark.parametrize("name", ["study.json", "manifest.json", "figures/new.yaml"])
+def test_a_study_is_not_written_into_a_run(command: Command, tmp_path: Path, name: str) -> None:
+    run = Synthetic(problems=2).build(tmp_path / "run").path
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    refused = command("init", f"run/{name}", "--force")
+    assert refused.code == 2
+    assert f"run/{name} is in the run folder {run}, which holds what was measured; choose another" in refused.err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("data")

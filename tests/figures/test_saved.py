@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fillerscope.analysis.run import Run, open_run
+from fillerscope.errors import FigureError
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before
 from fillerscope.figures.saved import DRAWN, stamp_of
 from fillerscope.files import file_sha256
@@ -68,3 +69,17 @@ def test_a_list_of_figures_names_no_files_elsewhere(run: Run, tmp_path: Path) ->
     entries["depth"]["files"] = {str(secret): file_sha256(secret)}
     path.write_text(json.dumps(entries))
     assert drawn_before(run, "depth") is None
+
+
+@pytest.mark.parametrize("name", ["depth.txt", "depth.pdf", DRAWN])
+def test_files_of_others_are_replaced_only_by_force(run: Run, tmp_path: Path, name: str) -> None:
+    own = tmp_path / "out" / name
+    own.parent.mkdir()
+    own.write_text("mine")
+    with pytest.raises(FigureError, match=f"{name} is there already, and was not written by fillerscope; .*--force"):
+        draw_and_save(run, "depth", folder=own.parent)
+    assert [path.name for path in own.parent.iterdir()] == [name]
+    assert own.read_text() == "mine"
+    draw_and_save(run, "depth", folder=own.parent, force=True)
+    draw_and_save(run, "depth", folder=own.parent)  # they are ours now
+    assert own.read_bytes() != b"mine"

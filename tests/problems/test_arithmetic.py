@@ -211,3 +211,8 @@ def test_more_sums_than_there_are_is_an_error() -> None:
     assert len(generate(64, 0, (0,), "sums")) == 64
     with pytest.raises(ProblemError, match=r"not so many .* difficulty 0: 64 were found"):
         generate(65, 0, (0,), "sums")
+
+
+def test_billions_are_refused_at_once() -> None:
+    with pytest.raises(ProblemError, match=r"at most 100,000 built-in problems"):
+        generate(10**12, 0, (1,))

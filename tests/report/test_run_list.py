@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +106,24 @@ def test_what_is_no_run_says_so(runs: Path) -> None:
     assert (entries["notes"].state, entries["notes"].note, entries["notes"].bytes) == (
         "not a run", "it has no manifest.json", 5,
     )  # fmt: skip
+
+
+def test_what_is_no_run_is_not_walked(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = runs / "disk" / "below" / "deeper"
+    deep.mkdir(parents=True)
+    (deep / "large").write_text("text")
+    seen: list[str] = []
+    walk = os.walk
+
+    def watched(path: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+        for part in walk(path):
+            seen.append(part[0])
+            yield part
+
+    monkeypatch.setattr("os.walk", watched)
+    assert by_name(runs)["disk"].bytes == 0
+    assert str(runs / "disk") in seen
+    assert str(runs / "disk" / "below") not in seen
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

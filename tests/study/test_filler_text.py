@@ -63,6 +63,9 @@ def test_a_text_of_ones_own(written: str, kind: str, text: str, count: int | Non
         ("/ x 0", "count: Input should be greater than or equal to 1"),
         ("/ x 999999999", "count: Input should be less than or equal to 100000"),
         ("random x 0", "count: Input should be"),
+        ('" /" x -5', "count: Input should be greater than or equal to 1"),
+        ("mless x -5", "count: Input should be greater than or equal to 1"),
+        ("/ x -0", "count: Input should be greater than or equal to 1"),
     ],
 )
 def test_rubbish_is_refused_with_what_to_write(written: str, complaint: str) -> None:

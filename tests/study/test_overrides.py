@@ -222,6 +222,10 @@ def test_a_path_in_a_setting_is_relative_to_the_current_folder(tmp_path: Path, m
         ("a..b=3", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'a..b=3'"),
         ("seed=[1", "--set seed: '[1' is not valid YAML: expected ',' or ']', but got '<stream end>'; quote it if it "
          "is a text"),
+        ("generation={max_tokens: 2, max_tokens: 3}", "--set generation: key 'max_tokens' is given twice; remove one"),
+        ("conditions=[none, {name: a, name: b}]", "--set conditions: key 'name' is given twice; remove one"),
+        ("problems.limit=yes", "problems.limit: a number is expected here, not yes, no, on, off, true or false, not "
+         "True"),
         ("seed=x", "seed: Input should be a valid integer, unable to parse string as an integer, not 'x'"),
         ("seed.x=1", "seed is 0, which has no key 'x'; set seed itself"),
         ("models.1=a", "models is a list, and has no item '1': its items are number 0 to 0; or set models as a whole"),

@@ -23,22 +23,26 @@ from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.display import spreadsheet_text
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.files import disk_errors, replacing
+from fillerscope.files import disk_errors, is_inside, list_written, refuse_foreign, replacing, written_before
 from fillerscope.store.schema import MANIFEST, METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
 Columns = dict[str, Array]
 
 
-def export(run: Run, folder: Path, kind: str = "parquet") -> list[Path]:
-    """Write every table of a run; returns the files."""
+def export(run: Run, folder: Path, kind: str = "parquet", force: bool = False) -> list[Path]:
+    """Write every table of a run; returns the files. Files that are not ours are replaced only by force."""
     if kind not in FORMATS:
         raise FigureError(f"tables are written as {' or '.join(FORMATS)}, not {kind!r}")
     if (folder / MANIFEST).exists():
         raise StoreError(f"{folder} is a run folder, whose own files tables would replace; choose another with --out")
     run.store.refuse_damaged()
-    with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out"):
+    names, is_own = [f"{name}.{kind}" for name in tables_of(run)], is_inside(folder, run.path)
+    with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out, or --force"):
         folder.mkdir(parents=True, exist_ok=True)
+        if not is_own:
+            refuse_foreign(folder, [] if force else names, written_before(folder))
+            list_written(folder, names)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]
     return [path for path in written if path is not None]
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Annotated, Any, NoReturn
+from io import TextIOWrapper
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from fillerscope import __version__
+from fillerscope import __version__, display
 from fillerscope.cli import stopping
 from fillerscope.cli.figure_app import figure_app
+from fillerscope.cli.layout import is_unicode
 from fillerscope.cli.machine_app import machine_app
 from fillerscope.cli.run_app import run_app
 from fillerscope.cli.show_app import show_app
@@ -50,6 +52,8 @@ def _root(
 def main() -> NoReturn:
     """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C and SIGTERM say how to
     resume."""
+    _write_what_fits(sys.stdout)
+    _write_what_fits(sys.stderr)
     try:
         with stopping.stoppable():
             code = app(prog_name="fillerscope", standalone_mode=False) or 0
@@ -81,6 +85,12 @@ def main() -> NoReturn:
         _unexpected(error)
 
 
+def _write_what_fits(stream: TextIO) -> None:
+    """Let a stream that cannot hold every character, such as ASCII, write `?` instead of failing."""
+    if isinstance(stream, TextIOWrapper) and not is_unicode(stream):
+        stream.reconfigure(errors="replace")
+
+
 def _unexpected(error: BaseException) -> NoReturn:
     text = (str(error).splitlines() or [""])[0]
     _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
@@ -97,7 +107,7 @@ def _misused(error: Any) -> NoReturn:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    print(f"fillerscope: {message}", file=sys.stderr)
+    print(f"fillerscope: {display.message(message)}", file=sys.stderr)
     sys.exit(code)
 
 

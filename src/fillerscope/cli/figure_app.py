@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from fillerscope.cli.options import Conditions, File, Heads, Json, Layers, Out, Published, Queries, RunModels, RunPath
+from fillerscope.cli.options import (
+    Conditions,
+    File,
+    Force,
+    Heads,
+    Json,
+    Layers,
+    Out,
+    Published,
+    Queries,
+    RunModels,
+    RunPath,
+)
 
 figure_app = typer.Typer()
 
@@ -21,7 +33,7 @@ def figures(
     queries: Queries = None,
     band: Annotated[str, typer.Option("--band", help="Band: 95% interval, or sd.")] = "interval",
     skip_first: Annotated[bool | None, typer.Option("--skip-first/--keep-first", help="Leave out token 0.")] = None,
-    published: Published = False, out: Out = None, json: Json = False,
+    published: Published = False, out: Out = None, force: Force = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the figures of a run as PDF, SVG and PNG, with their numbers as CSV.
 
@@ -34,7 +46,7 @@ def figures(
         "heads": tuple(head or ()), "strict": bool(head) or None, "queries": queries, "band": band,
         "skip_first": () if skip_first is None else (skip_first,), "published": published or None,
     }  # fmt: skip
-    draw_figures(run, names or [], changes, out, json)
+    draw_figures(run, names or [], changes, out, force, json)
 
 
 @figure_app.command(rich_help_panel="Results of a run")
@@ -51,7 +63,8 @@ def report(run: RunPath, out: File = None, json: Json = False) -> None:
 @figure_app.command(rich_help_panel="Results of a run")
 def export(
     run: RunPath, out: Out = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet", json: Json = False,
+    format: Annotated[str, typer.Option("--format", "-f", help="parquet or csv.")] = "parquet",
+    force: Force = False, json: Json = False,
 ) -> None:  # fmt: skip
     """Write all numbers of a run as tables, parquet or CSV.
 
@@ -59,4 +72,4 @@ def export(
     """
     from fillerscope.cli.figure_commands import export_tables
 
-    export_tables(run, out, format, json)
+    export_tables(run, out, format, force, json)

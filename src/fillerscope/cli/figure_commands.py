@@ -10,21 +10,26 @@ from fillerscope.api import open_run
 from fillerscope.cli import tables
 from fillerscope.errors import FigureError
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before, names_for
-from fillerscope.figures.saved import SavedFigure
+from fillerscope.figures.saved import SavedFigure, refuse_others
 from fillerscope.files import Json
 from fillerscope.progress import TerminalProgress
 
 DRAWING = "drawing"  # the stage of progress
 
 
-def draw_figures(path: Path, names: list[str], changes: Json, out: Path | None, json: bool) -> None:
+def draw_figures(
+    path: Path, names: list[str], changes: Json, out: Path | None, force: bool, json: bool
+) -> None:  # fmt: skip
     """What is asked for must be drawn; where nothing particular is, what the run does not allow is left out."""
     if changes.get("band") not in ("interval", "sd"):
         raise FigureError(f"--band takes interval or sd, not {changes['band']!r}")
     run = open_run(path)
     run.needed_fillers()
     strict = bool(names) or any(changes[key] for key in ("models", "conditions", "layers", "heads", "queries"))
-    drawn, missed = draw_named(run, names or names_for(run), changes, out, json, strict)
+    names = names or names_for(run)
+    if out is not None and not force:
+        refuse_others(out, names)
+    drawn, missed = draw_named(run, names, changes, out, json, strict)
     if missed and not drawn:
         raise FigureError(f"no figure was drawn; {next(iter(missed.values()))}")
     show_figures(run, drawn, missed, json)
@@ -40,7 +45,7 @@ def draw_named(
         for number, name in enumerate(names):
             reporter.stage(DRAWING, number, len(names))
             try:
-                drawn[name] = draw_and_save(run, name, asked(run, name).but(**changes), out)
+                drawn[name] = draw_and_save(run, name, asked(run, name).but(**changes), out, force=True)
             except Exception as error:  # what one figure cannot do must not cost the others, nor the findings
                 if strict:
                     raise
@@ -64,13 +69,13 @@ def show_figures(
         )
 
 
-def export_tables(path: Path, out: Path | None, kind: str, json: bool) -> None:
+def export_tables(path: Path, out: Path | None, kind: str, force: bool, json: bool) -> None:
     from fillerscope.analysis.export import export
 
     run = open_run(path)
     with TerminalProgress(json) as reporter:
         reporter.stage("writing tables", 0, None)
-        files = export(run, out or run.store.folder("tables"), kind)
+        files = export(run, out or run.store.folder("tables"), kind, force)
     if json:
         tables.print_json({"files": [str(file) for file in files]})
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import Any
+from typing import Any, TextIO
 
 from fillerscope.display import printable
 
@@ -54,6 +54,11 @@ def console() -> Any:
     terminal = Console()
     # Without a terminal there is no width to respect, and a truncated number is worse than a long line.
     return terminal if terminal.is_terminal else Console(width=200)
+
+
+def is_unicode(stream: TextIO) -> bool:
+    """Whether a stream can hold every character."""
+    return (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").startswith("utf")
 
 
 def plain(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +13,12 @@ from fillerscope.cli import tables
 from fillerscope.cli.painted_text import print_legend, print_painted
 from fillerscope.cli.try_commands import show_prompts
 from fillerscope.errors import FigureError, ModelError, PromptError
-from fillerscope.files import Json, disk_errors
+from fillerscope.files import Json, disk_errors, list_written, read_limited, refuse_foreign, written_before
 from fillerscope.progress import Progress, TerminalProgress
 from fillerscope.study.filler_text import filler_condition
+
+PROFILE = "profile.csv"
+LARGEST_TEXT = 1 << 20  # bytes of a text to profile: more tokens than any model takes
 
 
 def show_models(json: bool) -> None:
@@ -113,6 +117,9 @@ def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
     text, layer, head = _text_of(text), options.layer, options.head
     if options.filler is not None:
         filler_condition(options.filler)  # refuses before a model is loaded
+    if options.out is not None:
+        with disk_errors(FigureError, f"to {options.out}", "choose another folder"):
+            refuse_foreign(options.out, [PROFILE], written_before(options.out))
     with TerminalProgress(json) as reporter:
         loaded = load_model(
             options.model, device=options.device, progress=reporter, accept_licence=options.accept_licence
@@ -138,7 +145,7 @@ def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
         show_prompts(trial)
         tables.lines(["", trial.sentence])
     if options.out is not None:
-        tables.lines([f"Wrote {options.out / 'profile.csv'}, all layers and heads"])
+        tables.lines([f"Wrote {options.out / PROFILE}, all layers and heads"])
 
 
 def _paint(profile: Profile, view: View) -> None:
@@ -155,7 +162,8 @@ def _write_profile(profile: Profile, out: Path) -> None:
 
     with disk_errors(FigureError, f"to {out}", "choose another folder"):
         out.mkdir(parents=True, exist_ok=True)
-        write_csv(profile.columns(), out / "profile.csv")
+        list_written(out, [PROFILE])
+        write_csv(profile.columns(), out / PROFILE)
 
 
 def _text_of(text: str) -> str:
@@ -164,8 +172,12 @@ def _text_of(text: str) -> str:
         path = Path(text)
         if path.is_dir():
             raise PromptError(f"{text} is a folder; give a text, or the path of a text file")
-        return path.read_text(encoding="utf-8") if path.is_file() else text
+        return read_limited(path, LARGEST_TEXT).decode() if path.exists() else text
     except UnicodeDecodeError:
         raise PromptError(f"{text} is not a text file in UTF-8") from None
-    except (OSError, ValueError):  # too long for a file name: a text
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # a text
+            return text
+        raise PromptError(f"cannot read {text}: {error.strerror}; give a text, or the path of a text file") from None
+    except ValueError:  # a null character: a text
         return text

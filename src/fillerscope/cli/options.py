@@ -23,6 +23,7 @@ RunPaths = Annotated[
     list[Path], typer.Argument(metavar="RUN...", help=f"{_RUN}; finished or in progress.", callback=_found)
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files in --out that were not written by fillerscope.")]
 File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
 Models = Annotated[
     list[str] | None,

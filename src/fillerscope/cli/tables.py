@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, Difference
@@ -15,7 +16,7 @@ from fillerscope.analysis.findings.significance import drawing
 from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import LEAST_RECEIVED, RATIOS, HeadTable
 from fillerscope.analysis.noise import Noise
-from fillerscope.cli.layout import console, lines, plain, table
+from fillerscope.cli.layout import console, is_unicode, lines, plain, table
 from fillerscope.files import Json
 from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
@@ -28,7 +29,7 @@ __all__ = [
 
 def print_json(value: object) -> None:
     """Print strict JSON, with null for NaN and infinity."""
-    print(json.dumps(clean(value), indent=2, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(clean(value), indent=2, ensure_ascii=not is_unicode(sys.stdout), allow_nan=False))
 
 
 HEADED = {

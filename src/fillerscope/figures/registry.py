@@ -24,7 +24,7 @@ from fillerscope.figures import (
 )
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.request import Request
-from fillerscope.figures.saved import SavedFigure, save_stamped, saved_before, stamp_of
+from fillerscope.figures.saved import SavedFigure, refuse_others, save_stamped, saved_before, stamp_of
 from fillerscope.figures.style import Drawn
 from fillerscope.study.study import Study
 
@@ -86,8 +86,12 @@ def names_of(study: Study) -> list[str]:
     return chosen if len(study.conditions) > 1 else []
 
 
-def draw_and_save(run: Run, name: str, request: Request | None = None, folder: Path | None = None) -> list[Path]:
-    """Draw a figure and write its files; gives their paths."""
+def draw_and_save(
+    run: Run, name: str, request: Request | None = None, folder: Path | None = None, force: bool = False
+) -> list[Path]:
+    """Draw a figure and write its files; gives their paths. Files that are not ours are replaced only by force."""
+    if folder is not None and not force:
+        refuse_others(folder, [name])
     return draw_stamped(run, name, request, folder).paths
 
 

@@ -6,7 +6,7 @@ A folder of figures holds `drawn.json`: for each figure the stamp of what it was
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
-from fillerscope.figures.style import Drawn, save
+from fillerscope.figures.style import KINDS, Drawn, save
 from fillerscope.files import (
     Json,
     digest_of,
@@ -25,6 +25,7 @@ from fillerscope.files import (
     json_bytes,
     parse_json,
     read_limited,
+    refuse_foreign,
     write_whole,
 )
 
@@ -56,6 +57,15 @@ def saved_before(folder: Path, name: str, stamp: str) -> SavedFigure | None:
     except OSError:
         return None
     return SavedFigure(list(paths)) if is_whole else None
+
+
+def refuse_others(folder: Path, names: Iterable[str]) -> None:
+    """Raise an error where figures would replace files that `drawn.json` in that folder does not name."""
+    entries = [entry for entry in _entries(folder).values() if isinstance(entry, dict)]
+    ours = {file for entry in entries if isinstance(entry.get("files"), dict) for file in entry["files"]}
+    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out, or --force"):
+        refuse_foreign(folder, [f"{name}.{kind}" for name in names for kind in KINDS], ours)
+        refuse_foreign(folder, [DRAWN], [DRAWN] if entries else [])
 
 
 def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:

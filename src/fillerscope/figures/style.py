@@ -252,6 +252,9 @@ def text_width(text: str, size: float) -> float:
     return max(0.01, *widths) / 72
 
 
+KINDS = ("pdf", "svg", "png", "csv", "txt")  # of the files that a figure has
+
+
 def save(drawn: Drawn, folder: Path) -> list[Path]:
     """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
     with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):

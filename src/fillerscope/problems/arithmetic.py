@@ -42,6 +42,7 @@ TERMS = {
     2: ((11, 99), (11, 99)),
     3: ((101, 999), (101, 999)),
 }
+MOST_PROBLEMS = 100_000  # they are made one after another before anything is measured
 MOST_ATTEMPTS = 10_000  # at a question that was not asked yet
 
 
@@ -79,6 +80,10 @@ def generate(count: int, seed: int, difficulty: tuple[int, ...], kind: str = "wo
     if count < 1 or seed < 0 or not difficulty or not set(difficulty) <= set(LEVELS):
         asked = f"count {count}, seed {seed}, difficulty {difficulty}"
         raise ProblemError(f"built-in problems take a count from 1, a seed from 0, difficulties 0 to 3; got {asked}")
+    if count > MOST_PROBLEMS:
+        raise ProblemError(
+            f"there are at most {MOST_PROBLEMS:,} built-in problems, and limit is {count:,}; ask for fewer"
+        )
     series = f"{seed}-{''.join(map(str, difficulty))}"
     prefix = "builtin" if kind == "words" else f"builtin-{kind}"
     problems: dict[str, Problem] = {}  # by question

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json, open_file
@@ -134,13 +134,13 @@ READERS: dict[str, Callable[[Path, str], Iterator[Row | BadRow]]] = {
 }
 
 
-class _Repeated(dict[str, Any]):
+class _Repeated(dict[str, object]):
     """A JSON object that has a key twice: which of the two values is meant?"""
 
     key = ""
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) == len(pairs):
         return fields

@@ -30,6 +30,7 @@ from fillerscope.study.study import Study
 
 FINISHED, IN_PROGRESS, INTERRUPTED = "finished", "in progress", "interrupted"
 NO_RUN, DAMAGED = "not a run", "damaged"
+DEPTH = 4  # of folders in a run whose files count for its size
 PATIENCE = 3.0  # seconds for verdicts that are not remembered
 
 
@@ -67,8 +68,9 @@ def list_runs(folder: Path, patience: float = PATIENCE, progress: Progress = SIL
 
 
 def _entry(path: Path) -> RunEntry:
-    entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path), _changed(path))
-    if not (path / MANIFEST).exists():
+    is_run = (path / MANIFEST).exists()
+    entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path, DEPTH if is_run else 0), _changed(path))
+    if not is_run:
         return replace(entry, note=f"it has no {MANIFEST}")
     try:
         store = LiveStore.glance(path)
@@ -87,10 +89,14 @@ def _entry(path: Path) -> RunEntry:
     )
 
 
-def _bytes(path: Path) -> int:
-    """The size of all files below a folder; those that cannot be read, or vanish meanwhile, count nothing."""
+def _bytes(path: Path, depth: int) -> int:
+    """The size of all files below a folder; those that cannot be read, or vanish meanwhile, count nothing.
+
+    Folders within folders count up to a depth: what is no run may be a whole disk."""
     total = 0
-    for folder, _, names in os.walk(path):
+    for folder, folders, names in os.walk(path):
+        if len(Path(folder).relative_to(path).parts) >= depth:
+            folders.clear()
         for name in names:
             with contextlib.suppress(OSError):
                 total += (Path(folder) / name).lstat().st_size

@@ -7,8 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fillerscope.files import Json
-from fillerscope.study.generation import Strict
 from fillerscope.study.interventions import Intervention, Knockout, Redistribution, Shift
+from fillerscope.study.strict import Strict
 from fillerscope.study.sweeps import SWEPT, expand, size
 
 BASELINE = "none"  # the condition that all others are compared with: the prompt as it is

@@ -14,7 +14,7 @@ from fillerscope.study.conditions import PRESETS, Condition
 READY = tuple(name for name, one in PRESETS.items() if one.has_filler and one.intervention is None)
 FORMS = f"{', '.join(READY)}, or a text and its number of tokens, such as '\" ...\" x 55'"
 CLOSE = 0.75  # how alike a word and a name are, as difflib counts, before the word is taken for the name misspelt
-_COUNTED = re.compile(r"(?P<text>.+?)\s+[x\u00d7]\s*(?P<count>\d+)\s*", re.DOTALL)
+_COUNTED = re.compile(r"(?P<text>.+?)\s+[x\u00d7]\s*(?P<count>[-+]?\d+)\s*", re.DOTALL)
 _QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
 
 

@@ -9,15 +9,11 @@ from collections import Counter
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from fillerscope.study.strict import Strict
 
 MOST_TOKENS = 1_000_000  # of one answer: more is a typing error, and no model has room for it
-
-
-class Strict(BaseModel):
-    """A model that refuses unknown keys and cannot change after it was checked."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 class EndpointSpec(Strict):

@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from fillerscope.study.arm_presets import arm_preset
-from fillerscope.study.generation import Strict, listed
+from fillerscope.study.generation import listed
+from fillerscope.study.strict import Strict
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(listed)]

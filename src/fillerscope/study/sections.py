@@ -10,7 +10,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, Role
-from fillerscope.study.generation import EndpointSpec, Strict
+from fillerscope.study.generation import EndpointSpec
+from fillerscope.study.strict import Strict
 from fillerscope.study.token_classes import CLASSES, refuse_bad
 
 Queries = Literal["all", "original", "last"]

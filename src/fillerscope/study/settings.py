@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
+from fillerscope.study.yaml_lines import repeated_key
 
 EXAMPLE = "generation.max_tokens=256"
 
@@ -33,6 +34,9 @@ class Setting:
         if not equals or not all(key.strip().split(".")):
             raise StudyError(f"--set takes KEY=VALUE, such as {EXAMPLE}, not {text!r}")
         try:
+            root = yaml.compose(value, Loader=yaml.SafeLoader)
+            if root is not None and (twice := repeated_key(root)) is not None:
+                raise StudyError(f"--set {key}: key {twice.value!r} is given twice; remove one")
             return cls(key.strip(), yaml.safe_load(value))
         except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
             reason = getattr(error, "problem", None) or str(error).splitlines()[0]

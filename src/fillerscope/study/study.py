@@ -18,7 +18,7 @@ from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.study.data_sets import is_file
-from fillerscope.study.generation import GenerationSpec, Strict, refuse_repeats
+from fillerscope.study.generation import GenerationSpec, refuse_repeats
 from fillerscope.study.sections import (
     DEFAULT_SYSTEM,
     QUERIES,
@@ -35,6 +35,7 @@ from fillerscope.study.sections import (
     References,
 )
 from fillerscope.study.settings import unknown_key
+from fillerscope.study.strict import Strict
 from fillerscope.study.sweeps import places, swept
 from fillerscope.study.yaml_lines import LinedYaml, located
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from fillerscope.errors import StudyError
+from fillerscope.files import open_file
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,7 +47,8 @@ class LinedYaml:
             data = yaml.load(text, Loader=_Loader)
             if not isinstance(root, yaml.MappingNode):
                 raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
-            _refuse_repeated_keys(path, root)
+            if (key := repeated_key(root)) is not None:
+                raise StudyError(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is given twice")
         except yaml.YAMLError as error:
             raise StudyError(_syntax(path, text, error)) from None
         except RecursionError:
@@ -80,7 +82,7 @@ def located(data: Any, where: Sequence[str | int], message: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise StudyError(f"{path}:1: not a study: it is larger than {LARGEST_FILE >> 20} MiB; put data in files")
@@ -88,7 +90,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise StudyError(f"no study file at {path}; give the path of a YAML file") from None
     except OSError as error:
-        raise StudyError(f"cannot read the study file {path}: {error}") from None
+        raise StudyError(f"cannot read the study file {path}: {error.strerror or error}; check the path") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise StudyError(f"{path}:{line}: not UTF-8 text: {error.reason}; save the file as UTF-8") from None
@@ -121,14 +123,13 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-def _refuse_repeated_keys(path: Path, node: yaml.Node) -> None:
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_repeated_keys(path, item)
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                raise StudyError(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is given twice")
-            seen.add(key.value)
-            _refuse_repeated_keys(path, value)
+def repeated_key(node: yaml.Node) -> yaml.Node | None:
+    """The first key that a mapping in a document has twice: yaml takes the last of them without a word."""
+    seen: set[str] = set()
+    parts = [node.value] if isinstance(node, yaml.SequenceNode) else []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.value in seen:
+            return cast(yaml.Node, key)
+        seen.add(str(key.value))
+        parts.append([value])
+    return next((found for items in parts for item in items if (found := repeated_key(item)) is not None), None)

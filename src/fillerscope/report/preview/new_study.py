@@ -10,6 +10,7 @@ from fillerscope.errors import ProblemError, StudyError
 from fillerscope.files import disk_errors, write_whole
 from fillerscope.models.catalogue import DEFAULT
 from fillerscope.problems.sources import read_problems
+from fillerscope.store.schema import MANIFEST, STUDY
 from fillerscope.study.data_sets import BUILTIN, Role, is_file
 from fillerscope.study.starter import Starter
 from fillerscope.study.study import ProblemsSpec
@@ -48,12 +49,18 @@ def starter_for(new: NewStudy) -> Starter:
 
 def write_study(new: NewStudy, force: bool = False) -> Starter:
     """Write a new study file; one that exists is overwritten only by force."""
+    if run := next((folder for folder in new.path.resolve().parents if _is_run(folder)), None):
+        raise StudyError(f"{new.path} is in the run folder {run}, which holds what was measured; choose another folder")
     if new.path.exists() and not force:
         raise StudyError(f"{new.path} exists already; choose another name, or --force to overwrite it")
     starter = starter_for(new)
     with disk_errors(StudyError, str(new.path), "choose another folder"):
         write_whole(new.path, [starter.text().encode()], sync=False)
     return starter
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / MANIFEST).exists() and (folder / STUDY).exists()
 
 
 def _relative(source: str, study: Path) -> str:
