@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fillerscope.files import file_sha256, parse_json, read_limited, write_whole
+from support.watchdog import watched
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.json"
     os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
     for read in (read_limited, file_sha256):
-        with pytest.raises(OSError, match="a pipe or a device, not a file"):
+        with watched(), pytest.raises(OSError, match="a pipe or a device, not a file"):
             read(path)
 
 

@@ -18,6 +18,7 @@ from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_tem
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.study import PromptSpec
 from support.tiny import tiny_tokenizer
+from support.watchdog import watched
 
 TURNS = [{"role": "system", "content": "Ä\ud800 {{ x }}"}, {"role": "user", "content": "What is 12 + 30?\n"}]
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(9) %}{% endfor %}" + 2 * "{% endfor %}"
@@ -59,7 +60,7 @@ def test_a_template_gives_what_transformers_gives(options: dict[str, Any]) -> No
 @pytest.mark.usefixtures("impatient")
 def test_a_template_without_end_is_stopped(name: str) -> None:
     maker = PromptMaker.of(tokenizer_with(HOSTILE[name]), PromptSpec(), "chat", 0)
-    with pytest.raises(PromptError, match="the chat template") as caught:
+    with watched(), pytest.raises(PromptError, match="the chat template") as caught:
         maker.plain("What is 1 + 1?")
     assert "\n" not in str(caught.value)
     if isinstance(caught.value, TemplateLimitError):  # and is not tried again

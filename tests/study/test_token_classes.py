@@ -13,6 +13,7 @@ from fillerscope.errors import StudyError
 from fillerscope.models.resolve import resolve
 from fillerscope.study.token_classes import CLASSES, LONGEST, MOST, class_names, classify, refuse_bad
 from support.tiny import tiny_tokenizer
+from support.watchdog import in_a_fork
 
 MEMBERS = {
     "digits": ["0", "7", "42", "1234567890", "3.5", "3,141"],
@@ -156,8 +157,12 @@ def test_tokens_of_the_tiny_tokenizer() -> None:
 def test_a_pattern_that_tries_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
     monkeypatch.setattr("fillerscope.study.token_classes.SECONDS", 0.1)
     refuse_bad({"slow": pattern})
-    with pytest.raises(StudyError, match=r"class 'slow': .* takes over 0.1 s for the token 'aaa"):
-        classify(["aaa" * 30 + "c"], {"slow": pattern})
+
+    def give_up() -> None:
+        with pytest.raises(StudyError, match=r"class 'slow': .* takes over 0.1 s for the token 'aaa"):
+            classify(["aaa" * 30 + "c"], {"slow": pattern})
+
+    in_a_fork(give_up)
 
 
 def test_a_pattern_as_long_as_a_program_is_refused() -> None:

@@ -18,6 +18,7 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
 from support.tiny import tiny_tokenizer
+from support.watchdog import in_a_fork
 
 pytest.importorskip("openai")
 
@@ -136,11 +137,12 @@ def test_a_byte_now_and_then_does_not_outlive_the_time_limit() -> None:
             yield b" "
             time.sleep(0.05)
 
-    with (
-        serving(lambda handler: sending(dripping())(handler)) as url,
-        pytest.raises(GenerationError, match="gave no complete answer within"),
-    ):
-        ask(url, timeout=0.5)
+    def give_up() -> None:
+        with pytest.raises(GenerationError, match="gave no complete answer within"):
+            ask(url, timeout=0.5)
+
+    with serving(lambda handler: sending(dripping())(handler)) as url:
+        in_a_fork(give_up)
 
 
 @pytest.mark.parametrize("status", ["301", "302", "307", "308"])

@@ -24,6 +24,7 @@ from fillerscope.answers.grading.normalise import tidy
 from fillerscope.answers.grading.sandbox import OUTCOMES
 from fillerscope.errors import FillerscopeError, ProblemError
 from support.hostile_answers import hostile, programs
+from support.watchdog import watched
 
 MATH500 = Path(__file__).parents[4] / "shared/data/math500.jsonl"
 needs_math500 = pytest.mark.skipif(not MATH500.exists(), reason="MATH-500 is not on this machine")
@@ -354,7 +355,9 @@ def test_a_worker_that_hangs_is_ended(grader: Grader) -> None:
     os.kill(pid, signal.SIGSTOP)
     grader.worker._wall_seconds, usual = 0.5, grader.worker._wall_seconds
     try:
-        assert grader.grade(*ORDINARY, "stop") == Grade("failed", r"\frac{1}{2}", "the comparison hung and was ended")
+        with watched():
+            ended = grader.grade(*ORDINARY, "stop")
+        assert ended == Grade("failed", r"\frac{1}{2}", "the comparison hung and was ended")
     finally:
         grader.worker._wall_seconds = usual
     assert grader.grade(*ORDINARY, "stop").verdict == "right"
