@@ -25,6 +25,7 @@ from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import ProblemsSpec
 from support.hub import Hub, serving, use
 from support.progress import Told
+from support.watchdog import watched
 
 WEIGHTS = random.Random(0).randbytes(3_000_000)
 CONFIG = b'{"model_type": "llama"}'
@@ -91,6 +92,18 @@ def test_a_broken_connection_is_taken_up_where_it_broke(served: Hub) -> None:
 def test_a_server_without_ranges_starts_the_file_anew(served: Hub) -> None:
     served.drop_after, served.ignores_ranges = 1 << 20, True
     assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("size", "message"), [(9_000_000, "more comes of model.safetensors than the 3,000,000 bytes"), (-9, "as a whole")]
+)
+def test_a_file_of_another_size_than_the_hub_says_is_refused(
+    served: Hub, tmp_path: Path, size: int, message: str
+) -> None:
+    served.wrong_size = size
+    with watched(), pytest.raises(ModelError, match=message):
+        snapshot("owner/name")
+    assert sum(part.stat().st_size for part in parts(tmp_path)) <= len(WEIGHTS)
 
 
 def test_a_damaged_part_is_removed(served: Hub, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fillerscope.errors import ProblemError
@@ -141,3 +143,29 @@ def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_brackets_without_end_are_refused(tmp_path: Path, name: str, opening: str) -> None:
     assert "invalid JSON" in refusal(tmp_path, opening * 100_000, name)
+
+
+def test_a_small_parquet_file_that_takes_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of a dictionary that every row repeats, and a column that packs well."""
+    path = tmp_path / "a.parquet"
+    text = pa.array(["x" * (1 << 20)] * 256).dictionary_encode()
+    pq.write_table(pa.table({"question": text}), path)
+    assert path.stat().st_size < 1 << 18
+    with monkeypatch.context() as patch:
+        patch.setattr("fillerscope.problems.readers.LARGEST_TABLE", 1 << 22)
+        with pytest.raises(ProblemError, match=r"a\.parquet: 5 rows hold over 4 MiB; take fewer with `problems.limit`"):
+            list(read_rows(path, "a.parquet"))
+    pq.write_table(pa.table({"question": text}), path, store_schema=False)
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_BATCH", 1 << 22)
+    with pytest.raises(ProblemError, match=r"a\.parquet: rows after 0 take more than 4 MiB"):
+        list(read_rows(path, "a.parquet"))
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_CHUNK", 1 << 19)
+    with pytest.raises(ProblemError, match=r"a\.parquet: a column takes more than 0 MiB of a row group"):
+        list(read_rows(path, "a.parquet"))
+
+
+def test_two_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["question", "question"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ProblemError, match=r"a\.parquet: two columns are called 'question'; rename one"):
+        list(read_rows(tmp_path / "a.parquet", "a.parquet"))

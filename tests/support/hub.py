@@ -29,6 +29,7 @@ class Hub:
     pause: float = 0.0  # seconds after each piece of a large file
     drop_after: int | None = None  # bytes of a large file, after which the connection breaks; once
     ignores_ranges: bool = False
+    wrong_size: int = 0  # bytes that a large file has more than the listing says; fewer where negative
     status: int = 200  # of every answer
     message: str = ""  # of every refusal
     url: str = ""
@@ -129,6 +130,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.refuse(403 if "Authorization" in self.headers else 401, "GatedRepo")
                 return
             start, data = self.start(), hub.files[name]
+            if len(data) >= LARGE:
+                data = data[: hub.wrong_size] if hub.wrong_size < 0 else data + b"x" * hub.wrong_size
+                start = min(start, len(data))
             self.send_response(206 if start else 200)
             self.send_header("ETag", f'"{hub.etag(name)}"')
             self.send_header("X-Repo-Commit", COMMIT)

@@ -122,15 +122,19 @@ def _complete(repo: Repo, file: RepoFile, folder: Path, report: Callable[[int], 
         return
     tries = PATIENCE
     while (before := _size(part)) != file.size or not part.exists():
+        error: Exception = ValueError(f"{file.path} does not come as a whole; try again later")
         try:
             _stream(repo, file, part, report)
         except OSError:  # of the disk, or an answer of the hub
             raise
-        except Exception:  # of the network: the library under the hub's, and with it the errors, changes
-            tries = PATIENCE if _size(part) > before else tries - 1
-            if not tries:
-                raise
-            time.sleep(1)
+        except Exception as caught:  # of the network: the library under the hub's, and with it the errors, changes
+            error = caught
+        if _size(part) == file.size:
+            break
+        tries = PATIENCE if _size(part) > before else tries - 1
+        if not tries:
+            raise error
+        time.sleep(1)
     if _digest_of(part, file) != _digest(file):
         part.unlink()
         raise ValueError(f"{file.path} arrived damaged and was removed; try again")
@@ -155,6 +159,9 @@ def _stream(repo: Repo, file: RepoFile, part: Path, report: Callable[[int], None
         done = done if response.status_code == 206 else 0
         with part.open("ab" if done else "wb") as out:
             for chunk in response.iter_bytes(CHUNK):
+                if done + len(chunk) > file.size:
+                    part.unlink()
+                    raise OSError(errno.EFBIG, f"more comes of {file.path} than the {file.size:,} bytes it should have")
                 report(done := done + out.write(chunk))
 
 

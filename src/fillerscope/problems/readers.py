@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LARGEST_JSON = 1 << 28  # bytes of a .json file, which is read as a whole
 LARGEST_CHUNK = 1 << 30  # bytes of a column in a row group of Parquet once it is decompressed
 LARGEST_BATCH = 1 << 28  # bytes of BATCH rows of Parquet
+LARGEST_TABLE = 1 << 31  # characters of all rows that are taken
 BATCH = 16  # one text of a dictionary can be repeated in every row
 LIST_KEYS = ("data", "rows", "problems", "questions")
 
@@ -82,13 +83,17 @@ def _parquet(path: Path, name: str) -> Iterator[Row | BadRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    number = 0
+    number, size = 0, 0
     try:
         with open_file(path) as source, pq.ParquetFile(source) as file:
             _check_table(file, name)
             for batch in file.iter_batches(batch_size=BATCH):
                 for fields in _cells(batch, name, number):
                     number += 1
+                    size += _characters(fields)
+                    if size > LARGEST_TABLE:
+                        advice = "take fewer with `problems.limit`"
+                        raise ProblemError(f"{name}: {number:,} rows hold over {LARGEST_TABLE >> 20} MiB; {advice}")
                     place = f"{name}: row {number}"
                     yield Row(place, fields) if isinstance(fields, dict) else BadRow(place, fields)
     except (pa.ArrowException, ValueError) as error:
@@ -118,6 +123,11 @@ def _cells(batch: RecordBatch, name: str, before: int) -> Iterator[Json | str]:
             yield {key: _without_nan(value) for key, value in batch.slice(index, 1).to_pylist()[0].items()}
         except (ValueError, OverflowError) as error:
             yield f"a cell that cannot be read: {one_line(error)}; write it as text"
+
+
+def _characters(fields: Json | str) -> int:
+    """How many characters the texts of a row have."""
+    return sum(len(value) for value in fields.values() if isinstance(value, str)) if isinstance(fields, dict) else 0
 
 
 def _without_nan(value: object) -> object:

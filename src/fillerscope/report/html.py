@@ -19,6 +19,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.figures.captions import data_name
 from fillerscope.figures.saved import SavedFigure, stamp_of
+from fillerscope.files import open_file
 from fillerscope.report import answer_payload, page_parts
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
@@ -46,7 +47,7 @@ def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Read
 def is_current(run: Run, path: Path) -> bool:
     """Whether a file is the report of this very run, written by this very code."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return stamp_of(run).encode() in file.read(HEAD)
     except OSError:
         return False
