@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 
@@ -65,12 +66,21 @@ def folder(tmp_path: Path, llama: Any) -> Path:
 
 @pytest.fixture
 def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
-    """Writes the tiny Llama as GGUF; `leave_out` names tensors that are lost on the way."""
+    """Writes the tiny Llama as GGUF; `leave_out` names tensors that are lost on the way, `blocks` says how many layers
+    it claims, and `frequencies` are factors of its rotary frequencies."""
 
-    def write(name: str = "tiny.gguf", add_bos: bool = False, leave_out: tuple[str, ...] = ()) -> Path:
+    def write(
+        name: str = "tiny.gguf",
+        add_bos: bool = False,
+        leave_out: tuple[str, ...] = (),
+        blocks: int | None = None,
+        frequencies: list[float] | None = None,
+    ) -> Path:
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, "llama")
-        _write_shape(writer, llama.config)
+        _write_shape(writer, llama.config, blocks)
+        if frequencies:
+            writer.add_tensor("rope_freqs.weight", np.array(frequencies, np.float32))
         _write_tokenizer(writer, add_bos, llama.config.vocab_size)
         for key, tensor in llama.state_dict().items():
             if gguf_name(key) not in leave_out:
@@ -100,9 +110,9 @@ def _as_llama_cpp(key: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
     return tensor
 
 
-def _write_shape(writer: gguf.GGUFWriter, config: Any) -> None:
+def _write_shape(writer: gguf.GGUFWriter, config: Any, blocks: int | None) -> None:
     writer.add_name("tiny")
-    writer.add_block_count(config.num_hidden_layers)
+    writer.add_block_count(blocks or config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)

@@ -227,14 +227,10 @@ def test_weights_that_an_index_names_elsewhere_are_refused(folder: Path, tmp_pat
         resolve(str(folder))
 
 
-def test_an_adapter_beside_the_weights_is_refused_where_it_would_be_added(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = resolve(str(folder)).digest
-    (folder / "adapter_config.json").write_text("{}")
-    assert resolve(str(folder)).digest != before
-    monkeypatch.setattr("fillerscope.models.checks.find_spec", lambda _: object())
-    with pytest.raises(ModelError, match="has an adapter beside its weights"):
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"])
+def test_an_adapter_beside_the_weights_is_refused_with_and_without_peft(folder: Path, file: str) -> None:
+    (folder / file).write_text("{}")
+    with pytest.raises(ModelError, match=rf"has an adapter beside its weights \({file}\), .*merge it into the model"):
         resolve(str(folder))
 
 

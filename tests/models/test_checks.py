@@ -55,3 +55,50 @@ def test_a_header_of_weights_that_is_none_is_one_line(folder: Path, header: byte
     next(folder.glob("*.safetensors")).write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ModelError, match="is damaged"):
         check_folder(folder, "m")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [("num_hidden_layers", 0, "a whole number, 1 or more, not 0"),
+     ("vocab_size", -1, "a whole number, 1 or more, not -1"),
+     ("hidden_size", "x", "a whole number, 1 or more, not 'x'"),
+     ("num_attention_heads", True, "a whole number, 1 or more, not True"),
+     ("num_key_value_heads", 2.5, r"a whole number, 1 or more, not 2\.5"),
+     ("architectures", 3, "a list of names, not 3"),
+     ("architectures", [3], r"a list of names, not \[3\]"),
+     ("model_type", 3, "a name, not 3"),
+     ("auto_map", 3, "a mapping, not 3"),
+     ("quantization_config", "gptq", "a mapping, not 'gptq'"),
+     ("quantization_config", [1], r"a mapping, not \[1\]")],
+)  # fmt: skip
+def test_a_config_is_blamed_with_its_file_and_key(folder: Path, key: str, value: object, expected: str) -> None:
+    change(folder, **{key: value})
+    with pytest.raises(ModelError, match=rf"tiny-llama/config\.json: {key} is {expected}; correct it"):
+        check_folder(folder, "m")
+
+
+def test_a_size_in_a_part_of_a_config_is_named_by_its_place(folder: Path) -> None:
+    change(folder, text_config={"deeper": {"n_layer": 0}})
+    with pytest.raises(ModelError, match=r"config\.json: text_config\.deeper\.n_layer is a whole number"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("method", ["zzz", None, 3])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_quantisation_that_would_be_left_out_is_refused(folder: Path, method: object, nested: bool) -> None:
+    given = {"quantization_config": {"quant_method": method, "bits": 4}}
+    change(folder, **({"text_config": given} if nested else given))
+    with pytest.raises(ModelError, match=rf"quantization_config\.quant_method is {method!r}, which this version of"):
+        check_folder(folder, "m")
+
+
+def test_a_compression_that_would_be_left_out_is_refused(folder: Path) -> None:
+    change(folder, compression_config={"quant_method": "compressed-tensors"})
+    with pytest.raises(ModelError, match=r"compression_config is not read by transformers; .*save it without"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("given", [{"quant_method": "fp8"}, {"quant_method": "bitsandbytes"}, {"load_in_4bit": True}])
+def test_a_quantisation_that_transformers_knows_is_left_to_it(folder: Path, given: dict[str, object]) -> None:
+    change(folder, quantization_config=given)
+    check_folder(folder, "m")

@@ -164,6 +164,17 @@ def test_a_file_with_a_missing_tensor_is_refused(write_gguf: WriteGguf) -> None:
         resolve(str(path))
 
 
+def test_a_file_with_more_layers_than_it_says_is_refused(write_gguf: WriteGguf) -> None:
+    with pytest.raises(ModelError, match=r"llama\.block_count is 2, and it has tensors of 3 blocks"):
+        resolve(str(write_gguf(blocks=2)))
+
+
+def test_factors_of_rotary_frequencies_are_refused_unless_they_change_nothing(write_gguf: WriteGguf) -> None:
+    with pytest.raises(ModelError, match=r"scaled\.gguf scales its rotary frequencies \(rope_freqs\.weight\)"):
+        resolve(str(write_gguf("scaled.gguf", frequencies=[1.0] * 7 + [8.0])))
+    assert resolve(str(write_gguf("plain.gguf", frequencies=[1.0] * 8))).path.is_dir()
+
+
 def test_a_truncated_file_is_refused(write_gguf: WriteGguf) -> None:
     path = write_gguf()
     path.write_bytes(path.read_bytes()[:-5000])

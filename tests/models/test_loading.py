@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, T5Config,
 
 from fillerscope.errors import ModelError
 from fillerscope.models.loading import choose_device, choose_dtype, load_model, wrap
-from support.tiny import tiny_model, tiny_tokenizer
+from fillerscope.models.structure import layer_count
+from support.tiny import FAMILIES, tiny_model, tiny_tokenizer
 
 SMALL_BERT = BertConfig(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, vocab_size=512
@@ -105,8 +107,59 @@ def test_weights_of_another_shape_are_refused(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     tensors["model.norm.weight"] = torch.ones(32)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"the weights of .*tiny-llama cannot be loaded"):
+    with pytest.raises(ModelError, match=r"has 1 weights of other .*: model\.norm\.weight is \[32\], expected \[64\]"):
         load_model(str(folder))
+
+
+def with_fewer_layers(folder: Path) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    part = config.get("text_config", config)
+    part["n_layer" if "n_layer" in part else "num_hidden_layers"] -= 1
+    if part.get("layer_types"):
+        part["layer_types"] = part["layer_types"][:-1]
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_that_the_config_has_no_place_for_are_refused(tmp_path: Path, family: str) -> None:
+    name = save(tiny_model(family), tmp_path / "whole")
+    assert load_model(name, device="cpu").layers == layer_count(tiny_model(family))
+    with_fewer_layers(tmp_path / "whole")
+    with pytest.raises(
+        ModelError, match=r"has \d+ weights that its config\.json has no place for, \S+, \S+, \S+ and o"
+    ):
+        load_model(name, device="cpu")
+
+
+def test_buffers_that_older_versions_saved_are_no_weights(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+    tensors["model.layers.0.attn.attention.masked_bias"] = torch.ones(1)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load_model(str(folder), device="cpu").layers == 3
+    tensors["v_head.summary.weight"] = torch.ones(1, 64)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        ModelError, match=r"has 1 weights that its config\.json has no place for, v_head\.summary\.weight;"
+    ):
+        load_model(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [("hidden_act", "zzz", r"no model can be built of .*config\.json: hidden_act is 'zzz', which is not known"),
+     ("intermediate_size", None, r"config\.json in .* cannot be read: .*'intermediate_size' expected int, got None"),
+     ("num_attention_heads", 3, r"config\.json in .* cannot be read: .*not a multiple of the number of att")],
+)  # fmt: skip
+def test_a_bad_config_is_blamed_and_not_the_tokenizer_or_the_weights(
+    folder: Path, key: str, value: object, told: str
+) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ModelError, match=told) as caught:
+        load_model(str(folder), device="cpu")
+    assert "\n" not in str(caught.value)
 
 
 def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:

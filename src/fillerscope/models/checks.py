@@ -6,31 +6,30 @@ Looks at names, sizes and headers only. Never unpickles and never runs code that
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.files import Json, parse_json, read_limited
+from fillerscope.models.config_checks import check_config, refuse_other_counts
 from fillerscope.models.digests import TOKENIZER_FILES
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
-_LAYERS = re.compile(r"^(n|num)_(\w*_)?layers?$|^(encoder|decoder)_layers$|^depth$")
-_SIZES = re.compile(r"^(hidden|intermediate|vocab|moe_intermediate|ffn)_(size|dim)$|^(n_embd|d_model)$|experts$")
+ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+# Buffers that older versions of transformers saved: made anew from the config, they hold nothing that was trained.
+_IGNORABLE = re.compile(r"(^|\.)(inv_freq|position_ids|masked_bias|causal_mask|att(n|ention)\.bias|rotary_emb\.\w+)$")
+MOST_NAMED = 3  # of weights in a message
 _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"
 
 
 def check_folder(folder: Path, name: str) -> None:
     """Refuse, with a reason, a folder that cannot or must not be loaded."""
     config = _read_config(folder, name)
-    _refuse_remote_code(config, name)
-    if (folder / "adapter_config.json").exists() and find_spec("peft") is not None:
-        raise ModelError(
-            f"{name} has an adapter beside its weights, which would be added to them because peft is installed; "
-            "merge it into the model and save that, or move adapter_config.json out of the folder"
-        )
-    _refuse_other_counts(config, _check_weights(folder, name), name)
+    check_config(config, folder / "config.json", name)
+    _refuse_adapters(folder, name)
+    refuse_other_counts(config, _check_weights(folder, name), name)
     if not any((folder / file).exists() for file in TOKENIZER_FILES):
         raise ModelError(
             f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
@@ -59,13 +58,42 @@ def refuse_pickles(files: list[str], name: str) -> None:
         )
 
 
-def refuse_missing_weights(report: Mapping[str, Collection[str]], name: str) -> None:
-    """Refuse a model with missing weights, which transformers would fill with random numbers."""
-    missing = sorted(report["missing_keys"])
-    if missing:
+class LoadingReport(TypedDict):
+    """What transformers reports of loading weights."""
+
+    missing_keys: Collection[str]
+    unexpected_keys: Collection[str]
+    mismatched_keys: Collection[tuple[str, Sequence[int], Sequence[int]]]  # with the shape that came, and the expected
+
+
+def refuse_other_weights(report: LoadingReport, name: str) -> None:
+    """Refuse weights that are not those of the config, by what transformers reports of loading them: missing ones it
+    fills with random numbers, and others it leaves out. What a family declares to be left out it does not report."""
+    if others := sorted(report["mismatched_keys"]):
+        key, came, expected = others[0]
+        raise ModelError(
+            f"{name} has {len(others)} weights of other sizes than its config.json says: {key} is {list(came)}, "
+            f"expected {list(expected)}; the files belong to different models: download or convert it again"
+        )
+    if missing := sorted(report["missing_keys"]):
         raise ModelError(
             f"{name} lacks {len(missing)} of its weights, {missing[0]} among them; the files are incomplete or "
             "belong to another kind of model: download or convert it again"
+        )
+    if unused := sorted(key for key in report["unexpected_keys"] if not _IGNORABLE.search(key)):
+        more = " and others" if len(unused) > MOST_NAMED else ""
+        raise ModelError(
+            f"{name} has {len(unused)} weights that its config.json has no place for, {', '.join(unused[:MOST_NAMED])}"
+            f"{more}; without them it would be another model: put the config there that belongs to the weights"
+        )
+
+
+def _refuse_adapters(folder: Path, name: str) -> None:
+    """transformers adds an adapter to the weights where peft is installed, and leaves it out where it is not."""
+    if found := [file for file in ADAPTERS if (folder / file).exists()]:
+        raise ModelError(
+            f"{name} has an adapter beside its weights ({found[0]}), and it is not clear whether it is to be measured; "
+            "merge it into the model and save that, or move it out of the folder"
         )
 
 
@@ -91,20 +119,6 @@ def _without_config(folder: Path, name: str) -> str:
     return f"{name} has no config.json in {folder}; give a folder that save_pretrained wrote, or a hub id"
 
 
-def _refuse_remote_code(config: Json, name: str) -> None:
-    """Code that comes with a model is never run; most models that bring some are in transformers by now."""
-    kind = config.get("model_type")
-    if "auto_map" not in config:
-        return
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    if kind not in CONFIG_MAPPING:
-        raise ModelError(
-            f"{name} (model type {kind!r}) needs code that comes with it, and fillerscope runs no such code; "
-            "choose a model that transformers knows by itself, or upgrade transformers if it now does"
-        )
-
-
 def _check_weights(folder: Path, name: str) -> list[list[int]]:
     """Refuse weights that are missing or damaged. Returns the shapes of all tensors, as the files' headers say."""
     weights = sorted(folder.glob("*.safetensors"))
@@ -116,28 +130,6 @@ def _check_weights(folder: Path, name: str) -> list[list[int]]:
     if index.exists():
         _check_shards(index)
     return shapes
-
-
-def _refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> None:
-    """Refuse a config with more layers or experts, or larger ones, than the weights can be of. transformers would
-    build them first, and find out in hours what is missing."""
-    largest = max((size for shape in shapes for size in shape), default=0)
-    for key, value in _sizes(config):
-        most = len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))
-        if value > most:
-            raise ModelError(
-                f"config.json of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
-                f"{largest} rows or columns; the files belong to different models: download them again"
-            )
-
-
-def _sizes(config: Json) -> Iterator[tuple[str, int]]:
-    """The numbers in a config, and in its parts, that say how much is to be built."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _sizes(value)
-        elif isinstance(value, int) and not isinstance(value, bool) and (_LAYERS.search(key) or _SIZES.search(key)):
-            yield key, value
 
 
 def _check_safetensors(path: Path) -> list[list[int]]:

@@ -14,6 +14,8 @@ from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+LONGEST_REASON = 300  # characters
+
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     """The tokenizer of a model."""
@@ -43,7 +45,15 @@ def read_config(folder: ModelFolder) -> PretrainedConfig:
     try:
         return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
     except Exception as error:
-        raise ModelError(f"config.json in {folder.path} cannot be read: {first_line(error)}") from error
+        raise ModelError(f"config.json in {folder.path} cannot be read: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an error of transformers says, in one line: the field that is wrong stands in the first, why in the next."""
+    said = first_line(error)
+    below = str(error).strip().splitlines()[1:2]
+    whole = " ".join([said, *(line.strip() for line in below)]) if said.endswith(":") else said
+    return whole if len(whole) <= LONGEST_REASON else f"{whole[:LONGEST_REASON]} ..."
 
 
 def refuse_changed(folder: ModelFolder) -> None:

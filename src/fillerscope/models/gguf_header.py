@@ -19,6 +19,7 @@ STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 MOST_DIMENSIONS, DEEPEST_ARRAY, LONGEST_NAME = 4, 4, 1 << 16
 _LAYERS = re.compile(r"\.block_count$")
+_BLOCK = re.compile(r"blk\.(\d+)\.")
 _SIZES = re.compile(r"\.(embedding_length|feed_forward_length|vocab_size|expert_count|expert_feed_forward_length)$")
 
 
@@ -136,9 +137,13 @@ def _check_places(cursor: _Cursor, tensors: list[_Tensor], alignment: int) -> No
 
 
 def _check_sizes(values: dict[str, int], tensors: list[_Tensor]) -> None:
-    """Layers and sizes are those of the tensors: a model of more would be built first, and missed afterwards."""
+    """Layers and sizes are those of the tensors: a model of more would be built first, and missed afterwards, and of
+    more tensors than a model has layers for, transformers would leave the others out."""
+    last = max((int(found[1]) for tensor in tensors if (found := _BLOCK.match(tensor.name))), default=-1)
     largest = max((size for tensor in tensors for size in tensor.shape), default=0)
     for key, value in values.items():
         most = len(tensors) if _LAYERS.search(key) else largest if _SIZES.search(key) else None
         if most is not None and value > most:
             raise ValueError(f"{key} is {value}, and its {len(tensors)} tensors have at most {largest} rows or columns")
+        if _LAYERS.search(key) and last >= value:
+            raise ValueError(f"{key} is {value}, and it has tensors of {last + 1} blocks")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.checks import refuse_missing_weights
+from fillerscope.models.checks import refuse_other_weights
 from fillerscope.progress import Progress
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -129,11 +129,24 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
             local_files_only=True,
             **plain,
         )
-    refuse_missing_weights(report, gguf.name)
+    refuse_other_weights(report, gguf.name)
+    _refuse_scaled_frequencies(folder / gguf.name, gguf.name)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
     return model.eval()
+
+
+def _refuse_scaled_frequencies(path: Path, name: str) -> None:
+    """Refuse factors of rotary frequencies, as files of Llama 3.1 have them: transformers leaves them out."""
+    from gguf import GGUFReader
+
+    for tensor in GGUFReader(str(path)).tensors:
+        if tensor.name.startswith("rope_f") and not np.all(np.asarray(tensor.data) == 1):
+            raise ModelError(
+                f"{name} scales its rotary frequencies ({tensor.name}), which transformers does not read from GGUF "
+                "files; without that it would be another model: give its safetensors, as a folder or a hub id"
+            )
 
 
 @contextmanager

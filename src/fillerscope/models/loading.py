@@ -14,10 +14,10 @@ import psutil
 import torch
 from torch import nn
 
-from fillerscope.display import first_line, readable
+from fillerscope.display import readable
 from fillerscope.errors import ModelError
-from fillerscope.models.checks import refuse_missing_weights
-from fillerscope.models.description import load_tokenizer, read_config, refuse_changed
+from fillerscope.models.checks import refuse_other_weights
+from fillerscope.models.description import load_tokenizer, read_config, reason, refuse_changed
 from fillerscope.models.digests import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -77,6 +77,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     place = choose_device(device)
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
+        read_config(folder)  # a tokenizer reads it too, and would be blamed for it
         tokenizer = load_tokenizer(folder)
         model = (
             _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
@@ -120,7 +121,8 @@ def _devices() -> list[str]:
 
 
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
-    loader = _loader_for(read_config(folder), folder.name)
+    config = read_config(folder)
+    loader = _loader_for(config, folder.name)
     try:
         model, report = loader.from_pretrained(
             folder.path,
@@ -129,11 +131,27 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are reported, and refused below
         )
     except Exception as error:
-        raise ModelError(f"the weights of {folder.name} cannot be loaded: {first_line(error)}") from error
-    refuse_missing_weights(report, folder.name)
+        _refuse_unbuildable(config, folder)
+        raise ModelError(f"the weights of {folder.name} cannot be loaded: {reason(error)}") from error
+    refuse_other_weights(report, folder.name)
     return model.eval().requires_grad_(False)
+
+
+def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:
+    """Blame the config where no model can be built of it, whatever the weights."""
+    try:
+        with torch.device("meta"):
+            _loader_for(config, folder.name).from_config(config, trust_remote_code=False)
+    except Exception as error:
+        said = reason(error)
+        keys = [key for key, value in config.to_dict().items() if isinstance(value, str) and f"'{value}'" in said]
+        what = f"{keys[0]} is {said}, which is not known" if keys and isinstance(error, KeyError) else said
+        raise ModelError(
+            f"no model can be built of {folder.path / 'config.json'}: {what}; correct it, or download the file again"
+        ) from error
 
 
 def _read_into_memory(model: PreTrainedModel) -> None:

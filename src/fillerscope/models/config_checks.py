@@ -1,0 +1,119 @@
+"""Checks of a config.json before a model is built of it: what it says must be what becomes of the weights.
+
+Looks at the file alone and needs no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from fillerscope.errors import ModelError
+from fillerscope.files import Json
+
+_LAYERS = re.compile(r"^(n|num)_(\w*_)?layers?$|^(encoder|decoder)_layers$|^depth$")
+_SIZES = re.compile(r"^(hidden|intermediate|vocab|moe_intermediate|ffn)_(size|dim)$|^(n_embd|d_model)$|experts$")
+# What no decoder has none of. Some of them may be null, and some a list with a number for each layer.
+_POSITIVE = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "n_embd", "n_layer", "n_head", "d_model", "n_layers", "n_heads",
+)  # fmt: skip
+
+
+def check_config(config: Json, path: Path, name: str) -> None:
+    """Refuse, with the key, a config that no decoder has or of which transformers would leave a part out."""
+    _refuse_other_types(config, path)
+    _refuse_remote_code(config, name)
+    for place, section in _sections(config):
+        _refuse_no_size(section, place, path)
+        _refuse_other_quantisation(section, place, path)
+
+
+def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> None:
+    """Refuse a config with more layers or experts, or larger ones, than the weights can be of. transformers would
+    build them first, and find out in hours what is missing."""
+    largest = max((size for shape in shapes for size in shape), default=0)
+    for key, value in (item for _, section in _sections(config) for item in section.items()):
+        if not _is_count(value) or not (_LAYERS.search(key) or _SIZES.search(key)):
+            continue
+        if value > (len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))):
+            raise ModelError(
+                f"config.json of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
+                f"{largest} rows or columns; the files belong to different models: download them again"
+            )
+
+
+def _sections(config: Json, place: str = "") -> Iterator[tuple[str, Json]]:
+    """A config and all mappings in it, each with the path of its key."""
+    yield place, config
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _sections(value, f"{place}{key}.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _refuse_other_types(config: Json, path: Path) -> None:
+    """The keys that are looked at before transformers checks any."""
+    names = config.get("architectures")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise _wrong(path, "architectures", "a list of names", names)
+    for key, kind, expected in (("model_type", str, "a name"), ("auto_map", dict, "a mapping")):
+        if config.get(key) is not None and not isinstance(config[key], kind):
+            raise _wrong(path, key, expected, config[key])
+
+
+def _wrong(path: Path, key: str, expected: str, came: object) -> ModelError:
+    return ModelError(f"{path}: {key} is {expected}, not {came!r:.60}; correct it, or download the file again")
+
+
+def _refuse_no_size(section: Json, place: str, path: Path) -> None:
+    for key in _POSITIVE:
+        value = section.get(key)
+        if isinstance(value, str | bool | float) or (isinstance(value, int) and value < 1):
+            raise _wrong(path, f"{place}{key}", "a whole number, 1 or more", value)
+
+
+def _refuse_remote_code(config: Json, name: str) -> None:
+    """Code that comes with a model is never run; most models that bring some are in transformers by now."""
+    kind = config.get("model_type")
+    if "auto_map" not in config:
+        return
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    if kind not in CONFIG_MAPPING:
+        raise ModelError(
+            f"{name} (model type {kind!r}) needs code that comes with it, and fillerscope runs no such code; "
+            "choose a model that transformers knows by itself, or upgrade transformers if it now does"
+        )
+
+
+def _refuse_other_quantisation(section: Json, place: str, path: Path) -> None:
+    """transformers reads weights of a method that it does not know as if they were plain."""
+    if section.get("compression_config") is not None:
+        raise ModelError(
+            f"{path}: {place}compression_config is not read by transformers; load the model with the package that "
+            "compressed it, and save it without compression"
+        )
+    given = section.get("quantization_config")
+    if given is None:
+        return
+    if not isinstance(given, dict):
+        raise _wrong(path, f"{place}quantization_config", "a mapping", given)
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+
+    method = given.get("quant_method")
+    if method in KNOWN or method == "bitsandbytes" or (method is None and _is_of_bitsandbytes(given)):
+        return
+    raise ModelError(
+        f"{path}: {place}quantization_config.quant_method is {method!r:.60}, which this version of transformers does "
+        "not know; save the model without quantisation, or upgrade transformers if it now does"
+    )
+
+
+def _is_of_bitsandbytes(given: Json) -> bool:
+    """Its oldest files do not name it."""
+    return bool(given.get("load_in_8bit") or given.get("load_in_4bit"))
