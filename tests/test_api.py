@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,15 @@ from fillerscope.api import attention_matrix, attention_profile
 from fillerscope.capture import blocks
 from fillerscope.capture.blocks import Attended, attend_texts
 from fillerscope.capture.passes import PassRunner
-from fillerscope.errors import CaptureError, FigureError, ModelError, PromptError, StudyError
+from fillerscope.errors import (
+    ArgumentError,
+    CaptureError,
+    FigureError,
+    ModelError,
+    PromptError,
+    StoreError,
+    StudyError,
+)
 from fillerscope.models.structure import decoder_of
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.methods.reproducing import again, study_yaml
@@ -456,3 +465,123 @@ def test_a_run_is_opened_by_the_beginning_of_its_name(
     monkeypatch.chdir(tmp_path)
     for text in ("memory", "memory-01", "latest", Path("runs/memory-0123456789")):
         assert fillerscope.open_run(text).path == Path("runs/memory-0123456789")
+
+
+WRONG = (None, 3.5, b"x", object(), [None])
+SMALL = {"name": "small", "problems": {"limit": 1}, "conditions": ["none", "mless"]}
+
+
+def calls() -> dict[str, Callable[[Any], object]]:
+    """Every argument of every function, with the others as they should be."""
+    model, tokenizer, text = tiny_model("llama"), tiny_tokenizer(), "Anna has 3 apples."
+
+    def enter(model: Any, **settings: Any) -> None:
+        with fillerscope.arm(model, **settings):
+            pass
+
+    def asked(**options: Any) -> object:
+        return fillerscope.try_question(text, model, tokenizer=tokenizer, **options)
+
+    def profiled(**options: Any) -> object:
+        return fillerscope.attention_profile(model, tokenizer, [text], **options)
+
+    def matrix(**others: Any) -> object:
+        given = {"model": model, "tokenizer": tokenizer, "text": text, "layer": 1, "head": 1, "check": False}
+        return fillerscope.attention_matrix(**given | others)
+
+    def ran(**options: Any) -> object:
+        return fillerscope.run(SMALL, model=model, tokenizer=tokenizer, **options)
+
+    return {
+        "open_run": fillerscope.open_run,
+        "load_model": fillerscope.load_model,
+        **{f"load_model {key}": lambda bad, key=key: fillerscope.load_model("smollm2-135m", **{key: bad or 3})
+           for key in ("dtype", "device", "progress", "accept_licence")},
+        "run": fillerscope.run,
+        "run model": lambda bad: fillerscope.run(SMALL, model=bad or 3, tokenizer=tokenizer),
+        "run tokenizer": lambda bad: fillerscope.run(SMALL, model=model, tokenizer=bad),
+        **{f"run {key}": lambda bad, key=key: ran(**{key: bad or 3})
+           for key in ("out", "name", "progress", "accept_licence", "on_measured")},
+        "try_question": lambda bad: fillerscope.try_question(bad, model, tokenizer=tokenizer),
+        "try_question model": lambda bad: fillerscope.try_question(text, bad, tokenizer=tokenizer),
+        "try_question filler": lambda bad: fillerscope.try_question(text, model, bad, tokenizer),
+        "try_question tokenizer": lambda bad: fillerscope.try_question(text, model, tokenizer=bad),
+        **{f"try_question {key}": lambda bad, key=key: asked(**{key: bad or ""}) for key in
+           ("layer", "head", "queries", "raw", "max_tokens", "device", "accept_licence", "progress")},
+        "try_question system": lambda bad: asked(system=bad),
+        "attention_profile texts": lambda bad: fillerscope.attention_profile(model, tokenizer, bad),
+        "attention_profile model": lambda bad: fillerscope.attention_profile(bad, tokenizer, [text]),
+        "attention_profile tokenizer": lambda bad: fillerscope.attention_profile(model, bad, [text]),
+        **{f"attention_profile {key}": lambda bad, key=key: profiled(**{key: bad})
+           for key in ("queries", "diagonal", "batch_tokens", "check")},
+        **{f"attention_matrix {key}": lambda bad, key=key: matrix(**{key: bad})
+           for key in ("model", "tokenizer", "text", "layer", "head", "check")},
+        "arm": enter,
+        **{f"arm {key}": lambda bad, key=key: enter(model, **{key: bad or "x"})
+           for key in ("spec", "seed", "layers", "c", "preset", "mode")},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", WRONG, ids=lambda bad: type(bad).__name__)
+def test_an_argument_of_another_kind_is_one_line_of_ours(
+    bad: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, call in calls().items():
+        if name.startswith("arm c") and isinstance(bad, float):
+            continue
+        with pytest.raises(fillerscope.FillerscopeError) as caught:
+            call(bad)
+        assert "\n" not in str(caught.value), name
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["attention_profile", "attention_matrix", "arm"])
+def test_a_module_that_is_no_language_model_is_refused(name: str) -> None:
+    other = torch.nn.Linear(2, 2)
+    with pytest.raises(ModelError, match=r"model is a transformers model, .* not a module without a decoder"):
+        {
+            "attention_profile": lambda: fillerscope.attention_profile(other, tiny_tokenizer(), ["a b"]),
+            "attention_matrix": lambda: fillerscope.attention_matrix(other, tiny_tokenizer(), "a b", 1, 1),
+            "arm": lambda: fillerscope.arm(other).__enter__(),
+        }[name]()
+
+
+def test_a_token_that_the_model_has_no_embedding_for_is_refused() -> None:
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    tokenizer.add_tokens([f"<x{number}>" for number in range(300)])
+    told = r"the tokenizer gives token \d+, and the model has embeddings for 512 \(0 to 511\)"
+    for call in (
+        lambda: fillerscope.attention_profile(model, tokenizer, ["a <x250>"]),
+        lambda: fillerscope.attention_matrix(model, tokenizer, "a <x250>", 1, 1),
+        lambda: fillerscope.try_question("a <x250>", model, tokenizer=tokenizer),
+        lambda: fillerscope.try_question("a b", model, "<x250>", tokenizer),
+    ):
+        with pytest.raises(PromptError, match=told):
+            call()
+
+
+def test_figures_with_other_options_are_refused(tmp_path: Path) -> None:
+    run = fillerscope.run(SMALL, tmp_path / "run", model=tiny_model("llama"), tokenizer=tiny_tokenizer())
+    for options in ({"layers": 3}, {"heads": "zz"}, {"conditions": "mless"}, {"models": 3}, {"band": "zz"}, {"out": 3}):
+        with pytest.raises(ArgumentError, match=f"^{next(iter(options))} is "):
+            run.figures("heads", **options)
+    with pytest.raises(TypeError, match=r"figures\(\) got an unexpected keyword argument 'zz'"):
+        run.figures("heads", zz=3)  # type: ignore[call-arg]
+    with pytest.raises(ArgumentError, match=r"^name is a text"):
+        run.figures(["heads"])  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^out is a path"):
+        run.report(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^models is a list of names, not 'x'"):
+        run.compare(models="x")
+
+
+@pytest.mark.parametrize("text", ['{"name": "zz"}', "[]", "3", "null", '{"name": "zz", "models": []}'])
+def test_a_stored_study_that_is_none_is_one_line(tmp_path: Path, text: str) -> None:
+    run = fillerscope.run(SMALL, tmp_path / "run", model=tiny_model("llama"), tokenizer=tiny_tokenizer())
+    (run.path / "study.json").write_text(text)
+    opened = fillerscope.open_run(run.path)
+    for use in (opened.heads, opened.findings, opened.figures, lambda: opened[None], lambda: opened.model()):
+        with pytest.raises(StoreError, match=r"study\.json does not hold a study"):
+            use()
+    assert "does not hold a study" in repr(opened)

@@ -38,3 +38,9 @@ def test_names_of_others_cannot_move_the_cursor_or_fill_the_screen() -> None:
 
 def test_the_errors_are_one_tree() -> None:
     assert issubclass(StudyError, FillerscopeError)
+
+
+def test_halves_of_characters_are_shown_as_escapes() -> None:
+    error = StudyError("no file \ud800.yaml")
+    assert str(error) == "no file \\ud800.yaml"
+    str(error).encode()

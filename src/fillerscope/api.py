@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from fillerscope.analysis import notebook_run
 from fillerscope.analysis.profile import Profile
+from fillerscope.analysis.rows import Figures
 from fillerscope.analysis.trial import Trial, View
 from fillerscope.errors import FigureError, PromptError, StudyError
 from fillerscope.progress import SILENT, Progress
@@ -24,8 +25,10 @@ from fillerscope.store.find_run import find_run
 from fillerscope.store.live import LiveStore
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
+from fillerscope.study.arguments import check_arguments, refuse_unknown
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.filler_text import filler_condition
+from fillerscope.study.settings import first_fault
 from fillerscope.study.study import QUERIES, ModelSpec, Study
 
 if TYPE_CHECKING:
@@ -48,18 +51,6 @@ class FigureOptions(TypedDict, total=False):
     band: str  # "interval" or "sd"
 
 
-class Figures(dict[str, list[Path]]):
-    """The files of each figure that was drawn, by its name; a notebook shows the pictures."""
-
-    def __repr__(self) -> str:
-        return f"<Figures {', '.join(self) or 'none'}>"
-
-    def _repr_html_(self) -> str:
-        from fillerscope.analysis.notebook_html import picture
-
-        return "".join(picture(name, file) for name, files in self.items() for file in files if file.suffix == ".png")
-
-
 class Run(notebook_run.Run):
     """A finished run, opened for reading. `open_run` and `run` give one."""
 
@@ -72,10 +63,14 @@ class Run(notebook_run.Run):
         Options: `models`, `conditions`, `layers` and `heads` are tuples of what to show, the last two counted from 1;
         `queries` are the query rows; `band` is "interval" or "sd". `force` replaces files in `out` that were not
         written by fillerscope."""
+        refuse_unknown("figures", options, FigureOptions.__annotations__)
+        check_arguments({"out": out, "force": force, **options}, optional=("out", *options))
         from fillerscope.figures.registry import asked, draw_and_save, names_for
         from fillerscope.figures.saved import refuse_others
 
         folder, drawn = Path(out) if out else None, Figures()
+        for name in names:
+            check_arguments({"name": name})
         if folder and not force:
             refuse_others(folder, names or names_for(self))
         for name in names or names_for(self):
@@ -88,6 +83,7 @@ class Run(notebook_run.Run):
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report, one HTML file; `report.html` in the run's folder by default."""
+        check_arguments({"out": out}, optional=("out",))
         from fillerscope.report.html import write_report
 
         return write_report(self, Path(out) if out else self.path / "report.html")
@@ -95,6 +91,7 @@ class Run(notebook_run.Run):
 
 def open_run(path: str | Path) -> Run:
     """Open a run: a folder, the beginning of the name of one in `runs`, or `latest`."""
+    check_arguments({"path": path})
     return Run(RunStore.open(find_run(path)))
 
 
@@ -126,16 +123,19 @@ def run(
     to, nobody by default; `accept_licence=True` accepts that of models which ask for it; `on_measured` is called with
     the run so far, as soon as the attention of a model is measured.
     """
+    refuse_unknown("run", options, RunOptions.__annotations__)
+    check_arguments({"out": out, "name": name, **options}, optional=("out", "name", "on_measured"))
     if model is None and (tokenizer is not None or name is not None):
         raise StudyError("tokenizer and name belong to a model in memory: give model= as well, or leave them out")
     checked = _study(study, needs_models=model is None)
     folder = Path(out) if out else None
     if model is None:
         return Run(_run_study(checked, folder, None, **options))
-    from fillerscope.models.in_memory import ModelInMemory, evaluating
+    from fillerscope.models.borrowing import borrowed
+    from fillerscope.models.in_memory import ModelInMemory
 
     source = ModelInMemory.of(model, tokenizer, name)
-    with evaluating(model):
+    with borrowed(model):
         return Run(_run_study(_study_of(checked, source), folder, source, **options))
 
 
@@ -146,6 +146,7 @@ def _study(study: Study | Mapping[str, Any] | str | Path, needs_models: bool) ->
         return Study.parse(study, needs_models)
     if not isinstance(study, str | Path):
         raise StudyError(f"a study is a file, a mapping or a Study, not {type(study).__name__}")
+    check_arguments({"path": study})
     return Study.load(study, needs_models)
 
 
@@ -209,13 +210,16 @@ def attention_profile(
     tokens of one forward pass; `check=True` first compares the capture with the model's eager attention, and texts in a
     batch with each alone, which costs some short passes. The model keeps its mode, training or eval.
     """
-    from fillerscope.models.in_memory import encoded, evaluating
+    from fillerscope.models.borrowing import borrowed
+    from fillerscope.models.in_memory import encoded
     from fillerscope.models.loading import wrap
 
+    refuse_unknown("attention_profile", options, CaptureOptions.__annotations__)
+    check_arguments({"queries": queries, "diagonal": diagonal, **options})
     if queries not in QUERIES:
         raise PromptError(f"queries are {', '.join(QUERIES)}, not {queries!r}")
     ids = encoded(texts, tokenizer, model)
-    with evaluating(model):
+    with borrowed(model):
         loaded = wrap(model, tokenizer)
         measured = _measured(loaded, ids, **options)
     received = [measured.text(i).mean_received(diagonal)[QUERIES.index(queries)] for i in range(len(ids))]
@@ -274,13 +278,13 @@ def try_question(
     original, all or last; `system` is the text before the question, else that of studies; `raw=True` takes the text
     alone, without system text, template and answers; `max_tokens=48` is the most an answer may have; `device="auto"`
     and `accept_licence=False` are for models by name; `progress` is what it reports to."""
-    condition = filler_condition(filler)
+    refuse_unknown("try_question", options, TrialOptions.__annotations__)
     if not isinstance(question, str):
         raise PromptError(f"the question is a text and comes first, then the model; found {type(question).__name__}")
     if not question.strip():
         raise PromptError("the question is empty; write one, in quotes")
-    if unknown := sorted(options.keys() - TrialOptions.__annotations__.keys()):
-        raise TypeError(f"try_question() got an unexpected keyword argument {unknown[0]!r}")
+    check_arguments({"question": question, "filler": filler, **options}, optional=("head",))
+    condition = filler_condition(filler)
     view = View(options.get("layer", 1), options.get("head"), options.get("queries", "original"))
     progress = options.get("progress", SILENT)
     study = _trial_study(model if isinstance(model, str) else "model", condition, options)
@@ -317,8 +321,7 @@ def _trial_study(model: str, condition: Condition, options: TrialOptions) -> Stu
             | {"device": options.get("device", "auto")}
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        raise StudyError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, not {first['input']!r}") from None
+        raise StudyError(first_fault(error)) from None
 
 
 def attention_matrix(
@@ -329,14 +332,16 @@ def attention_matrix(
     Layer and head count from 1. A row sums to 1, or to 1 less what a learned sink takes of it (`sinks`). `check=True`
     first compares the capture with the model's eager attention. The model keeps its mode, training or eval.
     """
+    check_arguments({"layer": layer, "head": head, "check": check})
     from fillerscope.capture.head_matrix import head_matrix
     from fillerscope.capture.packing import Text
     from fillerscope.capture.self_check import check_capture
-    from fillerscope.models.in_memory import encoded, evaluating
+    from fillerscope.models.borrowing import borrowed
+    from fillerscope.models.in_memory import encoded
     from fillerscope.models.loading import wrap
 
     (ids,) = encoded([text], tokenizer, model)
-    with evaluating(model):
+    with borrowed(model):
         loaded = wrap(model, tokenizer)
         if check:
             check_capture(loaded)

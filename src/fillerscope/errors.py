@@ -8,7 +8,8 @@
     ├── CaptureError    attention that cannot be measured exactly
     ├── GenerationError an endpoint or model that cannot write answers
     ├── StoreError      a run folder that is missing, locked, damaged or full
-    └── FigureError     a figure, layer, head or condition that the run does not hold
+    ├── FigureError     a figure, layer, head or condition that the run does not hold
+    └── ArgumentError   an argument of another kind than a function of the library takes
 
 A message says what was expected, what came, and what to do. It is one line: the command line prints
 it as it stands and exits with 1, and a notebook shows it without a traceback.
@@ -24,7 +25,9 @@ class FillerscopeError(Exception):
     """The root: whatever is not below it is a bug in fillerscope."""
 
     def __str__(self) -> str:
-        return message(super().__str__())  # names and values of others are often part of it
+        """One short printable line: names and values of others are often part of it. Halves of characters, which no
+        terminal or file takes, are written as escapes."""
+        return message(super().__str__().encode(errors="backslashreplace").decode())
 
     @property
     def _render_traceback_(self) -> Callable[[], list[str]]:
@@ -63,4 +66,8 @@ class StoreError(FillerscopeError):
 
 
 class FigureError(FillerscopeError):
+    pass
+
+
+class ArgumentError(FillerscopeError):
     pass

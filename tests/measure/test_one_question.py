@@ -16,7 +16,15 @@ from fillerscope.analysis.trial import Trial
 from fillerscope.answers.local import answer_check
 from fillerscope.api import RunOptions, TrialOptions, run, try_question
 from fillerscope.capture import row_samples
-from fillerscope.errors import CaptureError, FigureError, GenerationError, ModelError, PromptError, StudyError
+from fillerscope.errors import (
+    ArgumentError,
+    CaptureError,
+    FigureError,
+    GenerationError,
+    ModelError,
+    PromptError,
+    StudyError,
+)
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.study import Study
 from support.tiny import tiny_model, tiny_tokenizer
@@ -121,7 +129,7 @@ def test_prompts_longer_than_whole_matrices_take_the_checks_of_a_run(llama: Load
         ({"filler": '" / /" x 3'}, PromptError, "3 is not a multiple"),
         ({"filler": "/ x 5000"}, PromptError, "the model takes 1024"),
         ({"question": "word " * 3000}, PromptError, "the model takes 1024"),
-        ({"max_tokens": 0}, StudyError, "max_tokens.*not 0"),
+        ({"max_tokens": 0}, ArgumentError, "max_tokens.*not 0"),
         ({"device": "tpu"}, StudyError, "device.*not 'tpu'"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fillerscope.errors import ModelError
-from fillerscope.models.in_memory import ModelInMemory, evaluating
+from fillerscope.models.in_memory import ModelInMemory
 from fillerscope.models.loading import wrap
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -148,22 +148,6 @@ def test_what_cannot_be_measured_as_it_is_is_refused(what: str) -> None:
 def test_a_model_needs_its_tokenizer() -> None:
     with pytest.raises(ModelError, match="LlamaForCausalLM needs its tokenizer, as AutoTokenizer gives one, not None"):
         ModelInMemory.of(tiny_model("llama"), None)
-
-
-def test_every_module_has_its_mode_again_even_after_an_error() -> None:
-    model = tiny_model("llama").train()
-    model.model.layers[1].eval()
-    before = [module.training for module in model.modules()]
-    assert len(set(before)) == 2
-
-    def fail() -> None:
-        with evaluating(model):
-            assert not any(module.training for module in model.modules())
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert [module.training for module in model.modules()] == before
 
 
 def test_another_dtype_is_a_copy_with_its_frequencies_as_they_were() -> None:

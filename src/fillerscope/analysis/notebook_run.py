@@ -14,6 +14,7 @@ from fillerscope.analysis import model_run, run
 from fillerscope.analysis.rows import Rows
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.files import Json
+from fillerscope.study.arguments import check_arguments
 from fillerscope.study.conditions import BASELINE
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class Run(run.Run):
 
     def compare(self, by: str | None = None, models: Sequence[str] = ()) -> Rows[Accuracy]:
         """Accuracy of all models, or of some; p is adjusted over all rows. `by` groups problems by a field."""
+        check_arguments({"models": models})
         from fillerscope.analysis.accuracy import compare
 
         return Rows("Accuracy under each condition", compare(self, list(models), by), COMPARED)

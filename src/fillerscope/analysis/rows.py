@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from fillerscope.analysis.notebook_html import block, note, table
+from fillerscope.analysis.notebook_html import block, note, picture, table
 from fillerscope.analysis.text_table import MOST_LINES, left_out, text_table
 from fillerscope.display import printable
 from fillerscope.errors import FillerscopeError
@@ -92,3 +93,13 @@ def optional(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise FillerscopeError(f"this needs {name}: pip install 'fillerscope[tables]'") from None
+
+
+class Figures(dict[str, list[Path]]):
+    """The files of each figure that was drawn, by its name; a notebook shows the pictures."""
+
+    def __repr__(self) -> str:
+        return f"<Figures {', '.join(self) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        return "".join(picture(name, file) for name, files in self.items() for file in files if file.suffix == ".png")

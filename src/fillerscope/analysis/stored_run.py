@@ -35,7 +35,7 @@ class StoredRun:
     @cached_property
     def study(self) -> Study:
         try:
-            return Study.model_validate(self.store.study)
+            return Study.stored(self.store.study)
         except ValueError:
             raise StoreError(f"{self.path / 'study.json'} does not hold a study; run the study again") from None
 

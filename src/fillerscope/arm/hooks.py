@@ -10,7 +10,7 @@ sequences, distinguished by positions alone, are one sequence to `arm`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,13 +18,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from fillerscope.arm.rng import sent, sequence_seed, step_seeds
 from fillerscope.arm.rule import redistribute, suits_kernels
-from fillerscope.errors import CaptureError, ModelError
-from fillerscope.models.structure import activation_modules, decoder_of
+from fillerscope.errors import ArgumentError, CaptureError, ModelError, StudyError
+from fillerscope.models.structure import activation_modules, decoder_of, refuse_other
+from fillerscope.study.arguments import check_arguments, shown
 from fillerscope.study.interventions import Redistribution
+from fillerscope.study.settings import first_fault
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,23 @@ def arm(model: nn.Module, spec: Redistribution | None = None, seed: int = 0, **s
     `arm(model, c=0.1, p1=95, layers=[1, 2])`, or `arm(model, preset="Qwen2.5-Math-7B")`, or with a spec."""
     if spec is not None and settings:
         raise TypeError(f"arm takes a spec or single settings, not both: {', '.join(settings)}")
-    chosen = spec or Redistribution(**({"kind": "arm"} | settings))
+    check_arguments({"seed": seed})
+    refuse_other(model)
+    chosen = _chosen_settings(settings) if spec is None else spec
+    if not isinstance(chosen, Redistribution):
+        raise ArgumentError(f"spec is a Redistribution, not {shown(spec)}; or give single settings, such as c=0.1")
     rows = _Rows(seed)
     with ExitStack() as stack:
         stack.enter_context(redistributing(model, chosen, lambda: rows.ranges))
         stack.enter_context(_following_calls(model, rows))
         yield
+
+
+def _chosen_settings(settings: Mapping[str, object]) -> Redistribution:
+    try:
+        return Redistribution.model_validate({"kind": "arm", **settings})
+    except ValidationError as error:
+        raise StudyError(f"arm: {first_fault(error)}") from None
 
 
 @contextmanager

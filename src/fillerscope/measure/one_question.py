@@ -24,7 +24,7 @@ from fillerscope.errors import CaptureError, PromptError
 from fillerscope.measure.prepare import Prepared, prepare
 from fillerscope.measure.shard import start_shard, texts_of
 from fillerscope.models.loading import LoadedModel
-from fillerscope.models.structure import context_length
+from fillerscope.models.structure import context_length, vocabulary_of
 from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import PromptMaker, token_texts
@@ -59,7 +59,7 @@ def measure_question(study: Study, loaded: LoadedModel, question: str, progress:
 
 def _prepared(study: Study, loaded: LoadedModel, question: str) -> Prepared:
     template = study.template_of(study.models[0])
-    maker = PromptMaker.of(loaded.tokenizer, study.prompt, template, study.seed)
+    maker = PromptMaker.of(loaded.tokenizer, study.prompt, template, study.seed, vocabulary_of(loaded.model))
     item = prepare(study, maker, context_length(loaded.model), 0, Problem("question", question, ""))
     if item.error:
         raise PromptError(item.error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.errors import PromptError
+from fillerscope.errors import ModelError, PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.study.study import Study
@@ -87,3 +87,14 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     probe, tokens = study.probes.activations, tuple(token_texts(maker.tokenizer, plain.ids))
     classes = None if probe is None else classify(tokens, probe.classes)
     return Prepared(number, problem, prompts, tokens=tokens, classes=classes)
+
+
+def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
+    """Raise where an intervention names a layer that the model does not have: it would silently do nothing."""
+    for condition in study.conditions:
+        beyond = [layer for layer in getattr(condition.intervention, "layers", ()) if layer > layers]
+        if beyond:
+            raise ModelError(
+                f"condition {condition.name!r} changes layer {beyond[0]}, and {label} has {layers} layers; choose from "
+                f"1 to {layers}"
+            )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 
 from fillerscope.errors import CaptureError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 # Arguments of models that do not change the weights, or that the mask holds already.
 HARMLESS = {
@@ -27,15 +27,42 @@ def using_attention(model: PreTrainedModel, name: str) -> Iterator[None]:
     """Inside the block a model runs with the attention function `name`, afterwards with its own again.
 
     The function must be registered with transformers' AttentionInterface."""
-    before = model.config._attn_implementation
+    restore = noted_attention(model)
+    try:
+        _set_attention(model, name)
+        yield
+    finally:
+        restore()
+
+
+def _set_attention(model: PreTrainedModel, name: str) -> None:
     try:
         model.set_attn_implementation(name)
     except ValueError as error:
         raise CaptureError(f"{type(model).__name__} does not take attention functions: {error}") from None
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+
+
+def noted_attention(model: nn.Module) -> Callable[[], None]:
+    """Note the attention functions of a model and of all its parts; calling what is returned sets them again."""
+    before = [(config, config._attn_implementation) for config in _configs_of(model)]
+
+    def restore() -> None:
+        for config, name in before:  # setting that of a whole sets those of its parts, which come after it
+            config._attn_implementation = name
+
+    return restore
+
+
+def _configs_of(model: nn.Module) -> list[PretrainedConfig]:
+    """The configs of a model and of the models in it; a whole comes before its parts."""
+    found: dict[int, PretrainedConfig] = {}
+    waiting: list[object] = [module.config for module in model.modules() if hasattr(module, "config")]
+    while waiting:
+        config = waiting.pop(0)
+        if id(config) not in found and hasattr(config, "_attn_implementation"):
+            config = found[id(config)] = cast("PretrainedConfig", config)
+            waiting += [getattr(config, key, None) for key in config.sub_configs]
+    return list(found.values())
 
 
 def refuse_unknown(module: nn.Module, dropout: float, extra: dict[str, Any]) -> None:

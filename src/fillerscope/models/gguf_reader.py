@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -25,6 +26,8 @@ from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 if TYPE_CHECKING:
     from gguf import GGUFReader
     from transformers import PreTrainedModel
+
+_one_at_a_time = threading.Lock()
 
 
 def require_packages(gguf: Path) -> None:
@@ -52,18 +55,19 @@ def isolated(gguf: Path, draft: Path) -> Iterator[Path]:
 def cached_lookups() -> Iterator[None]:
     """Inside the block lookups in the file's header are cached: transformers parses it anew for each of them.
 
-    While one file is converted the answers stay the same, and caching them halves the time.
-    """
+    While one file is converted the answers stay the same, and caching them halves the time. Threads that convert
+    others wait: the lookups are those of the whole process."""
     import gguf
 
-    slow = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
-    for name, function in (slow | {"GGUFReader": _plain_reader()}).items():
-        setattr(gguf, name, functools.cache(function))
-    try:
-        yield
-    finally:
-        for name, function in slow.items():
-            setattr(gguf, name, function)
+    with _one_at_a_time:
+        slow = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+        try:
+            for name, function in (slow | {"GGUFReader": _plain_reader()}).items():
+                setattr(gguf, name, functools.cache(function))
+            yield
+        finally:
+            for name, function in slow.items():
+                setattr(gguf, name, function)
 
 
 def _plain_reader() -> type[GGUFReader]:

@@ -6,7 +6,7 @@ Nothing is loaded or moved. What a digest of its tensors could not describe is r
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,15 @@ import torch
 from torch import nn
 
 from fillerscope.errors import ModelError, PromptError, StudyError
+from fillerscope.models.borrowing import borrowed
 from fillerscope.models.description import load_tokenizer, refuse_changed, stated_context
 from fillerscope.models.digests import model_digest
 from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.models.structure import context_length
+from fillerscope.models.structure import context_length, kind_of, refuse_other, vocabulary_of
 from fillerscope.models.untrained import Sizes, untrained
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, encode, refuse_beyond
+from fillerscope.study.arguments import shown
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,7 +46,7 @@ class ModelInMemory:
         """A model that can be measured; an error that says why where it cannot."""
         checked = _checked(model)
         called = name or _own_name(checked)
-        if tokenizer is None or not callable(getattr(tokenizer, "encode", None)):
+        if tokenizer is None or isinstance(tokenizer, str) or not callable(getattr(tokenizer, "encode", None)):
             raise ModelError(f"{called} needs its tokenizer, as AutoTokenizer gives one, not {tokenizer!r:.60}")
         digest = model_digest(checked, tokenizer)
         loaded = loaded_model(called, called.rstrip("/").rpartition("/")[2], digest, checked, tokenizer)
@@ -84,7 +86,7 @@ def ready(model: object, tokenizer: Tokenizer | None, needs_logits: bool) -> Ite
         raise ModelError(f"{model.label} comes from load_model with its tokenizer: leave tokenizer= out")
     if needs_logits:
         refuse_without_logits(model.model, "a question", "ask with raw=True")
-    with evaluating(model.model):
+    with borrowed(model.model):
         yield model
 
 
@@ -100,11 +102,15 @@ def refuse_without_logits(model: PreTrainedModel, who: str, otherwise: str) -> N
 def encoded(texts: str | Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
     """The token ids of each text; an error where one is too short or too long to be measured."""
     _refuse_mixed_up(model, tokenizer)
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise PromptError(f"texts are a list of strings, not {shown(texts)}")
+    texts = list(texts)
     for text in texts:
         if not isinstance(text, str):
             raise PromptError(f"texts are strings, and one of them is {type(text).__name__}")
-    ids = [list(tokenizer.encode(text)) for text in texts]
+    ids = [encode(tokenizer, text, add_special_tokens=True) for text in texts]
+    refuse_beyond(ids, vocabulary_of(model))
     if not ids or min(len(tokens) for tokens in ids) < 2:
         raise PromptError("give at least one text, each of two tokens or more: a single token receives nothing")
     longest = max(len(tokens) for tokens in ids)
@@ -116,8 +122,7 @@ def encoded(texts: str | Sequence[str], tokenizer: Tokenizer, model: nn.Module) 
 
 def _refuse_mixed_up(model: object, tokenizer: object) -> None:
     """Raise where something else stands in the place of a model or of its tokenizer."""
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {_kind(model)}")
+    refuse_other(model)
     if isinstance(tokenizer, str) or not callable(getattr(tokenizer, "encode", None)):
         shown = f"{tokenizer!r:.60}"
         raise ModelError(f"after the model comes its tokenizer, as AutoTokenizer gives one, not {shown}")
@@ -145,18 +150,6 @@ def context_of(source: ModelSource) -> int | None:
     return stated_context(source) if isinstance(source, ModelFolder) else context_length(source.model)
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside the block a model is in eval mode; afterwards each of its modules is in its own mode again."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, is_training in modes:
-            module.training = is_training
-
-
 def _checked(model: nn.Module) -> PreTrainedModel:
     from transformers import PreTrainedModel
 
@@ -166,7 +159,7 @@ def _checked(model: nn.Module) -> PreTrainedModel:
             "returns, of a copy where you train on"
         )
     if not isinstance(model, PreTrainedModel):
-        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {_kind(model)}")
+        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {kind_of(model)}")
     _refuse_scattered(model)
     dtype = str(_first_weight(model).dtype).removeprefix("torch.")
     if dtype not in DTYPES:
@@ -176,17 +169,6 @@ def _checked(model: nn.Module) -> PreTrainedModel:
 
 def _modules(model: object) -> Iterator[nn.Module]:
     return model.modules() if isinstance(model, nn.Module) else iter(())
-
-
-def _kind(model: object) -> str:
-    """What was given, and what to give instead."""
-    kind = type(model).__name__
-    if isinstance(model, str | Path):
-        return f"{str(model)!r:.80}: name it in the study's `models`, or load it with load_model"
-    for inner in ("_orig_mod", "module", "model"):  # torch.compile, DistributedDataParallel, LoadedModel
-        if hasattr(model, inner):
-            return f"{kind}: give the model inside it, {inner}"
-    return kind
 
 
 def _refuse_scattered(model: PreTrainedModel) -> None:

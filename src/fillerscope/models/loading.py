@@ -25,6 +25,7 @@ from fillerscope.models.structure import attention_modules, decoder_of, head_cou
 from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.study.arguments import check_arguments
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -68,6 +69,8 @@ def load_model(
     accept_licence: bool = False,
 ) -> LoadedModel:
     """Find, fetch if need be, and load a model: a catalogue name, folder, GGUF file or hub id."""
+    given = {"name": name, "dtype": dtype, "device": device, "progress": progress, "accept_licence": accept_licence}
+    check_arguments(given, optional=("progress",))
     choose_dtype(dtype, choose_device(device))  # refuse before a long download
     return load_folder(resolve(name, progress or SILENT, accept_licence), dtype, device)
 
@@ -101,7 +104,7 @@ def choose_device(device: str) -> str:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")
     counts = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
-    if int(index or 0) >= counts.get(kind, 0):
+    if not (index or "0").isdecimal() or int(index or 0) >= counts.get(kind, 0):
         raise ModelError(f"device {device!r} is not on this machine; choose auto, or one of: {', '.join(_devices())}")
     return device
 

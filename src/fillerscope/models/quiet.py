@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_guard = threading.Lock()
+_inside = 0  # blocks that are open in all threads
+_before = (0, True)  # verbosity and bars, as they were before the first of them
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Inside the block transformers logs errors only and draws no bars; exceptions still come through."""
-    from transformers.utils import logging
+    """Inside the block transformers logs errors only and draws no bars; exceptions still come through.
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    The last of several threads to leave sets verbosity and bars as they were before the first came."""
+    _enter()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+        _leave()
+
+
+def _enter() -> None:
+    global _inside, _before
+    from transformers.utils import logging
+
+    with _guard:
+        if _inside == 0:
+            _before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+        _inside += 1
+
+
+def _leave() -> None:
+    global _inside
+    from transformers.utils import logging
+
+    with _guard:
+        _inside -= 1
+        if _inside == 0:
+            logging.set_verbosity(_before[0])
+            if _before[1]:
+                logging.enable_progress_bar()

@@ -29,6 +29,7 @@ from fillerscope.models.digests import (
 from fillerscope.models.fetch import fetch
 from fillerscope.models.gguf import convert, converted_folder, read_record
 from fillerscope.progress import SILENT, Progress
+from fillerscope.study.arguments import check_arguments
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _LOOKS_LIKE_A_PATH = re.compile(r"^[./~\\]|\\|^[A-Za-z]:|/.*/|/$|\.(gguf|safetensors|bin|pt|pth|ckpt)$", re.IGNORECASE)
@@ -61,7 +62,7 @@ def resolve(name: str, progress: Progress = SILENT, accept_licence: bool = False
     downloads such files again."""
     if name in CATALOGUE:
         return _from_catalogue(CATALOGUE[name], progress, accept_licence, repair)
-    path = Path(name).expanduser()
+    path = _path_of(name)
     if path.is_dir():
         return _checked(_from_folder(path, name, path.resolve().name), progress, repair)
     if path.is_file():
@@ -77,7 +78,7 @@ def find(name: str) -> ModelFolder:
     if name in CATALOGUE:
         entry = CATALOGUE[name]
         return _converted_before(converted_folder(name, entry.sha256), name, entry.label)
-    path = Path(name).expanduser()
+    path = _path_of(name)
     if path.is_file():
         sha256 = remembered_sha256(path)  # a file that was converted was read before
         return _converted_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
@@ -88,7 +89,7 @@ def find(name: str) -> ModelFolder:
 
 def place_of(name: str) -> Place:
     """Where a model is, without fetching or reading it; an error where it can be nowhere."""
-    path = Path(name).expanduser()
+    path = _path_of(name)
     try:
         find(name)
         return "here"
@@ -107,6 +108,11 @@ def place_of(name: str) -> Place:
 def resolve_here(name: str, progress: Progress = SILENT, fresh: bool = False) -> ModelFolder:
     """The same as `resolve` gives, for a model that `find` finds; `fresh` reads every byte of it."""
     return _checked(find(name), progress, fresh)
+
+
+def _path_of(name: str) -> Path:
+    check_arguments({"path": name})
+    return Path(name).expanduser()
 
 
 def _checked(found: ModelFolder, progress: Progress, fresh: bool = False) -> ModelFolder:

@@ -6,12 +6,16 @@ here. Runs nothing and knows nothing of what is measured.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from fillerscope.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 # What only attention has, besides its layer's number: a direction, groups of heads, or a maker of queries.
 _SIGNS_OF_QUERIES = ("q_proj", "qkv_proj", "c_attn", "query_key_value")
@@ -21,6 +25,28 @@ _SIGNS_OF_ATTENTION = ("is_causal", "num_key_value_groups", *_SIGNS_OF_QUERIES)
 def text_config(model: nn.Module) -> Any:
     """The part of the config that describes the decoder; a multimodal config holds others."""
     return cast(Any, model).config.get_text_config(decoder=True)
+
+
+def refuse_other(model: object) -> None:
+    """Raise where something else stands in the place of a transformers model."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {kind_of(model)}")
+    if not hasattr(model, "get_decoder") or not hasattr(getattr(model, "config", None), "get_text_config"):
+        raise ModelError(
+            f"model is a transformers model, as AutoModelForCausalLM gives one, not a module without a decoder and a "
+            f"config: {type(model).__name__}"
+        )
+
+
+def kind_of(model: object) -> str:
+    """What was given in the place of a model, and what to give instead."""
+    kind = type(model).__name__
+    if isinstance(model, str | Path):
+        return f"{str(model)!r:.80}: name it in the study's `models`, or load it with load_model"
+    for inner in ("_orig_mod", "module", "model"):  # torch.compile, DistributedDataParallel, LoadedModel
+        if hasattr(model, inner):
+            return f"{kind}: give the model inside it, {inner}"
+    return kind
 
 
 def layer_count(model: nn.Module) -> int:
@@ -48,6 +74,12 @@ def is_changed_by_code(model: nn.Module) -> bool:
     ]
     own = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(libraries)]
     return bool(own) or any("forward" in vars(module) for module in model.modules())
+
+
+def vocabulary_of(model: nn.Module) -> int:
+    """How many token ids the model has an embedding for: its tokenizer may know more."""
+    embedding = cast("PreTrainedModel", model).get_input_embeddings()
+    return int(getattr(embedding, "num_embeddings", 0) or text_config(model).vocab_size)
 
 
 def decoder_of(model: nn.Module) -> nn.Module:

@@ -7,6 +7,7 @@ and the size of weights, not to what was learned.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from fillerscope.errors import ModelError
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+_one_at_a_time = threading.Lock()  # torch has one random state for all threads
+
 
 def untrained(
     make: Callable[..., PreTrainedModel], config: PretrainedConfig, dtype: torch.dtype, device: str, seed: int
@@ -28,7 +31,7 @@ def untrained(
 
     `make` takes a config and a dtype and gives a model that initialises itself."""
     place = torch.device(device)
-    with torch.random.fork_rng([place] if place.type == "cuda" else [], device_type=place.type):
+    with _one_at_a_time, torch.random.fork_rng([place] if place.type == "cuda" else [], device_type=place.type):
         torch.manual_seed(seed)
         try:
             with place:

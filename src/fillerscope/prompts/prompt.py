@@ -18,7 +18,7 @@ from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_template
 from fillerscope.prompts.fillers import filler_ids, generator
-from fillerscope.prompts.tokenizer import Tokenizer, encode
+from fillerscope.prompts.tokenizer import Tokenizer, encode, refuse_beyond
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import Example, PromptSpec
@@ -95,13 +95,16 @@ class PromptMaker:
     spec: PromptSpec
     template: Literal["chat", "raw"]
     seed: int
+    vocabulary: int | None = None  # token ids that the model takes; None where that is not known
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, spec: PromptSpec, template: str, seed: int) -> PromptMaker:
+    def of(
+        cls, tokenizer: Tokenizer, spec: PromptSpec, template: str, seed: int, vocabulary: int | None = None
+    ) -> PromptMaker:
         has_template = bool(getattr(tokenizer, "chat_template", None))
         if template == "chat" and not has_template:
             raise PromptError("this tokenizer has no chat template; write `template: raw` in the study's prompt")
-        return cls(tokenizer, spec, "chat" if template != "raw" and has_template else "raw", seed)
+        return cls(tokenizer, spec, "chat" if template != "raw" and has_template else "raw", seed, vocabulary)
 
     def make(self, problem: Problem, condition: Condition, plain: Prompt | None = None) -> Prompt:
         """`plain` is the problem's prompt without filler, where somebody has it already."""
@@ -109,6 +112,7 @@ class PromptMaker:
         if isinstance(condition.intervention, Shift):
             return replace(plain, gap=condition.intervention.by)
         filler = self._filler(condition, problem.id if condition.draw == "problem" else "")
+        self._refuse_beyond(filler)
         return plain.insert(filler, self._place(plain, condition, problem.id)) if filler else plain
 
     def plain(self, question: str) -> Prompt:
@@ -127,7 +131,12 @@ class PromptMaker:
         opening, closing = self._added(text, ids)
         sizes = {SYSTEM: len(opening) + start, QUESTION: stop - start, TAIL: len(ids) - stop + len(closing)}
         spans = tuple(span for span, size in sizes.items() for _ in range(size))
+        self._refuse_beyond([*opening, *ids, *closing])
         return Prompt((*opening, *ids, *closing), spans)
+
+    def _refuse_beyond(self, ids: Sequence[int]) -> None:
+        if self.vocabulary is not None:
+            refuse_beyond([ids], self.vocabulary)
 
     @cached_property
     def _filler(self) -> Callable[[Condition, str], list[int]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from fillerscope.errors import PromptError
+from fillerscope.study.arguments import is_text
 
 
 class Tokenizer(Protocol):
@@ -35,7 +36,12 @@ class Tokenizer(Protocol):
 
 
 def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
-    """The ids of a text. A tokenizer that panics, as it does on a pattern that tries for ever, is a PromptError."""
+    """The ids of a text. A PromptError where the text holds halves of characters, or where the tokenizer panics, as it
+    does on a pattern that tries for ever."""
+    if not is_text(text):
+        raise PromptError(
+            f"{text[:40]!r} holds lone surrogates, halves of characters: no tokenizer takes them; mend it"
+        )
     try:
         return list(tokenizer.encode(text, add_special_tokens=add_special_tokens))
     except BaseException as error:
@@ -44,6 +50,16 @@ def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) ->
         raise PromptError(
             f"the tokenizer fails on {text[:40]!r}: {error}; use the tokenizer of another model"
         ) from None
+
+
+def refuse_beyond(texts: Iterable[Sequence[int]], vocabulary: int) -> None:
+    """Raise for a token that the model has no embedding for: tokens were added, and its embedding did not grow."""
+    largest = max((token for ids in texts for token in ids), default=0)
+    if largest >= vocabulary:
+        raise PromptError(
+            f"the tokenizer gives token {largest}, and the model has embeddings for {vocabulary} (0 to "
+            f"{vocabulary - 1}); use the model's own tokenizer, or call model.resize_token_embeddings"
+        )
 
 
 def is_panic(error: BaseException) -> bool:

@@ -74,7 +74,7 @@ def _entry(path: Path) -> RunEntry:
         return replace(entry, note=f"it has no {MANIFEST}")
     try:
         store = LiveStore.glance(path)
-        study = Study.model_validate(store.study)
+        study = Study.stored(store.study)
     except (FillerscopeError, ValueError, OSError) as error:
         note = str(error) if isinstance(error, FillerscopeError) else "study.json does not hold a study"
         return replace(entry, state=DAMAGED, note=note)

@@ -259,7 +259,7 @@ class LiveStore(RunStore):
     def _known_study(self) -> Study | None:
         """The study; None between the writing of the first manifest and that of the study."""
         try:
-            return Study.model_validate(self.study)
+            return Study.stored(self.study)
         except (StoreError, ValueError):
             return None
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
+from fillerscope.study.arguments import shown
 from fillerscope.study.yaml_lines import repeated_key
 
 EXAMPLE = "generation.max_tokens=256"
@@ -71,6 +72,16 @@ def _index(place: object, step: str, path: Sequence[str]) -> Any:
             f"{where} is a list, and has no item {step!r}: its items are {there}; or set {where} as a whole"
         )
     return int(step)
+
+
+def first_fault(error: ValidationError) -> str:
+    """What is wrong with settings that were given to a function: the key, what was expected, what came."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where!r}; check the spelling, or leave it out"
+    said = f"{first['msg'].removeprefix('Value error, ')}, not {shown(first['input'])}"
+    return f"{where}: {said}" if where else said
 
 
 def unknown_key(model: type[BaseModel], path: Sequence[str | int]) -> str:

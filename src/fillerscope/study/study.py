@@ -137,6 +137,14 @@ class Study(Strict):
         return cls._checked(settings, needs_models, partial(located, settings)).with_sources_from(Path())
 
     @classmethod
+    def stored(cls, data: Json) -> Study:
+        """The study of a run, as its folder holds it; a ValueError where it is none that could have been run."""
+        study = cls.model_validate(data)
+        if not study.models:
+            raise ValueError("a study that was run names its models")
+        return study
+
+    @classmethod
     def _checked(cls, data: Any, needs_models: bool, locate: Callable[[Sequence[str | int], str], str]) -> Study:
         try:
             study = cls.model_validate(data)

@@ -12,10 +12,10 @@ import torch
 
 from fillerscope.capture.memory import PendingCopy
 from fillerscope.errors import ModelError, StoreError
-from fillerscope.measure.engines import local, model_work
+from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, measure_model
 from fillerscope.measure.engines.model_work import ModelWork
-from fillerscope.measure.prepare import shards_of
+from fillerscope.measure.prepare import refuse_missing_layers, shards_of
 from fillerscope.measure.shard import ReducedShard
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
@@ -215,5 +215,5 @@ def test_an_intervention_in_a_layer_that_is_not_there_is_refused(kind: str) -> N
         "m", conditions=["none", {"name": "x", "intervention": {"kind": kind, "layers": [1, 4]}, **filler}]
     )
     with pytest.raises(ModelError, match="condition 'x' changes layer 4, and Tiny has 3 layers; choose from 1 to 3"):
-        model_work.refuse_missing_layers(study, 3, "Tiny")
-    model_work.refuse_missing_layers(study, 4, "Tiny")
+        refuse_missing_layers(study, 3, "Tiny")
+    refuse_missing_layers(study, 4, "Tiny")

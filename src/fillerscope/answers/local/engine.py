@@ -7,6 +7,7 @@ every decode step has the same number of rows, and attention is computed row by 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -36,6 +37,7 @@ FEWEST_TOKENS = 4096  # of a pass, where the memory of a GPU is short
 ONE_BY_ONE = PassSize(0, 0)
 # Not cuDNN's, which makes a new plan for every number of keys, and so at every decode step.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_one_at_a_time = threading.RLock()  # torch has one choice of kernels for all threads
 ROWS = {"cpu": 64, "mps": 64, "cuda": 256}  # answers in progress at once
 
 
@@ -65,7 +67,8 @@ class LocalGenerator:
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
         if self.exact:  # only equal prompts share a prefix
             requests = [replace(request, shared=len(request.ids)) for request in requests]
-        replies = dict(self._answered(requests, decoding, tick))
+        with _one_at_a_time:
+            replies = dict(self._answered(requests, decoding, tick))
         return [replies[index] for index in range(len(requests))]
 
     def _answered(

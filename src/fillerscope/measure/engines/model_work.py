@@ -13,11 +13,10 @@ from typing import Unpack
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.row_check import check_rows
-from fillerscope.errors import ModelError
-from fillerscope.measure.prepare import Shard, ShardPrompts
+from fillerscope.measure.prepare import Shard, ShardPrompts, refuse_missing_layers
 from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
 from fillerscope.models.loading import LoadedModel
-from fillerscope.models.structure import layer_count
+from fillerscope.models.structure import layer_count, vocabulary_of
 from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import RunStore
@@ -61,7 +60,9 @@ class ModelWork:
     def prompts(self) -> ShardPrompts:
         """The prompts of the study for this model. With an endpoint only the tokenizer is loaded for them."""
         tokenizer = tokenizer_of(self.folder) if self.spec.endpoint else self.loaded.tokenizer
-        maker = PromptMaker.of(tokenizer, self.study.prompt, self.study.template_of(self.spec), self.study.seed)
+        known = None if self.spec.endpoint else vocabulary_of(self.loaded.model)
+        study = self.study
+        maker = PromptMaker.of(tokenizer, study.prompt, study.template_of(self.spec), study.seed, known)
         self.note(label=self.folder.label, template=maker.template)
         return ShardPrompts(self.study, maker, context_of(self.folder))
 
@@ -127,17 +128,6 @@ class ModelWork:
 
     def _facts_of(self, model: str) -> ModelFacts:
         return self.store.manifest.get("models", {}).get(model, {})
-
-
-def refuse_missing_layers(study: Study, layers: int, label: str) -> None:
-    """Raise where an intervention names a layer that the model does not have: it would silently do nothing."""
-    for condition in study.conditions:
-        beyond = [layer for layer in getattr(condition.intervention, "layers", ()) if layer > layers]
-        if beyond:
-            raise ModelError(
-                f"condition {condition.name!r} changes layer {beyond[0]}, and {label} has {layers} layers; choose from "
-                f"1 to {layers}"
-            )
 
 
 def longest_prompt(prompts: ShardPrompts, shards: Sequence[Shard]) -> int:
