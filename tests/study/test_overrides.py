@@ -240,3 +240,16 @@ def test_a_path_in_a_setting_is_relative_to_the_current_folder(tmp_path: Path, m
 def test_a_setting_that_does_not_fit_is_refused(setting: str, message: str) -> None:
     with pytest.raises(StudyError, match=f"{re.escape(message)}$"):
         changed("heads", setting)
+
+
+def test_an_item_of_a_list_can_be_set() -> None:
+    assert changed("demo", "models.0=other-model").models[0].name == "other-model"
+    assert changed("demo", "models.0.dtype=bfloat16").models[0].dtype == "bfloat16"
+    assert changed("demo", "problems.difficulty.0=0").problems.difficulty[0] == 0
+
+
+@pytest.mark.parametrize("setting", ["models.0=3", "models.0=null", "conditions.0=null", "figures.0=3", "models=3"])
+def test_an_item_of_another_kind_is_one_line(setting: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        changed("heads", setting)
+    assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -73,10 +74,17 @@ class Changes:
 
 def _data(study: Study) -> Json:
     """A study as it would be read from a file."""
-    data = study.model_dump()
+    data = cast(Json, _with_lists(study.model_dump()))
     if study.probes.activations is not None:  # written as pairs, to keep their order
         data["probes"]["activations"]["classes"] = dict(study.probes.activations.classes)
     return data
+
+
+def _with_lists(value: object) -> object:
+    """Data with lists in place of tuples, as a file would have them: their items can be set."""
+    if isinstance(value, dict):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return [_with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _forget_data(data: Json, wanted: Sequence[Setting]) -> None:
