@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -234,6 +235,57 @@ def test_check_fails_where_a_study_cannot_run(command: Command, model: Path, tmp
     shown = command("check", write(tmp_path / "s.yaml", model, problems={"source": "long.csv"}))
     assert shown.code == 1
     assert "no problem can be measured" in shown.out
+
+
+REFUSED_BY_RUN: dict[str, tuple[dict[str, Any], str]] = {
+    "arm in a layer": (
+        {"conditions": ["none", {"name": "far", "intervention": {"kind": "arm", "layers": [99]}}]},
+        "condition 'far' changes layer 99, and tiny-llama has 3 layers; choose from 1 to 3",
+    ),
+    "knock-out in a layer": (
+        {"conditions": ["none", {"name": "far", "kind": "repeat", "text": " /", "count": 3,
+                                 "intervention": {"kind": "knockout", "layers": [4]}}]},
+        "condition 'far' changes layer 4, and tiny-llama has 3 layers; choose from 1 to 3",
+    ),
+    "a device": ({"device": "cuda:7"}, "device 'cuda:7' is not on this machine; choose auto, or one of: cpu"),
+    "a figure": ({"figures": [{"name": "zz"}]}, "there is no figure 'zz'; there are layers, heads,"),
+    "a figure's condition": (
+        {"figures": [{"name": "heads", "conditions": ["zz"]}]},
+        "figure 'heads' asks for condition 'zz', which the study does not have",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED_BY_RUN)
+def test_check_says_what_run_would_refuse(command: Command, model: Path, tmp_path: Path, what: str) -> None:
+    changes, told = REFUSED_BY_RUN[what]
+    study = {"name": "refused", "models": [str(model)], "problems": {"limit": 1}} | changes
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study))
+    checked, ran = command("check", path), command("run", path)
+    assert checked.code == ran.code == 1
+    assert f"It cannot run as it is. {told}" in " ".join(checked.out.split())
+    assert told in " ".join(ran.err.split())
+    as_json = command("check", path, "--json")
+    assert as_json.code == 1
+    assert json.loads(as_json.out)["obstacles"][0].startswith(told)
+
+
+def test_check_says_what_run_would_refuse_of_a_tokenizer(command: Command, model: Path, tmp_path: Path) -> None:
+    from support.tiny import tiny_tokenizer
+
+    folder = tmp_path / "grown"
+    shutil.copytree(model, folder)
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens([f"<x{number}>" for number in range(300)])
+    tokenizer.save_pretrained(folder)
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "What is <x250>?", "answer": "1"}) + "\n")
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump({"name": "x", "models": [str(folder)], "problems": {"source": "rows.jsonl"}}))
+    checked, ran = command("check", path), command("run", path)
+    assert checked.code == ran.code == 1
+    for text in (checked.out, ran.err):
+        assert "the tokenizer gives token 650, and the model has embeddings for 512" in " ".join(text.split())
 
 
 def test_check_says_where_models_are(command: Command, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.tokenizer_checks import check_tokenizer
 from fillerscope.prompts.chat_template import start_renderer
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -19,6 +20,7 @@ LONGEST_REASON = 300  # characters
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     """The tokenizer of a model."""
+    check_tokenizer(folder.path)
     from transformers import AutoTokenizer
 
     try:
@@ -36,6 +38,16 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
 def stated_context(folder: ModelFolder) -> int | None:
     """How many tokens a model takes, as its config says, without loading it."""
     return getattr(read_config(folder).get_text_config(decoder=True), "max_position_embeddings", None)
+
+
+def stated_layers(folder: ModelFolder) -> int:
+    """How many layers a model has, as its config says, without loading it."""
+    return int(read_config(folder).get_text_config(decoder=True).num_hidden_layers)
+
+
+def stated_vocabulary(folder: ModelFolder) -> int | None:
+    """How many token ids a model takes, as its config says, without loading it."""
+    return getattr(read_config(folder).get_text_config(decoder=True), "vocab_size", None)
 
 
 def read_config(folder: ModelFolder) -> PretrainedConfig:

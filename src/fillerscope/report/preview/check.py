@@ -5,16 +5,18 @@ Fetches no weights and loads none: prompts need the tokenizer of a model that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
-from fillerscope.errors import ModelError
+from fillerscope.errors import FillerscopeError, ModelError
 from fillerscope.figures.condition_text import described
+from fillerscope.figures.registry import check as check_figures
 from fillerscope.files import Json
-from fillerscope.measure.prepare import Prepared, prepare
+from fillerscope.measure.prepare import Prepared, prepare, refuse_missing_layers
 from fillerscope.models.catalogue import CATALOGUE
-from fillerscope.models.description import load_tokenizer, stated_context
+from fillerscope.models.description import load_tokenizer, stated_context, stated_layers, stated_vocabulary
 from fillerscope.models.resolve import Place, find, place_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import read_problems
@@ -56,6 +58,7 @@ class StudyCheck:
     conditions: dict[str, str]  # what each is made of
     prompts: tuple[PromptPreview, ...]  # of the first problem, under every condition
     outlooks: tuple[Outlook, ...]
+    refusals: tuple[str, ...] = ()  # what `run` would say before it measures anything
 
     @property
     def obstacles(self) -> list[str]:
@@ -68,7 +71,8 @@ class StudyCheck:
                 "leave `generation` out"
             )
         gone = [one for one in self.models if one.failed and one.failed == self.data.count]
-        return found + [f"{one.name}: no problem can be measured: {one.reason}" for one in gone]
+        found += [f"{one.name}: no problem can be measured: {one.reason}" for one in gone]
+        return [*found, *self.refusals]
 
     @property
     def answers(self) -> int:
@@ -115,8 +119,24 @@ def check_study(study: Study) -> StudyCheck:
     conditions = {one.name: described([one]) or "the prompt as it is" for one in study.conditions}
     return StudyCheck(
         study, tuple(model for model, _ in looked), DataPreview.of(study.problems, data), conditions, prompts,
-        tuple(outlooks(study, len(data.problems))),
+        tuple(outlooks(study, len(data.problems))), tuple(refusals(study)),
     )  # fmt: skip
+
+
+def refusals(study: Study) -> Iterator[str]:
+    """What a run would refuse of a study: figures, the device, and layers that a model on this machine lacks."""
+    checks: list[Callable[[], object]] = [partial(check_figures, study)]
+    if study.device not in ("auto", "cpu"):
+        from fillerscope.models.loading import choose_device  # needs torch, which takes a second to load
+
+        checks.append(partial(choose_device, study.device))
+    here = [find(spec.name) for spec in study.models if place_of(spec.name) == "here"]
+    checks += [partial(refuse_missing_layers, study, stated_layers(one), one.label) for one in here]
+    for check in checks:
+        try:
+            check()
+        except FillerscopeError as error:
+            yield str(error)
 
 
 def _looked_at(
@@ -129,7 +149,8 @@ def _looked_at(
         return ModelCheck(spec.name, place, size), ()
     folder = find(spec.name)
     tokenizer, context = load_tokenizer(folder), stated_context(folder)
-    maker = PromptMaker.of(tokenizer, study.prompt, study.template_of(spec), study.seed)
+    known = stated_vocabulary(folder)
+    maker = PromptMaker.of(tokenizer, study.prompt, study.template_of(spec), study.seed, known)
     prepared = [prepare(study, maker, context, number, one) for number, one in _sample(problems)]
     first = next((one for one in prepared if one.prompts), None)
     shown = [(one, first.prompts[one.name]) for one in study.conditions] if first else []
