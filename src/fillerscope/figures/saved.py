@@ -6,7 +6,7 @@ A folder of figures holds `drawn.json`: for each figure the stamp of what it was
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -69,12 +69,19 @@ def refuse_others(folder: Path, names: Iterable[str]) -> None:
 
 
 def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:
-    """Write the files of a figure, and its stamp beside them."""
+    """Write the files of a figure, and its stamp beside them. That they are ours is noted first: whoever is killed
+    meanwhile may replace them later."""
+    _note(folder, drawn.name, "", dict.fromkeys((f"{drawn.name}.{kind}" for kind in KINDS), ""))
     paths = save(drawn, folder)
-    entry = {"stamp": stamp, "files": {path.name: file_sha256(path) for path in paths}}
-    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
-        write_whole(folder / DRAWN, [json_bytes(_entries(folder) | {drawn.name: entry})], sync=False)
+    _note(folder, drawn.name, stamp, {path.name: file_sha256(path) for path in paths})
     return SavedFigure(paths, drawn)
+
+
+def _note(folder: Path, name: str, stamp: str, sums: Mapping[str, str]) -> None:
+    entries = _entries(folder) | {name: {"stamp": stamp, "files": sums}}
+    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / DRAWN, [json_bytes(entries)], sync=False)
 
 
 def _entries(folder: Path) -> Json:

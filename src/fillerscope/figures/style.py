@@ -257,10 +257,9 @@ KINDS = ("pdf", "svg", "png", "csv", "txt")  # of the files that a figure has
 
 def save(drawn: Drawn, folder: Path) -> list[Path]:
     """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
-    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".", dir=folder) as made:
-            return [path.replace(folder / path.name) for path in _written(drawn, Path(made))]
+    failing = disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out")
+    with failing, TemporaryDirectory(prefix=".", dir=folder) as made:
+        return [path.replace(folder / path.name) for path in _written(drawn, Path(made))]
 
 
 def _written(drawn: Drawn, folder: Path) -> list[Path]:
