@@ -99,7 +99,9 @@ def test_head_maps_stay_small_and_take_any_number() -> None:
     assert len(shown(table_of(32, 32)).encode()) < 200_000
     odd = np.array([[np.nan, np.inf, 0.0]])
     column = Column(odd, odd * np.nan, odd * np.nan, odd[None])
-    html = shown(replace(table_of(1, 3), columns=dict.fromkeys(("drop", "mass", "peak", "entropy"), column)))
+    html = shown(
+        replace(table_of(1, 3), columns=dict.fromkeys(("drop", "mass", "peak", "entropy", "received"), column))
+    )
     assert tips(html) == ["layer 1, head 1: -", "layer 1, head 2: inf", "layer 1, head 3: 0.000"]
 
 

@@ -54,9 +54,7 @@ def test_heads_are_listed_strongest_first(table: HeadTable, capsys: pytest.Captu
 def test_no_number_is_minus_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     value = np.array([[-0.0001]])
     column = Column(value, value, value, value[None])
-    tables.heads(
-        HeadTable("m", "M", "mless", "all", 2, dict.fromkeys(("drop", "mass", "peak", "entropy"), column)), "mass", 5
-    )
+    tables.heads(HeadTable("m", "M", "mless", "all", 2, dict.fromkeys((*SHOWN, "received"), column)), "mass", 5)
     out = capsys.readouterr().out
     assert "0.000 [0.000, 0.000]" in out
     assert "-0.000" not in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fillerscope.analysis.references import same_odds, uniform
 from fillerscope.analysis.run import open_run
 from fillerscope.analysis.trial import Trial
 from fillerscope.answers.local import answer_check
+from fillerscope.answers.request import Reply
 from fillerscope.api import RunOptions, TrialOptions, run, try_question
 from fillerscope.capture import row_samples
 from fillerscope.errors import (
@@ -184,13 +186,13 @@ def test_attention_that_is_not_the_models_own_is_refused(llama: LoadedModel, mon
 
 
 def answered_by(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Engines that add one to a logit of their own: they write other tokens than the stock model."""
+    """Engines that write another token than the stock model does."""
     for name in names:
         engine = answer_check.ENGINES[name]
 
         class Wrong(engine):  # type: ignore[misc, valid-type]
-            def _report_logits(self, _: Any, logits: torch.Tensor) -> None:
-                logits[:, 5] += 100.0
+            def answer(self, *given: Any) -> list[Reply]:
+                return [replace(reply, ids=(5,) * len(reply.ids)) for reply in super().answer(*given)]
 
         monkeypatch.setitem(answer_check.ENGINES, name, Wrong)
 
