@@ -7,70 +7,20 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 
 import psutil
 import pytest
 
-from fillerscope.answers.endpoint.generator import EndpointGenerator
-from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError
-from fillerscope.study.generation import Decoding, EndpointSpec
+from support.answering import SECRET, ask, completion, sending, serving
 from support.tiny import tiny_tokenizer
 from support.watchdog import in_a_fork
 
 pytest.importorskip("openai")
 
-SECRET = "sk-do-not-tell-4711"
 MEGABYTE = 2**20
-Send = Callable[[BaseHTTPRequestHandler], None]
-
-
-@contextmanager
-def serving(send: Send) -> Iterator[str]:
-    """A server whose every answer `send` writes; yields its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            with suppress(OSError):  # the client has gone, as it should
-                send(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def completion(text: str = "42", finish: str = "stop") -> bytes:
-    return json.dumps({"choices": [{"text": text, "finish_reason": finish, "index": 0}]}).encode()
-
-
-def sending(body: bytes | Iterator[bytes], **headers: str) -> Send:
-    def send(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(int(headers.get("status", "200")))
-        for name, value in {"Content-Type": "application/json", **headers}.items():
-            handler.send_header(name.replace("_", "-"), value)
-        handler.end_headers()
-        for piece in [body] if isinstance(body, bytes) else body:
-            handler.wfile.write(piece)
-
-    return send
-
-
-def ask(url: str, **options: object) -> Reply:
-    spec = EndpointSpec.model_validate({"url": url, "retries": 0, "prompt": "ids", "timeout": 5.0} | options)
-    request = Request((5, 6, 7), 1)
-    return EndpointGenerator(spec, "tiny", tiny_tokenizer()).answer([request], Decoding(max_tokens=4), lambda _: None)[
-        0
-    ]
 
 
 @contextmanager
@@ -118,6 +68,16 @@ def test_a_body_without_end_is_left() -> None:
 
     with serving(lambda handler: sending(endless())(handler)) as url, little_memory():
         assert ask(url).finish == "failed"
+
+
+def test_bytes_behind_the_end_of_a_packed_body_are_not_kept() -> None:
+    def endless() -> Iterator[bytes]:
+        yield gzip.compress(completion())
+        while True:
+            yield b"J" * MEGABYTE
+
+    with serving(lambda handler: sending(endless(), Content_Encoding="gzip")(handler)) as url, little_memory():
+        assert ask(url).text == "42"
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "compress"])
@@ -170,6 +130,37 @@ def test_a_key_that_comes_back_is_neither_shown_nor_kept(body: bytes, monkeypatc
         reply = ask(url)
     assert reply.finish == "failed"
     assert SECRET not in repr(reply)
+
+
+def special_token() -> str:
+    return str(tiny_tokenizer().all_special_tokens[0])
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda key: special_token().join((key[:6], key[6:])),
+        lambda key: "\u200b".join((key[:6], key[6:])),
+        lambda key: "\u2060\u00ad".join(key),
+        lambda key: " ".join(key),
+        str.upper,
+    ],
+)
+def test_a_key_in_pieces_is_neither_shown_nor_kept(
+    written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with serving(sending(completion(text=f"it is {written(SECRET)}"))) as url:
+        reply = ask(url)
+    assert (reply.finish, reply.text) == ("failed", "")
+    assert reply.error == "the server sent the key back as its answer, which is not kept"
+
+
+def test_a_key_in_pieces_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    body = json.dumps({"error": {"message": f"bad key {SECRET[:6]}\u200b{SECRET[6:]}"}}).encode()
+    with serving(sending(body, status="400")) as url:
+        assert SECRET[6:] not in ask(url).error
 
 
 def test_a_placeholder_key_may_stand_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.answers.endpoint.keys import is_loopback
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
     from openai.types import Completion
 
+KEY_CAME_BACK = "the server sent the key back as its answer, which is not kept"
 _NO_KEY = "none"  # local servers ask for no key, the client insists on one
 _CONNECT = 10.0  # seconds: a server that listens takes a connection at once
 _LONGEST_TOKEN, _LONG = 1000, 100_000  # characters of a token, and of a text that is never too long
@@ -43,7 +46,7 @@ class Server:
             raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
         choice = completion.choices[0]
         if self.refusals.holds_secret(choice.text):
-            raise PromptRefused("the server sent the key back as its answer, which is not kept")
+            raise PromptRefused(KEY_CAME_BACK)
         choice.text = choice.text.encode("utf-8", "replace").decode("utf-8")  # no tokenizer takes half a character
         if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):
             asked = f"{decoding.max_tokens} tokens were asked for"
@@ -97,13 +100,15 @@ def open_client(spec: EndpointSpec, key: SecretStr, max_tokens: int) -> AsyncOpe
 
     from fillerscope.answers.endpoint.limits import LimitedClient
 
+    sent = key.get_secret_value() or _NO_KEY
     try:
+        proxies = not is_loopback(urlsplit(spec.url).hostname or "")
         return AsyncOpenAI(
-            api_key=key.get_secret_value() or _NO_KEY,
+            api_key=sent,
             base_url=spec.url,
             timeout=Timeout(spec.timeout, connect=min(spec.timeout, _CONNECT), pool=None),
             max_retries=spec.retries,
-            http_client=LimitedClient(spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens),
+            http_client=LimitedClient(sent, spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens, proxies),
         )
     except Exception as error:  # the client has no one class for a URL that is none
         raise GenerationError(f"endpoint.url {spec.url} is not a URL: {error}") from None

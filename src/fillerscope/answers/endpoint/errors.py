@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from unicodedata import category, normalize
 
 from fillerscope.errors import GenerationError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _OF_ONE_PROMPT = (400, 413, 422)
 MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
 _LONGEST = 200  # characters of what a server says
+_LONG_SECRET = 16  # characters; a shorter one may stand in a text by chance, with spaces between
 
 
 class PromptRefused(Exception):
@@ -57,13 +59,20 @@ class Refusals:
         )
 
     def holds_secret(self, text: str) -> bool:
-        return any(secret in text for secret in self.secrets)
+        """Whether a text holds a secret: as it is, in other letters, or with characters between that nobody sees."""
+        seen, letters = _visible(text), _visible(text, spaces=False)
+        return any(
+            secret in text or _visible(secret) in seen or (len(secret) >= _LONG_SECRET and _visible(secret) in letters)
+            for secret in self.secrets
+        )
 
     def line(self, said: object) -> str:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
         text = str(said)
         for secret in self.secrets:
             text = text.replace(secret, "[key]")
+        if self.holds_secret(text):
+            return "a text with the key in it"
         text = " ".join(text.split())
         if text[:1] == "<":
             return "an HTML page"
@@ -97,6 +106,12 @@ class Refusals:
     @property
     def _times(self) -> str:
         return "tried once" if self.tries == 1 else f"tried {self.tries} times"
+
+
+def _visible(text: str, spaces: bool = True) -> str:
+    """A text in small letters, without marks, control and zero-width characters, and without spaces if so asked."""
+    hidden = ("C", "M") if spaces else ("C", "M", "Z")
+    return "".join(c for c in normalize("NFKC", text) if category(c)[0] not in hidden).casefold()
 
 
 def _reason(body: object) -> object:

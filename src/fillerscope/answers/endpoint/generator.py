@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import SecretStr
 
-from fillerscope.answers.endpoint.client import Server, open_client, require_client, used
+from fillerscope.answers.endpoint.client import KEY_CAME_BACK, Server, open_client, require_client, used
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.answers.endpoint.keys import read_key
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
@@ -127,6 +127,8 @@ class EndpointGenerator:
             said = refusals.line(reason)[:60]
             raise PromptRefused(f"the server ended the answer with {said!r}, not with stop or length")
         text = answer_text(self.tokenizer, choice.text, self._ends)
+        if refusals.holds_secret(text):  # which special tokens in between may have hidden
+            raise PromptRefused(KEY_CAME_BACK)
         counted = used(completion, "completion_tokens")
         return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
 

@@ -62,10 +62,11 @@ def looks_like_a_key(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether a host is this machine. Other names that end in localhost may be resolved to any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host == "localhost"
 
 
 def allow_keys(names: Iterable[str], specs: Iterable[EndpointSpec]) -> None:

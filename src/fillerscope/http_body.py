@@ -1,0 +1,60 @@
+"""Bodies of HTTP responses, read within a limit.
+
+A server may send without end, or a small body that unpacks into gigabytes. Knows neither of addresses nor of time:
+whoever reads sets a deadline around it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from httpx2 import Response
+
+_OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class TooLarge(Exception):
+    """A body is larger than the limit, damaged, or packed in a way that was not asked for."""
+
+
+async def read_whole(response: Response, most: int) -> Response:
+    """A response with its body in memory, of at most so many bytes. It is made anew: its own body has no limit."""
+    try:
+        body = await _read(response, most)
+    finally:
+        await response.aclose()
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_WIRE]
+    return type(response)(response.status_code, headers=headers, content=body, request=response.request)
+
+
+async def _read(response: Response, most: int) -> bytes:
+    body = bytearray()
+    async for piece in _unpacked(response, most):
+        body += piece
+        if len(body) > most:
+            raise TooLarge(f"the server sent more than {most} bytes")
+    return bytes(body)
+
+
+async def _unpacked(response: Response, most: int) -> AsyncIterator[bytes]:
+    """The pieces of a body. No piece unpacks to more than a byte over the limit."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("", "identity"):
+        async for piece in response.aiter_raw():
+            yield piece
+        return
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise TooLarge(f"the server sent a body as {encoding[:20]!r}, where gzip was asked for")
+    packed = zlib.decompressobj(47 if "gzip" in encoding else 15)
+    try:
+        async for piece in response.aiter_raw():
+            yield packed.decompress(piece, most + 1)
+            if packed.unconsumed_tail:
+                raise TooLarge(f"the server sent more than {most} bytes")
+            if packed.eof:  # what follows would be kept, unread and without a limit
+                return
+    except zlib.error:
+        raise TooLarge("the server sent a gzip body that is damaged") from None
