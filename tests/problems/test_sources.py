@@ -15,6 +15,7 @@ import pytest
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems.hub import choose_files
+from fillerscope.problems.hub_listing import Listing
 from fillerscope.problems.sources import Problem, load_problems, problems_digest
 from fillerscope.study.study import ProblemsSpec
 from support.hub import Hub, serving, use
@@ -439,7 +440,7 @@ def test_what_the_hub_refuses_is_one_line(
     def fail(*_args: object, **_options: object) -> list[str]:
         raise error
 
-    listing = fail if failing == "list" else lambda *_args, **_options: ["test.jsonl"]
+    listing = fail if failing == "list" else lambda *_args, **_options: Listing("1" * 40, {"test.jsonl": {}})
     monkeypatch.setattr("fillerscope.problems.hub_download.list_files", listing)
     monkeypatch.setattr("fillerscope.problems.hub_download.download", fail)
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)

@@ -67,7 +67,7 @@ def test_without_the_hub_the_error_says_what_file_to_put_where(monkeypatch: pyte
     def fail(*_args: object, **_options: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(hub_download, "reach", fail)
+    monkeypatch.setattr(hub_download, "list_files", fail)
     with pytest.raises(ProblemError) as caught:
         load_problems(ProblemsSpec(source="gsm8k"))
     message = str(caught.value)

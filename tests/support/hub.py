@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +29,10 @@ class Hub:
     pause: float = 0.0  # seconds after each piece of a large file
     drop_after: int | None = None  # bytes of a large file, after which the connection breaks; once
     ignores_ranges: bool = False
+    other: Callable[[BaseHTTPRequestHandler, str], bool] | None = None  # true: it has answered that path by itself
+    commit: str = COMMIT
+    changes: dict[str, object] = field(default_factory=dict)  # to what the listing says about each file
+    tokens: list[tuple[str, str | None]] = field(default_factory=list)  # path and Authorization of all requests
     wrong_size: int = 0  # bytes that a large file has more than the listing says; fewer where negative
     status: int = 200  # of every answer
     message: str = ""  # of every refusal
@@ -43,7 +47,7 @@ class Hub:
         entry: dict[str, object] = {"type": "file", "path": name, "size": len(data), "oid": oid}
         if len(data) >= LARGE:
             entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-        return entry
+        return entry | self.changes
 
     def etag(self, name: str) -> str:
         entry = self.entry(name)
@@ -88,14 +92,13 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self.answer(body=True)
 
-        def do_POST(self) -> None:  # details of some paths
-            sent = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self.json([hub.entry(name) for name in hub.files if name in sent or name in unquote(sent)])
-
         def answer(self, body: bool) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.paths.append(path)
-            if hub.status != 200:
+            hub.tokens.append((path, self.headers.get("Authorization")))
+            if hub.other and hub.other(self, path):
+                self.close_connection = True
+            elif hub.status != 200:
                 self.refuse(hub.status, "")
             elif "/resolve/" in path:
                 self.file(path.partition("/resolve/")[2].partition("/")[2], body)
@@ -105,7 +108,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.refuse(404, "RepoNotFound")
             else:
                 siblings = [{"rfilename": name} for name in hub.files]
-                self.json({"id": "owner/name", "sha": COMMIT, "siblings": siblings}, body)
+                self.json({"id": "owner/name", "sha": hub.commit, "siblings": siblings}, body)
 
         def refuse(self, status: int, code: str) -> None:
             self.send_response(status)

@@ -13,7 +13,7 @@ from pathlib import Path
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digests import digest_of_files
 from fillerscope.models.gguf import RECORD, read_record
-from fillerscope.problems.hub_download import git_sha1
+from fillerscope.problems.hub_listing import git_sha1
 
 
 def changed_file(folder: Path, sums: Mapping[str, str]) -> Path | None:

@@ -8,6 +8,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.checks import refuse_pickles
 from fillerscope.problems import hub_download
+from fillerscope.problems.hub_listing import Repo
 from fillerscope.progress import SILENT, Progress
 
 ALLOWED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
@@ -19,28 +20,30 @@ def snapshot(name: str, progress: Progress = SILENT, damaged: Path | None = None
     """The newest version of a repository, or the one in the hub's own cache when the hub is out of reach.
 
     A damaged file is downloaded anew."""
-    repo = hub_download.Repo(name)
+    repo = Repo(name)
     try:
-        files = hub_download.list_files(repo)
+        listing = hub_download.list_files(repo)
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         if damaged is None and (folder := cached(name)) is not None:
             return folder
         raise ModelError(_refusal(repo, error)) from error
     if damaged is not None:
         damaged.resolve().unlink(missing_ok=True)  # what is missing is downloaded
+    files = listing.names
     if not any(_wanted([file for file in files if file.endswith(".safetensors")])):
         refuse_pickles(files, name)
     try:
-        hub_download.download(repo, _wanted(files), progress)
-        return _linked(name)
+        return hub_download.download(repo, listing, _wanted(files), progress)
     except Exception as error:  # as above
         raise ModelError(_refusal(repo, error)) from error
 
 
 def cached(name: str) -> Path | None:
     """The version in the hub's own cache, or None where it is not complete. Uses no network."""
+    from huggingface_hub import snapshot_download
+
     try:
-        return _linked(name, local_files_only=True)
+        return Path(snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED, local_files_only=True))
     except Exception:  # whatever the reason: it is not here
         return None
 
@@ -51,22 +54,7 @@ def _wanted(files: list[str]) -> list[str]:
     return list(filter_repo_objects(files, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
 
 
-def _linked(name: str, local_files_only: bool = False) -> Path:
-    """The folder in which the hub's cache shows the files of a repository under their names."""
-    from huggingface_hub import snapshot_download
-
-    return Path(
-        snapshot_download(
-            name,
-            allow_patterns=ALLOWED,
-            ignore_patterns=IGNORED,
-            local_files_only=local_files_only,
-            tqdm_class=hub_download.no_bar(),
-        )
-    )
-
-
-def _refusal(repo: hub_download.Repo, error: Exception) -> str:
+def _refusal(repo: Repo, error: Exception) -> str:
     from huggingface_hub import errors
 
     not_found = errors.RepositoryNotFoundError | errors.HFValidationError

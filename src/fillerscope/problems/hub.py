@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from fillerscope.errors import ProblemError
 from fillerscope.problems import hub_download
+from fillerscope.problems.hub_listing import Listing, Repo
 from fillerscope.problems.readers import READERS
 from fillerscope.problems.rows import one_line
 from fillerscope.progress import SILENT, Progress
@@ -25,8 +26,9 @@ USUAL_FOLDERS = ("data", "default", "main")
 
 def fetch(repo: str, split: str, progress: Progress = SILENT) -> Iterator[tuple[Path, str]]:
     """Each file of the split, fetched when it is asked for, with the name to call it by."""
-    for file in choose_files(repo, _listed(repo), split):
-        yield _fetched(repo, file, progress), f"hub:{repo}/{file}"
+    listing = _listed(repo)
+    for file in choose_files(repo, listing.names, split):
+        yield _fetched(repo, listing, file, progress), f"hub:{repo}/{file}"
 
 
 def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
@@ -82,22 +84,16 @@ def _without_data(repo: str, files: Sequence[str]) -> str:
     return f"hub:{repo} {reason}; save the data as a .jsonl file and give its path"
 
 
-def _listed(repo: str) -> list[str]:
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
-
+def _listed(repo: str) -> Listing:
     try:
-        validate_repo_id(repo)
-        return hub_download.list_files(hub_download.Repo(repo, "dataset"))
+        return hub_download.list_files(Repo(repo, "dataset"))
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         raise ProblemError(_refusal(repo, error)) from None
 
 
-def _fetched(repo: str, file: str, progress: Progress) -> Path:
-    from huggingface_hub import hf_hub_download
-
+def _fetched(repo: str, listing: Listing, file: str, progress: Progress) -> Path:
     try:
-        hub_download.download(hub_download.Repo(repo, "dataset"), [file], progress)
-        return Path(hf_hub_download(repo, file, repo_type="dataset", tqdm_class=hub_download.no_bar()))
+        return hub_download.download(Repo(repo, "dataset"), listing, [file], progress) / file
     except Exception as error:  # as above
         raise ProblemError(_refusal(repo, error)) from None
 
@@ -110,4 +106,4 @@ def _refusal(repo: str, error: Exception) -> str:
         return f"hub:{repo} is not the name of a data set; expected hub:owner/name"
     if isinstance(error, errors.RepositoryNotFoundError) and not isinstance(error, errors.GatedRepoError):
         return f"hub:{repo} does not exist or is private; check the name, or run `hf auth login`"
-    return hub_download.explain(hub_download.Repo(repo, "dataset"), error, "give a local file or `builtin`")
+    return hub_download.explain(Repo(repo, "dataset"), error, "give a local file or `builtin`")

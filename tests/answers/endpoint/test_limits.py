@@ -156,6 +156,13 @@ def test_a_key_in_pieces_is_neither_shown_nor_kept(
     assert reply.error == "the server sent the key back as its answer, which is not kept"
 
 
+def test_a_short_key_with_hidden_characters_is_found_and_one_by_chance_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "12345678")
+    for text, finish in (("1234\u200b5678", "failed"), ("1 2 3 4 5 6 7 8", "stop")):
+        with serving(sending(completion(text=text))) as url:
+            assert ask(url).finish == finish
+
+
 def test_a_key_in_pieces_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     body = json.dumps({"error": {"message": f"bad key {SECRET[:6]}\u200b{SECRET[6:]}"}}).encode()

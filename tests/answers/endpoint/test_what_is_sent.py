@@ -78,7 +78,7 @@ def test_the_key_of_the_study_is_the_one_that_is_sent(monkeypatch: pytest.Monkey
     assert {headers["authorization"] for headers in recorded()} == {f"Bearer {SECRET}"}
 
 
-PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy")
+PROXIES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 @pytest.mark.parametrize("variable", PROXIES)

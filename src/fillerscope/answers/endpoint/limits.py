@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from openai import DefaultAsyncHttpxClient
 
-from fillerscope.http_body import TooLarge, read_whole
+from fillerscope.problems.http_body import TooLarge, read_whole
 
 if TYPE_CHECKING:
     from httpx2 import Request, Response

@@ -1,0 +1,150 @@
+"""Requests to the Hugging Face hub, limited in bytes, seconds, pages and redirects.
+
+huggingface_hub reads descriptions of a repository without limits, and takes the user's token to whatever address a
+listing says it goes on at. Here the token is sent to the hub itself alone. Knows nothing of what is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fillerscope.files import parse_json
+from fillerscope.problems.http_body import read_whole
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+    from httpx2 import AsyncClient, Response
+
+MOST_BYTES = 32 << 20  # of one answer that describes a repository
+MOST_PAGES = 200  # of a listing; the hub puts a thousand files on each
+SECONDS = 60.0  # for one such answer, for the beginning of a file, and for each piece of it
+PIECE = 1 << 18  # bytes of a file that come at once
+_REDIRECTS = 5
+_WAITS = (1, 2, 4, 0)  # seconds, while the hub is busy
+_BUSY = (408, 429, 500, 502, 503, 504)
+_PORTS = {"http": 80, "https": 443}
+
+
+class HubError(Exception):
+    """The hub answers in a way in which it should not. The message is part of one line."""
+
+
+@contextmanager
+def connected() -> Iterator[Connection]:
+    """A connection to the hub. Ctrl-C ends whatever is under way, at once."""
+    from anyio.from_thread import start_blocking_portal
+    from huggingface_hub.utils import get_async_session  # type: ignore[attr-defined]
+
+    with start_blocking_portal() as portal:  # in a thread: notebooks have a loop running in this one
+        session = get_async_session()
+        session.event_hooks = {**session.event_hooks, "response": []}  # these read bodies of errors without a limit
+        try:
+            yield Connection(portal, session)
+        finally:
+            portal.call(session.aclose)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What can be asked of the hub. Every call ends: with an answer, or with an error."""
+
+    portal: BlockingPortal
+    session: AsyncClient
+
+    def json(self, url: str) -> object:
+        return parse_json(self._answer(url).content)
+
+    def pages(self, url: str) -> Iterator[object]:
+        """The pages of a listing, each from the address that the one before names."""
+        for _ in range(MOST_PAGES):
+            response = self._answer(url)
+            yield parse_json(response.content)
+            following = response.links.get("next", {}).get("url")
+            if following is None:
+                return
+            url = str(response.url.join(following))
+            if not is_the_hub(url):
+                raise HubError(f"its listing goes on at {urlsplit(url).hostname}, which is not followed")
+        raise HubError(f"its listing has more than {MOST_PAGES} pages")
+
+    def file(self, url: str, start: int) -> tuple[int, Generator[bytes]]:
+        """From which byte on a file comes, and its pieces from there. Each comes in time, or TimeoutError is raised."""
+        response = self.portal.call(self._begun, url, start)
+        if response.status_code >= 400:
+            _raise_for(self.portal.call(read_whole, response, MOST_BYTES))
+        return (start if response.status_code == 206 else 0), self._pieces(response)
+
+    def _pieces(self, response: Response) -> Generator[bytes]:
+        pieces = response.aiter_raw(PIECE)
+        try:
+            while piece := self.portal.call(_next, pieces):
+                yield piece
+        finally:
+            self.portal.call(response.aclose)
+
+    def _answer(self, url: str) -> Response:
+        for wait in _WAITS:
+            response = self.portal.call(self._whole, url)
+            if response.status_code not in _BUSY or not wait:
+                break
+            time.sleep(wait)
+        _raise_for(response)
+        return response
+
+    async def _whole(self, url: str) -> Response:
+        try:
+            async with asyncio.timeout(SECONDS):
+                return await read_whole(await self._opened(url, {"Accept-Encoding": "gzip"}), MOST_BYTES)
+        except TimeoutError:
+            raise HubError(f"it gave no complete answer within {SECONDS:g} s") from None
+
+    async def _begun(self, url: str, start: int) -> Response:
+        async with asyncio.timeout(SECONDS):
+            return await self._opened(url, {"Accept-Encoding": "identity", "Range": f"bytes={start}-"})
+
+    async def _opened(self, url: str, headers: dict[str, str]) -> Response:
+        """A response whose body has not been read. Bodies of redirects are not read at all."""
+        from huggingface_hub import constants
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+        request = self.session.build_request("GET", url, headers={**build_hf_headers(), **headers}, timeout=timeout)
+        for _ in range(_REDIRECTS):
+            if not is_the_hub(str(request.url)):
+                request.headers.pop("Authorization", None)
+            response = await self.session.send(request, stream=True, follow_redirects=False)
+            if response.next_request is None:
+                return response
+            await response.aclose()
+            request = response.next_request
+        raise HubError(f"it redirects more than {_REDIRECTS} times")
+
+
+def is_the_hub(url: str) -> bool:
+    """Whether an address has the scheme, host and port of the hub."""
+    from huggingface_hub import constants
+
+    return _origin(url) == _origin(constants.ENDPOINT)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes:
+    """The next piece; empty at the end."""
+    async with asyncio.timeout(SECONDS):
+        return await anext(pieces, b"")
+
+
+def _raise_for(response: Response) -> None:
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+    hf_raise_for_status(response)

@@ -1,0 +1,114 @@
+"""What the hub says about a repository: its newest commit, and names, sizes and digests of its files.
+
+All of it becomes paths in the cache, so a name that leads elsewhere and a digest that is none are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Literal
+from urllib.parse import quote
+
+from fillerscope.problems.hub_http import Connection, HubError
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f\\\\]|(^|/)\.{0,2}(/|$)")  # control characters, backslashes, `..`, an empty part
+_LONGEST = 1000  # characters of a name
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository on the hub."""
+
+    name: str  # owner/name
+    kind: Literal["model", "dataset"] = "model"
+
+    @property
+    def page(self) -> str:
+        return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The name as a study has it."""
+        return f"hub:{self.name}" if self.kind == "dataset" else self.name
+
+    def address(self, commit: str, path: str) -> str:
+        """The address of a file."""
+        from huggingface_hub import hf_hub_url
+
+        return hf_hub_url(self.name, path, repo_type=self.kind, revision=commit)
+
+    def api(self, what: str) -> str:
+        """The address of a description."""
+        from huggingface_hub import constants
+
+        return f"{constants.ENDPOINT}/api/{self.kind}s/{quote(self.name)}/{what}"
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a repository, whose name stays inside a folder and whose digest is one."""
+
+    path: str
+    size: int
+    digest: str  # the SHA-256 of a large file, git's SHA-1 of a small one: the hub's cache names contents by them
+
+    def __post_init__(self) -> None:
+        if _NO_NAME.search(self.path) or PureWindowsPath(self.path).drive or len(self.path) > _LONGEST:
+            raise HubError(f"it names a file {self.path[:60]!r}, which no folder can hold")
+        if not _DIGEST.fullmatch(self.digest):
+            raise HubError(f"it gives {self.digest[:60]!r} as the digest of {self.path}")
+        if self.size < 0:
+            raise HubError(f"it gives {self.path} a size of {self.size}")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a repository at one commit, as the hub describes them."""
+
+    commit: str
+    entries: Mapping[str, object]  # by name; looked at more closely when a file is asked for
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.entries)
+
+    def file(self, name: str) -> HubFile:
+        match self.entries[name]:
+            case {"lfs": {"oid": str(digest)}, "size": int(size)} | {"oid": str(digest), "size": int(size)}:
+                return HubFile(name, size, digest)
+        raise HubError(f"it gives {name} no size and digest")
+
+
+def read_listing(hub: Connection, repo: Repo) -> Listing:
+    """The files of the newest commit."""
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    validate_repo_id(repo.name)
+    described = hub.json(repo.api("revision/main"))
+    commit = described.get("sha") if isinstance(described, dict) else None
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise HubError(f"it gives {str(commit)[:60]!r} as the newest commit")
+    entries: dict[str, object] = {}
+    for page in hub.pages(repo.api(f"tree/{commit}?recursive=true")):
+        if not isinstance(page, list):
+            raise HubError("it lists no files")
+        for entry in page:
+            match entry:
+                case {"type": "file", "path": str(path)}:
+                    entries[path] = entry
+    return Listing(commit, entries)
+
+
+def git_sha1(path: Path) -> str:
+    """The SHA-1 by which git, and the hub's cache, names the contents of a small file."""
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size)
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,251 @@
+"""A hub that sends too much, too slowly, elsewhere, or names that lead out of the cache."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from itertools import cycle, repeat
+from pathlib import Path
+
+import pytest
+
+from fillerscope.errors import ModelError, ProblemError
+from fillerscope.models.hub import snapshot
+from fillerscope.problems import hub_download, hub_http
+from fillerscope.problems.sources import load_problems
+from fillerscope.study.study import ProblemsSpec
+from support.hub import Hub, serving, use
+from support.watchdog import watched
+
+ROW = b'{"question": "What is 1 + 1?", "answer": "2"}\n'
+DATA = {"test.jsonl": ROW}
+WEIGHTS = bytes(3_000_000)
+TOKEN = "hf_of_somebody"
+Answer = Callable[[BaseHTTPRequestHandler, str], bool]
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with one data set, and a cache and a token of the test's own."""
+    with serving(Hub(dict(DATA))) as stand_in:
+        use(stand_in, tmp_path, monkeypatch)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(hub_download.time, "sleep", lambda _: None)
+        yield stand_in
+
+
+pause = time.sleep
+
+
+def answering(part: str, send: Callable[[BaseHTTPRequestHandler], None]) -> Answer:
+    """Answer requests for addresses with a part, and leave the others to the hub."""
+
+    def answer(handler: BaseHTTPRequestHandler, path: str) -> bool:
+        if part not in path:
+            return False
+        with suppress(OSError):  # whoever asked has gone
+            send(handler)
+        return True
+
+    return answer
+
+
+def sending(pieces: Iterable[bytes], status: int = 200, **headers: str) -> Callable[..., None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        for piece in pieces:
+            handler.wfile.write(piece)
+
+    return send
+
+
+def slow_body(handler: BaseHTTPRequestHandler) -> None:
+    sending([])(handler)
+    dripping(handler)
+
+
+def slow_headers(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+    dripping(handler)
+
+
+def dripping(handler: BaseHTTPRequestHandler) -> None:
+    while True:
+        handler.wfile.write(b"x")
+        pause(0.05)
+
+
+def questions() -> list[str]:
+    with watched():
+        return [problem.question for problem in load_problems(ProblemsSpec(source="hub:owner/name"))]
+
+
+def refused(match: str) -> None:
+    with pytest.raises(ProblemError, match=match) as caught:
+        questions()
+    assert "\n" not in str(caught.value)
+
+
+# Too much and too slowly
+
+
+@pytest.mark.parametrize("part", ["/revision/", "/tree/"])
+def test_a_description_without_end_is_left(served: Hub, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_http, "MOST_BYTES", 1 << 20)
+    served.other = answering(part, sending(repeat(b" " * 100_000)))
+    refused("more than 1048576 bytes")
+
+
+def test_a_small_description_that_unpacks_into_much_is_not_unpacked(
+    served: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_http, "MOST_BYTES", 1 << 20)
+    bomb = gzip.compress(json.dumps({"sha": served.commit, "more": " " * (1 << 22)}).encode())
+    served.other = answering("/revision/", sending([bomb], Content_Encoding="gzip"))
+    refused("more than 1048576 bytes")
+
+
+@pytest.mark.parametrize("send", [slow_body, slow_headers])
+def test_a_description_that_comes_slowly_is_left(
+    served: Hub, send: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_http, "SECONDS", 0.5)
+    served.other = answering("/tree/", send)
+    refused("no complete answer within 0.5 s")
+
+
+def test_a_listing_without_a_last_page_is_left(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_http, "MOST_PAGES", 5)
+    link = '</api/datasets/owner/name/tree/again>; rel="next"'
+    served.other = answering("/tree/", sending([b"[]"], Link=link))
+    refused("more than 5 pages")
+    assert len([path for path in served.paths if "/tree/" in path]) == 5
+
+
+def test_the_pages_of_a_listing_are_put_together(served: Hub) -> None:
+    link = f'<{served.url}/api/datasets/owner/name/tree/more>; rel="next"'
+    first = json.dumps([served.entry("test.jsonl") | {"path": "README.md"}]).encode()
+    served.other = answering(f"/tree/{served.commit}", sending([first], Link=link))
+    assert questions() == ["What is 1 + 1?"]
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[" * 100_000, b"", b'"a"', b"[3]"])
+def test_a_listing_that_is_none_is_refused(served: Hub, body: bytes) -> None:
+    served.other = answering("/tree/", sending([body]))
+    refused("hub:owner/name")
+
+
+@pytest.mark.parametrize("send", [slow_body, slow_headers])
+def test_a_file_that_comes_slowly_is_left(
+    served: Hub, send: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_http, "SECONDS", 0.2)
+    served.files["test.jsonl"] = ROW * 1000
+    served.other = answering("/resolve/", send)
+    refused("test.jsonl comes too slowly")
+
+
+def test_a_file_that_begins_anew_again_and_again_is_left(served: Hub) -> None:
+    served.files = {"model.safetensors": WEIGHTS}
+    sizes = cycle((2_000_000, 1_000_000))
+
+    def part_of_it(handler: BaseHTTPRequestHandler) -> None:
+        sending([WEIGHTS[: next(sizes)]], Content_Length=str(len(WEIGHTS)))(handler)
+
+    served.other = answering("/resolve/", part_of_it)
+    with watched(), pytest.raises(ModelError, match="cannot download owner/name"):
+        snapshot("owner/name")
+    assert len([path for path in served.paths if "/resolve/" in path]) <= 2 * hub_download.PATIENCE
+
+
+# Elsewhere
+
+
+def test_the_token_goes_to_the_hub_alone(served: Hub) -> None:
+    assert questions() == ["What is 1 + 1?"]
+    assert {token for _, token in served.tokens} == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_listing_that_goes_on_elsewhere_is_not_followed(served: Hub, host: str) -> None:
+    with serving(Hub(dict(DATA))) as elsewhere:
+        link = f'<{elsewhere.url.replace("127.0.0.1", host)}/api/datasets/owner/name/tree/main>; rel="next"'
+        served.other = answering("/tree/", sending([b"[]"], Link=link))
+        refused(f"goes on at {host}, which is not followed")
+        assert elsewhere.paths == []
+
+
+@pytest.mark.parametrize("part", ["/resolve/", "/revision/"])
+def test_a_redirect_elsewhere_has_no_token(served: Hub, part: str) -> None:
+    with serving(Hub(dict(DATA))) as elsewhere:
+
+        def moved(handler: BaseHTTPRequestHandler) -> None:
+            sending([], 302, Location=elsewhere.url + handler.path, Content_Length="0")(handler)
+
+        served.other = answering(part, moved)
+        assert questions() == ["What is 1 + 1?"]
+        assert [token for _, token in elsewhere.tokens] == [None]
+
+
+def test_a_redirect_to_another_content_is_refused(served: Hub, tmp_path: Path) -> None:
+    with serving(Hub({"test.jsonl": ROW.replace(b"2", b"3")})) as elsewhere:
+        where = f"{elsewhere.url}/owner/name/resolve/main/test.jsonl"
+        served.other = answering("/resolve/", sending([], 302, Location=where, Content_Length="0"))
+        refused("arrived damaged and was removed")
+    assert not list((tmp_path / "hub").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize("part", ["/resolve/", "/tree/"])
+def test_redirects_end(served: Hub, part: str) -> None:
+    def again(handler: BaseHTTPRequestHandler) -> None:
+        sending([], 302, Location=handler.path, Content_Length="0")(handler)
+
+    served.other = answering(part, again)
+    refused("redirects more than 5 times")
+
+
+# Out of the cache
+
+
+def outside(tmp_path: Path) -> list[Path]:
+    return [path for path in tmp_path.rglob("*") if path.is_file() and tmp_path / "hub" not in path.parents]
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "../../../x", "/x", "0" * 39, "A" * 40, "0" * 63, "", "..", "a/b", "0" * 39 + "\n"]
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_a_digest_that_is_none_is_refused(served: Hub, name: str, large: bool, tmp_path: Path) -> None:
+    digest = str(tmp_path / "x") if name == "/x" else name
+    served.changes = {"lfs": {"oid": digest}} if large else {"oid": digest}
+    refused("as the digest of test.jsonl")
+    assert outside(tmp_path) == []
+
+
+@pytest.mark.parametrize("commit", ["../../x", "main", "/x", "1" * 39, "1" * 40 + "\n", ""])
+def test_a_commit_that_is_none_is_refused(served: Hub, commit: str, tmp_path: Path) -> None:
+    served.commit = commit
+    refused("as the newest commit")
+    assert outside(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../test.jsonl", "/test.jsonl", "a\\test.jsonl", "a\0.jsonl", "C:test.jsonl", "a//b.jsonl"]
+)
+def test_a_name_that_leads_elsewhere_is_refused(served: Hub, name: str, tmp_path: Path) -> None:
+    served.changes = {"path": name}
+    refused("which no folder can hold")
+    assert outside(tmp_path) == []
+
+
+@pytest.mark.parametrize("size", [-1, "9", None, 1.5])
+def test_a_size_that_is_none_is_refused(served: Hub, size: object) -> None:
+    served.changes = {"size": size}
+    refused(r"hub:owner/name from the hub \(it gives test.jsonl")
