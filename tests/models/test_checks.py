@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fillerscope.errors import ModelError
-from fillerscope.models.checks import check_folder
+from fillerscope.models.checks import LONGEST_HEADER, check_folder, check_gguf
 from fillerscope.models.description import load_tokenizer
+from fillerscope.models.digests import cached_sha256
+from fillerscope.models.gguf_header import check_header
 from fillerscope.models.resolve import ModelFolder, resolve
 
 
@@ -27,6 +31,63 @@ def change(folder: Path, **values: object) -> None:
 def test_a_config_of_more_than_the_weights_hold_is_refused(folder: Path, key: str, value: int, nested: bool) -> None:
     change(folder, **({"text_config": {key: value}} if nested else {key: value}))
     with pytest.raises(ModelError, match=rf"config\.json of m says {key}: {value}, and its weights are \d+ tensors"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_labels", 300_000_000), ("num_things", 1 << 23), ("n_things", 1 << 23), ("max_window_layers", 1 << 23)],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_number_that_would_become_a_long_list_is_refused(folder: Path, key: str, value: int, nested: bool) -> None:
+    change(folder, **({"text_config": {key: value}} if nested else {key: value}))
+    with pytest.raises(ModelError, match=rf"config\.json of m says {key}: {value}, and \d+ is the most"):
+        check_folder(folder, "m")
+
+
+def test_usual_numbers_are_taken(folder: Path) -> None:
+    change(folder, num_labels=3, rope_theta=10**9, max_position_embeddings=10_485_760)
+    check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("depth", [70, 900])
+def test_a_config_nested_almost_too_deeply_to_be_read_is_one_line(folder: Path, depth: int) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    text = '{"a":' * depth + "1" + "}" * depth
+    (folder / "config.json").write_text(json.dumps(config)[:-1] + f', "deep": {text}}}')
+    with pytest.raises(ModelError, match=r"config\.json .*nested too deeply"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "model.safetensors", "model.safetensors.index.json", "generation_config.json", "tokenizer.json",
+     "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/a.jinja"],
+)  # fmt: skip
+def test_a_pipe_or_a_device_in_place_of_a_file_is_one_line(folder: Path, name: str, kind: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match=f"{name} is a pipe or a device"):
+        resolve(str(folder))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("read", [check_gguf, check_header, cached_sha256])
+def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises((ModelError, OSError), match="it is a pipe or a device"):
+        read(tmp_path / "pipe")
+
+
+def test_a_header_as_long_as_a_large_file_is_not_read(folder: Path) -> None:
+    path, size = folder / "model.safetensors", 1 << 32
+    path.write_bytes((size - 8).to_bytes(8, "little"))
+    os.truncate(path, size)  # takes no space on the disk
+    with pytest.raises(ModelError, match=rf"its header is said to have {size - 8} bytes, and {LONGEST_HEADER} is"):
         check_folder(folder, "m")
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from fillerscope.models import digests
-from fillerscope.models.digests import cached_sha256, folder_digest, model_digest
+from fillerscope.models.digests import cached_sha256, counted_files, folder_digest, model_digest
 from support.tiny import tiny_model, tiny_tokenizer
 
 MATTERS = (
@@ -101,3 +103,14 @@ def test_models_in_memory_are_told_apart() -> None:
     assert model_digest(tiny_model("llama", rms_norm_eps=1e-3), tokenizer) != first
     tokenizer.chat_template = "another"
     assert model_digest(tiny_model("llama"), tokenizer) != first
+
+
+def test_every_file_that_a_tokenizer_of_transformers_reads_is_counted(tmp_path: Path) -> None:
+    """Others are not there when it is loaded."""
+    sources = (path.read_text() for path in Path(transformers.__path__[0]).rglob("tokenization_*.py"))
+    declared = [match[1] for text in sources if (match := re.search(r"VOCAB_FILES_NAMES = \{(.*?)\}", text, re.DOTALL))]
+    names = {name for text in declared for name in re.findall(r':\s*"([^"]+)"', text)}
+    assert len(names) > 10
+    for name in names:
+        (tmp_path / name).touch()
+    assert counted_files(tmp_path).keys() == names

@@ -5,6 +5,7 @@ Looks at names, sizes and headers only. Never unpickles and never runs code that
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -12,24 +13,29 @@ from typing import TypedDict
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import Json, parse_json, read_limited
+from fillerscope.files import Json, open_file, parse_json, read_limited
 from fillerscope.models.config_checks import check_config, refuse_other_counts
-from fillerscope.models.digests import TOKENIZER_FILES
+from fillerscope.models.digests import TOKENIZER_FILES, pipe_or_device
+from fillerscope.models.redirects import check_tokenizer_config, read_settings
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
 ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 # Buffers that older versions of transformers saved: made anew from the config, they hold nothing that was trained.
 _IGNORABLE = re.compile(r"(^|\.)(inv_freq|position_ids|masked_bias|causal_mask|att(n|ention)\.bias|rotary_emb\.\w+)$")
+LONGEST_HEADER = 100_000_000  # bytes of a safetensors file, as its own library has it
 MOST_NAMED = 3  # of weights in a message
 _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"
 
 
 def check_folder(folder: Path, name: str) -> None:
     """Refuse, with a reason, a folder that cannot or must not be loaded."""
+    if (other := pipe_or_device(folder)) is not None:
+        raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
     config = _read_config(folder, name)
     check_config(config, folder / "config.json", name)
     _refuse_adapters(folder, name)
     refuse_other_counts(config, _check_weights(folder, name), name)
+    check_tokenizer_config(folder)
     if not any((folder / file).exists() for file in TOKENIZER_FILES):
         raise ModelError(
             f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
@@ -40,7 +46,7 @@ def check_folder(folder: Path, name: str) -> None:
 def check_gguf(path: Path) -> None:
     """Refuse a file that is not GGUF."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             magic = file.read(4)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {first_line(error)}") from error
@@ -101,13 +107,7 @@ def _read_config(folder: Path, name: str) -> Json:
     path = folder / "config.json"
     if not path.exists():
         raise ModelError(_without_config(folder, name))
-    try:
-        config = parse_json(read_limited(path))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {first_line(error)}; download it again") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} holds no JSON object; download it again")
-    return config
+    return read_settings(path)
 
 
 def _without_config(folder: Path, name: str) -> str:
@@ -134,12 +134,14 @@ def _check_weights(folder: Path, name: str) -> list[list[int]]:
 
 def _check_safetensors(path: Path) -> list[list[int]]:
     """The shapes of the tensors. The header says how long the file is; a download that broke off is shorter."""
-    size = path.stat().st_size
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= size - 8:
                 raise ValueError("its header is cut off")
+            if length > LONGEST_HEADER:
+                raise ValueError(f"its header is said to have {length} bytes, and {LONGEST_HEADER} is the most")
             tensors = parse_json(file.read(length))
         tensors.pop("__metadata__", None)
         whole = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)

@@ -11,9 +11,13 @@ from pathlib import Path
 
 from fillerscope.errors import ModelError
 from fillerscope.files import Json
+from fillerscope.models.redirects import refuse_redirects
 
 _LAYERS = re.compile(r"^(n|num)_(\w*_)?layers?$|^(encoder|decoder)_layers$|^depth$")
 _SIZES = re.compile(r"^(hidden|intermediate|vocab|moe_intermediate|ffn)_(size|dim)$|^(n_embd|d_model)$|experts$")
+_COUNTS = re.compile(r"^(n|num|max_window)_|layers?(_|$)|(freq|interval|period|step|pattern|offset)$")
+MOST_COUNTED = 1 << 22  # tokens of the longest contexts are fewer
+MOST_LABELS = 1 << 16
 # What no decoder has none of. Some of them may be null, and some a list with a number for each layer.
 _POSITIVE = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
@@ -25,6 +29,7 @@ def check_config(config: Json, path: Path, name: str) -> None:
     """Refuse, with the key, a config that no decoder has or of which transformers would leave a part out."""
     _refuse_other_types(config, path)
     _refuse_remote_code(config, name)
+    refuse_redirects(config, path)
     for place, section in _sections(config):
         _refuse_no_size(section, place, path)
         _refuse_other_quantisation(section, place, path)
@@ -35,9 +40,11 @@ def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> Non
     build them first, and find out in hours what is missing."""
     largest = max((size for shape in shapes for size in shape), default=0)
     for key, value in (item for _, section in _sections(config) for item in section.items()):
-        if not _is_count(value) or not (_LAYERS.search(key) or _SIZES.search(key)):
+        if not _is_count(value):
             continue
-        if value > (len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))):
+        if not (_LAYERS.search(key) or _SIZES.search(key)):
+            _refuse_long_lists(key, value, name)
+        elif value > (len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))):
             raise ModelError(
                 f"config.json of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
                 f"{largest} rows or columns; the files belong to different models: download them again"
@@ -50,6 +57,15 @@ def _sections(config: Json, place: str = "") -> Iterator[tuple[str, Json]]:
     for key, value in config.items():
         if isinstance(value, dict):
             yield from _sections(value, f"{place}{key}.")
+
+
+def _refuse_long_lists(key: str, value: int, name: str) -> None:
+    """transformers writes out a list for some numbers, labels for one, before it looks at anything else."""
+    most = MOST_LABELS if key == "num_labels" else MOST_COUNTED
+    if _COUNTS.search(key) and value > most:
+        raise ModelError(
+            f"config.json of {name} says {key}: {value}, and {most} is the most; correct it, or download the file again"
+        )
 
 
 def _is_count(value: object) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.digests import folder_digest
+from fillerscope.models.hashed_view import hashed_view
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tokenizer_checks import check_tokenizer
 from fillerscope.prompts.chat_template import start_renderer
@@ -23,14 +24,17 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     check_tokenizer(folder.path)
     from transformers import AutoTokenizer
 
-    try:
-        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
-            folder.path, trust_remote_code=False, local_files_only=True
-        )
-    except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {first_line(error)}") from error
+    with hashed_view(folder.path) as view:
+        try:
+            tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
+                view.path, trust_remote_code=False, local_files_only=True
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            said = view.explain(first_line(error))
+            raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {said}") from error
+        view.rename(tokenizer)
     start_renderer(tokenizer)
     return tokenizer
 
@@ -54,10 +58,14 @@ def read_config(folder: ModelFolder) -> PretrainedConfig:
     """The configuration of a model."""
     from transformers import AutoConfig
 
-    try:
-        return AutoConfig.from_pretrained(folder.path, trust_remote_code=False, local_files_only=True)
-    except Exception as error:
-        raise ModelError(f"config.json in {folder.path} cannot be read: {reason(error)}") from error
+    with hashed_view(folder.path) as view:
+        try:
+            config = AutoConfig.from_pretrained(view.path, trust_remote_code=False, local_files_only=True)
+        except Exception as error:
+            said = view.explain(reason(error))
+            raise ModelError(f"config.json in {folder.path} cannot be read: {said}") from error
+        view.rename(config)
+    return config
 
 
 def reason(error: BaseException) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fillerscope.files import open_file
 from fillerscope.models.digest_notes import note_of, recall, remember
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -29,7 +30,8 @@ _COUNTED = (
     "*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json",
     *TOKENIZER_FILES, "*.model", "*.spm", "*.tiktoken", "*.codes", "merges.txt", "dict.txt", "*vocab*.json",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.jinja",
-    "additional_chat_templates/*.jinja",
+    "additional_chat_templates/*.jinja", "emoji.json", "byte_maps.json", "normalizer.json", "word_pronunciation.json",
+    "word_shape.json", "prophetnet.tokenizer",
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -44,13 +46,13 @@ def folder_digest(folder: Path, progress: Progress = SILENT) -> str:
 
 def remembered_digest(folder: Path) -> str:
     """The digest of a folder without reading it: empty where a file was not read lately, or has changed since."""
-    known = {name: remembered_sha256(path) for name, path in _counted(folder).items()}
+    known = {name: remembered_sha256(path) for name, path in counted_files(folder).items()}
     return digest_of_files(known) if all(known.values()) else ""
 
 
 def file_sums(folder: Path, progress: Progress = SILENT, fresh: bool = False) -> dict[str, str]:
     """The SHA-256 of every file in a folder that can change a number, by its name; see `cached_sha256`."""
-    return {name: cached_sha256(path, progress, fresh) for name, path in sorted(_counted(folder).items())}
+    return {name: cached_sha256(path, progress, fresh) for name, path in sorted(counted_files(folder).items())}
 
 
 def digest_of_files(sums: Mapping[str, str]) -> str:
@@ -58,9 +60,18 @@ def digest_of_files(sums: Mapping[str, str]) -> str:
     return _digest_of(sorted(sums.items()))
 
 
-def _counted(folder: Path) -> dict[str, Path]:
-    found = [path for pattern in _COUNTED for path in folder.glob(pattern) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path for path in found}
+def counted_files(folder: Path) -> dict[str, Path]:
+    """The files in a folder that the digest counts, by name; a pipe or a device is none."""
+    return {path.relative_to(folder).as_posix(): path for path in _named(folder) if path.is_file()}
+
+
+def pipe_or_device(folder: Path) -> Path | None:
+    """The first thing in a folder that has the name of a counted file and is none: reading it may never end."""
+    return next((path for path in _named(folder) if path.exists() and not path.is_file() and not path.is_dir()), None)
+
+
+def _named(folder: Path) -> Iterator[Path]:
+    return (path for pattern in _COUNTED for path in folder.glob(pattern))
 
 
 def cached_sha256(path: Path, progress: Progress = SILENT, fresh: bool = False) -> str:
@@ -153,7 +164,7 @@ def _digest_of(pairs: Iterable[tuple[str, str]]) -> str:
 
 def _hash_file(path: Path, size: int, progress: Progress) -> str:
     hasher, done = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(CHUNK):
             hasher.update(chunk)
             done += len(chunk)

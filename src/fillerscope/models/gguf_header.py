@@ -13,6 +13,7 @@ from math import prod
 from pathlib import Path
 
 from fillerscope.errors import ModelError
+from fillerscope.files import open_file
 
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
@@ -34,7 +35,7 @@ class _Tensor:
 def check_header(path: Path) -> None:
     """Refuse a file whose header does not fit it."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             _check(_Cursor(data))
     except (ValueError, LookupError, struct.error) as error:
         advice = "it is incomplete or damaged: download or convert it again"

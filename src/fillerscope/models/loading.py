@@ -19,6 +19,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason, refuse_changed
 from fillerscope.models.digests import model_digest
+from fillerscope.models.hashed_view import hashed_view
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
@@ -126,19 +127,23 @@ def _devices() -> list[str]:
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
-    try:
-        model, report = loader.from_pretrained(
-            folder.path,
-            dtype=dtype,
-            trust_remote_code=False,
-            use_safetensors=True,
-            local_files_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are reported, and refused below
-        )
-    except Exception as error:
-        _refuse_unbuildable(config, folder)
-        raise ModelError(f"the weights of {folder.name} cannot be loaded: {reason(error)}") from error
+    with hashed_view(folder.path) as view:
+        try:
+            model, report = loader.from_pretrained(
+                view.path,
+                dtype=dtype,
+                trust_remote_code=False,
+                use_safetensors=True,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are reported, and refused below
+            )
+        except Exception as error:
+            _refuse_unbuildable(config, folder)
+            said = view.explain(reason(error))
+            raise ModelError(f"the weights of {folder.name} cannot be loaded: {said}") from error
+        for loaded in (model, model.config):
+            view.rename(loaded)
     refuse_other_weights(report, folder.name)
     return model.eval().requires_grad_(False)
 

@@ -1,0 +1,147 @@
+"""A model is made of the files that its digest counts: keys that send transformers elsewhere are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fillerscope.errors import ModelError
+from fillerscope.models import checks, config_checks
+from fillerscope.models.loading import load_folder
+from fillerscope.models.redirects import LARGEST_CONFIG
+from fillerscope.models.resolve import ModelFolder, resolve
+
+
+def put(path: Path, **settings: object) -> None:
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | settings))
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ModelError) as refused:
+        resolve(str(folder))
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("transformers_weights", "sub/model.safetensors"),
+        ("transformers_weights", "other.safetensors.index.json"),
+        ("configuration_files", ["config.4.0.0.json"]),
+    ],
+)
+def test_a_config_that_names_other_files_is_refused(folder: Path, key: str, value: object) -> None:
+    put(folder / "config.json", **{key: value})
+    assert f"config.json: {key} names" in refusal(folder)
+
+
+@pytest.mark.parametrize("key", ["fast_tokenizer_files", "gguf_file", "subfolder"])
+def test_a_tokenizer_that_names_another_file_is_refused(folder: Path, key: str) -> None:
+    put(folder / "tokenizer_config.json", **{key: ["tokenizer.4.0.0.json"]})
+    assert f"tokenizer_config.json: {key} names" in refusal(folder)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("key", ["tokenizer_file", "vocab_file", "merges_file", "vocab", "merges", "source_spm"])
+def test_a_tokenizer_that_names_a_file_elsewhere_is_refused(
+    folder: Path, tmp_path: Path, file: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(folder / "tokenizer.json", tmp_path / "other.json")
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path / "other.json"), "../other.json", "other.json"):
+        put(folder / file, **{key: name})
+        assert f"{file}: {key} names" in refusal(folder)
+
+
+def test_names_of_files_that_are_hashed_or_gone_are_taken(folder: Path) -> None:
+    put(folder / "tokenizer_config.json", tokenizer_file="tokenizer.json", vocab_file="/no/such/vocab.json")
+    put(folder / "tokenizer_config.json", special_tokens_map_file="/no/such/map.json", init_inputs=[], merges_file=None)
+    assert load_folder(resolve(str(folder))).tokenizer.encode("a")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attn_implementation": "kernels-community/flash-attn"},
+        {"_attn_implementation": "someone/kernel@main:forward"},
+        {"attn_implementation": {"": "sdpa", "text_config": "someone/kernel"}},
+        {"experts_implementation": "someone/kernel"},
+        {"text_config": {"_attn_implementation": "someone/kernel"}},
+        {"kernel_config": {"kernel_mapping": {"RMSNorm": "someone/kernel:RMSNorm"}}},
+    ],
+)
+def test_kernels_of_the_hub_are_refused(folder: Path, settings: dict[str, object]) -> None:
+    put(folder / "config.json", **settings)
+    assert "code that comes from the hub" in refusal(folder)
+
+
+def test_flash_attention_that_would_be_fetched_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder / "config.json", attn_implementation="flash_attention_2")
+    monkeypatch.setattr("fillerscope.models.redirects.find_spec", lambda _: None)
+    assert "the package flash_attn is not installed" in refusal(folder)
+    monkeypatch.setattr("fillerscope.models.redirects.find_spec", lambda name: name)
+    resolve(str(folder))
+
+
+def test_attention_of_torch_is_taken(folder: Path) -> None:
+    put(folder / "config.json", attn_implementation="sdpa", conv_kernel=[3, 3], experts_implementation=None)
+    resolve(str(folder))
+
+
+def test_a_config_of_many_megabytes_is_refused(folder: Path) -> None:
+    os.truncate(folder / "config.json", LARGEST_CONFIG + 1)
+    assert "config.json cannot be read: " in refusal(folder)
+
+
+# With the keys allowed, a folder without the files that they name is all that transformers finds.
+
+
+@pytest.fixture
+def unchecked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(config_checks, "refuse_redirects", lambda *_: None)
+    monkeypatch.setattr(checks, "check_tokenizer_config", lambda *_: None)
+    return folder
+
+
+def test_weights_that_are_not_hashed_are_not_found(unchecked: Path) -> None:
+    (unchecked / "sub").mkdir()
+    shutil.copy(unchecked / "model.safetensors", unchecked / "sub")
+    put(unchecked / "config.json", transformers_weights="sub/model.safetensors")
+    with pytest.raises(ModelError, match=r"the weights of .* cannot be loaded: .*sub/model\.safetensors"):
+        load_folder(resolve(str(unchecked)))
+
+
+def test_a_config_that_is_not_hashed_is_not_found(unchecked: Path) -> None:
+    shutil.copy(unchecked / "config.json", unchecked / "config.4.0.0.json")
+    put(unchecked / "config.json", configuration_files=["config.4.0.0.json"])
+    with pytest.raises(ModelError, match=r"config\.json in .* cannot be read: .*config\.4\.0\.0\.json"):
+        load_folder(resolve(str(unchecked)))
+
+
+def test_a_tokenizer_that_is_not_hashed_is_not_found(unchecked: Path) -> None:
+    other = json.loads((unchecked / "tokenizer.json").read_text())
+    (unchecked / "tokenizer.4.0.0.json").write_text(json.dumps(other | {"added_tokens": []}))
+    put(unchecked / "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.0.json"])
+    with pytest.raises(ModelError, match=r"the tokenizer in .* cannot be loaded"):
+        load_folder(resolve(str(unchecked)))
+
+
+def test_what_is_loaded_has_the_path_of_its_folder(folder: Path) -> None:
+    loaded = load_folder(resolve(str(folder)))
+    for name in (loaded.model.name_or_path, loaded.model.config._name_or_path, loaded.tokenizer.name_or_path):  # type: ignore[attr-defined]
+        assert name == str(folder)
+
+
+def test_errors_name_the_folder(folder: Path) -> None:
+    resolved = resolve(str(folder))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="cannot be loaded") as refused:
+        load_folder(ModelFolder(folder, "m", "m", resolved.digest))
+    assert str(folder) in str(refused.value)
+    assert "fillerscope-" not in str(refused.value)
