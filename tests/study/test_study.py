@@ -163,6 +163,18 @@ MISTAKES = {
     "a character that is no text": ("seed: 1\ndevice: a\0b\n", "6: not valid YAML: unacceptable character #x0000"),
     "a list inside itself": ("figures: &a\n  - *a\n", "1: not a study: it is nested too deeply, or refers to itself"),
     "nested too deeply": (f"seed: {'[' * 1200}{']' * 1200}\n", "1: not a study: it is nested too deeply"),
+    "nested more deeply than a study": (f"seed: {'[' * 60}{']' * 60}\n", "1: not a study: it is nested too deeply"),
+    "more parts than a study, cut off": (
+        f"seed: [{'a,' * 100_000}\n",
+        "1: not a study: it has over 100000 parts",
+    ),
+    "a number in base 60": (
+        "seed: 1:59:59\n",
+        "6: not valid YAML: '1:59:59': a number in base 60; write it",
+    ),
+    "a fraction in base 60": ("seed: 1:59:59.5\n", "6: not valid YAML: '1:59:59.5': a number in base 60"),
+    "a number beyond 64 bits": (f"seed: {1 << 63}\n", f"6: not valid YAML: '{1 << 63}': a whole number is at most"),
+    "a number of many digits": (f"seed: {'9' * 9000}\n", f"6: not valid YAML: '{'9' * 40}': a whole number is at most"),
     "a sweep, before the mistake": (
         f"{SWEEP}  - name: x\n    kind: repeat\n    text: a\n    cuont: 3\n    count: 3\n",
         "14: conditions.2.cuont: unknown key 'cuont'",

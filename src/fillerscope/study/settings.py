@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.arguments import shown
-from fillerscope.study.yaml_lines import repeated_key
+from fillerscope.study.yaml_lines import parse_yaml, repeated_key
 
 EXAMPLE = "generation.max_tokens=256"
 
@@ -35,10 +35,10 @@ class Setting:
         if not equals or not all(key.strip().split(".")):
             raise StudyError(f"--set takes KEY=VALUE, such as {EXAMPLE}, not {text!r}")
         try:
-            root = yaml.compose(value, Loader=yaml.SafeLoader)
+            root, data = parse_yaml(value)
             if root is not None and (twice := repeated_key(root)) is not None:
                 raise StudyError(f"--set {key}: key {twice.value!r} is given twice; remove one")
-            return cls(key.strip(), yaml.safe_load(value))
+            return cls(key.strip(), data)
         except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
             reason = getattr(error, "problem", None) or str(error).splitlines()[0]
             raise StudyError(f"--set {key}: {value!r} is not valid YAML: {reason}; quote it if it is a text") from None

@@ -12,9 +12,47 @@ import yaml
 from fillerscope.errors import StudyError
 from fillerscope.files import open_file
 
+LARGEST_FILE = 1 << 20  # bytes: a parser in Python takes seconds for these
+LARGEST = 100_000  # parts of a study with its aliases written out; a few make a million
+DEEPEST = 50  # levels of a study: the parser takes seconds for thousands of them
+LARGEST_NUMBER = (1 << 63) - 1
+_LONGEST_NUMBER = 70  # characters: 64 binary digits and some
+_BASE_60 = "a number in base 60; write it in base 10, or in quotes if it is a text"
+
+
+class TooMuchError(ValueError):
+    """A document of more than a study has: its parser would take long."""
+
 
 class _Loader(yaml.SafeLoader):
-    """Gives the line of values such as the date 2024-99-99, which yaml refuses without saying where."""
+    """Stops at what is no study before it takes long, and gives the line of values such as the date 2024-99-99, which
+    yaml refuses without saying where."""
+
+    _parts = _level = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._parts += 1
+        self._level += 1
+        if self._parts > LARGEST:
+            raise TooMuchError(f"it has over {LARGEST} parts")
+        if self._level > DEEPEST:
+            raise TooMuchError("it is nested too deeply, or refers to itself")
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        if ":" in node.value:
+            raise ValueError(_BASE_60)
+        number = super().construct_yaml_int(node) if len(node.value) <= _LONGEST_NUMBER else LARGEST_NUMBER + 1
+        if abs(number) > LARGEST_NUMBER:
+            raise ValueError(f"a whole number is at most {LARGEST_NUMBER}")
+        return int(number)
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        if ":" in node.value:
+            raise ValueError(_BASE_60)
+        return float(super().construct_yaml_float(node))
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -24,8 +62,16 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
-LARGEST_FILE = 1 << 20  # bytes: a parser in Python takes seconds for these
-LARGEST = 100_000  # parts of a study with its aliases written out; a few make a million
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
+def parse_yaml(text: str) -> tuple[yaml.Node | None, Any]:
+    """The nodes of a document, with their lines, and its data. A TooMuchError where it is larger than a study."""
+    root = yaml.compose(text, Loader=_Loader)
+    if root is not None and _expanded(root, {}) > LARGEST:
+        raise TooMuchError(f"it has over {LARGEST} parts")
+    return root, yaml.load(text, Loader=_Loader)  # read again: merged keys would change the nodes
 
 
 @dataclass(frozen=True)
@@ -41,16 +87,15 @@ class LinedYaml:
         """Read a file; whatever is wrong with it is a StudyError with the line."""
         text = _text(path)
         try:
-            root = yaml.compose(text, Loader=_Loader)
-            if root is not None and _expanded(root, {}) > LARGEST:
-                raise StudyError(f"{path}:1: not a study: it has over {LARGEST} parts")
-            data = yaml.load(text, Loader=_Loader)
+            root, data = parse_yaml(text)
             if not isinstance(root, yaml.MappingNode):
                 raise StudyError(f"{path}:1: a study is a mapping of keys to values; see studies/demo.yaml")
             if (key := repeated_key(root)) is not None:
                 raise StudyError(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is given twice")
         except yaml.YAMLError as error:
             raise StudyError(_syntax(path, text, error)) from None
+        except TooMuchError as error:
+            raise StudyError(f"{path}:1: not a study: {error}") from None
         except RecursionError:
             raise StudyError(f"{path}:1: not a study: it is nested too deeply, or refers to itself") from None
         return cls(path, root, data)
