@@ -170,11 +170,11 @@ MISTAKES = {
     ),
     "a number in base 60": (
         "seed: 1:59:59\n",
-        "6: not valid YAML: '1:59:59': a number in base 60; write it",
+        "5: not valid YAML: '1:59:59': a number in base 60; write it",
     ),
-    "a fraction in base 60": ("seed: 1:59:59.5\n", "6: not valid YAML: '1:59:59.5': a number in base 60"),
-    "a number beyond 64 bits": (f"seed: {1 << 63}\n", f"6: not valid YAML: '{1 << 63}': a whole number is at most"),
-    "a number of many digits": (f"seed: {'9' * 9000}\n", f"6: not valid YAML: '{'9' * 40}': a whole number is at most"),
+    "a fraction in base 60": ("seed: 1:59:59.5\n", "5: not valid YAML: '1:59:59.5': a number in base 60"),
+    "a number beyond 64 bits": (f"seed: {1 << 63}\n", f"5: not valid YAML: '{1 << 63}': a whole number is at most"),
+    "a number of many digits": (f"seed: {'9' * 9000}\n", f"5: not valid YAML: '{'9' * 40}': a whole number is at most"),
     "a sweep, before the mistake": (
         f"{SWEEP}  - name: x\n    kind: repeat\n    text: a\n    cuont: 3\n    count: 3\n",
         "14: conditions.2.cuont: unknown key 'cuont'",

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
@@ -31,7 +30,7 @@ class HashedView:
         """A message of transformers with the path that the user knows."""
         return message.replace(str(self.path), str(self.source))
 
-    def rename(self, loaded: Any) -> None:
+    def rename(self, loaded: object) -> None:
         """Give a config, model or tokenizer the path that the user knows: the temporary one is gone when it is used."""
         for settings in (vars(loaded), vars(loaded).get("init_kwargs", {})):
             for key, value in settings.items():

@@ -30,7 +30,7 @@ class _Loader(yaml.SafeLoader):
 
     _parts = _level = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         self._parts += 1
         self._level += 1
         if self._parts > LARGEST:
@@ -66,7 +66,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
-def parse_yaml(text: str) -> tuple[yaml.Node | None, Any]:
+def parse_yaml(text: str) -> tuple[yaml.Node | None, object]:
     """The nodes of a document, with their lines, and its data. A TooMuchError where it is larger than a study."""
     root = yaml.compose(text, Loader=_Loader)
     if root is not None and _expanded(root, {}) > LARGEST:
