@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fillerscope.cli import layout
+from fillerscope.cli import layout, run_list
 from fillerscope.cli.app import app
 from support.synthetic import Synthetic
 
@@ -98,12 +102,21 @@ TABLES: dict[str, list[str]] = {
 }
 
 
+def hold_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the age of a run and what is free on the machine be the same each time they are asked for."""
+    now, memory, disk = time.time(), psutil.virtual_memory(), shutil.disk_usage(".")
+    monkeypatch.setattr(run_list, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: disk)
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_every_command_shows_all_its_numbers_at_80_columns(
     name: str, folder: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("FILLERSCOPE_CACHE", str(folder / "cache"))
+    hold_still(monkeypatch)
 
     def call() -> Any:
         return app(TABLES[name], standalone_mode=False)
