@@ -865,7 +865,9 @@ def test_a_key_is_allowed_for_the_host_of_the_study(command: Command, monkeypatc
     settings = tmp_path / "fillerscope" / "keys.json"
     assert not settings.exists()
     assert command("run", "study.yaml", "--allow-key", "MY_VARIABLE").code == 0
-    assert json.loads(settings.read_text()) == {"allowed": [["MY_VARIABLE", "api.example.org"]]}
+    assert json.loads(settings.read_text()) == {"allowed": [["MY_VARIABLE", "api.example.org"]], "hosts": []}
+    assert command("run", "study.yaml", "--allow-host", "api.example.org").code == 0
+    assert json.loads(settings.read_text())["hosts"] == ["api.example.org"]
 
 
 @pytest.mark.parametrize(("arguments", "name"), [(["figures", "depth"], "figures"), (["export"], "tables")])

@@ -335,6 +335,16 @@ def test_problems_without_answers_are_refused_before_anything_is_made(saved: Pat
 
 
 @pytest.mark.usefixtures("no_model")
+def test_a_server_beyond_this_machine_is_refused_before_anything_is_measured(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(GenerationError, match="send its questions to a; if that is meant"):
+        run_study(small(saved, probes={}, **served(str(saved))), tmp_path / "run")
+
+
+@pytest.mark.usefixtures("no_model")
 def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 

@@ -70,5 +70,12 @@ AllowKeys = Annotated[
         help="Let the study send this environment variable to the server that it names, now and later.",
     ),
 ]  # fmt: skip
+AllowHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", metavar="HOST",
+        help="Let the study send its questions to a server on this host, now and later. Not needed for this machine.",
+    ),
+]  # fmt: skip
 Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show findings in full, with all their numbers.")]

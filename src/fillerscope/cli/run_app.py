@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fillerscope.cli.options import (
+    AllowHosts,
     AllowKeys,
     Device,
     Findings,
@@ -87,7 +88,7 @@ def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
     out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
-    device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None,
+    device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -99,7 +100,7 @@ def run(
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """
-    from fillerscope.cli.run_commands import ShowOptions, allow_keys_of, measure_and_show
+    from fillerscope.cli.run_commands import ShowOptions, allow_servers_of, measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
@@ -109,7 +110,7 @@ def run(
     )  # fmt: skip
     options = ShowOptions(json, report, findings, verbose)
     changed = changes.apply(Study.load(study))
-    allow_keys_of(changed, allow_key)
+    allow_servers_of(changed, allow_key, allow_host)
     measure_and_show(changed, out, options, accept_licence)
 
 
@@ -121,7 +122,7 @@ def reproduce(
     model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
     queries: Queries = None, published: Published = False, out: Out = None, device: Device = None,
-    accept_licence: Licence = False, allow_key: AllowKeys = None, json: Json = False,
+    accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a published figure, with the published models and heads or with yours.
 
@@ -129,7 +130,7 @@ def reproduce(
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """
-    from fillerscope.cli.run_commands import Drawing, allow_keys_of, measure_and_draw
+    from fillerscope.cli.run_commands import Drawing, allow_servers_of, measure_and_draw
     from fillerscope.study.overrides import Changes, data_path, ready_study
 
     layers, heads = tuple(layer or ()), tuple(head or ())
@@ -139,7 +140,7 @@ def reproduce(
     )  # fmt: skip
     ready, drawing = ready_study(name), Drawing(queries or "", bool(layers), bool(heads), published)
     changed = changes.apply(ready)
-    allow_keys_of(changed, allow_key)
+    allow_servers_of(changed, allow_key, allow_host)
     measure_and_draw(changed, ready, drawing, out, json, accept_licence)
 
 

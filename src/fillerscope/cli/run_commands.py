@@ -60,12 +60,12 @@ def measure_and_show(study: Study, out: Path | None, options: ShowOptions, accep
         _show_failures(run[model])
 
 
-def allow_keys_of(study: Study, names: Sequence[str] | None) -> None:
-    """Remember that the study may send these environment variables to the servers that it names them for."""
-    if names:
-        from fillerscope.answers.endpoint.keys import allow_keys
+def allow_servers_of(study: Study, keys: Sequence[str] | None, hosts: Sequence[str] | None) -> None:
+    """Remember that the study may send these environment variables, and its questions, to servers that it names."""
+    if keys or hosts:
+        from fillerscope.answers.endpoint.allowed import allow
 
-        allow_keys(names, [model.endpoint for model in study.models if model.endpoint])
+        allow(keys or (), hosts or (), [model.endpoint for model in study.models if model.endpoint])
 
 
 def measure(study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool) -> Run:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fillerscope.answers.endpoint.allowed import read_key
 from fillerscope.errors import ProblemError, StoreError, StudyError
 from fillerscope.files import Json, digest_of
 from fillerscope.measure.environment import environment
@@ -84,6 +85,7 @@ def run_study(
     if not todo and not is_outdated:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
+    _refuse_servers(study, todo)
     from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
     from fillerscope.measure.engines.model_work import ModelWork
 
@@ -112,6 +114,13 @@ class _Task:
     @property
     def is_twin(self) -> bool:
         return self.folder.untrained is not None
+
+
+def _refuse_servers(study: Study, tasks: Sequence[_Task]) -> None:
+    """Refuse servers that may not have the questions or the key, before anything is measured."""
+    for task in tasks if study.generation is not None else ():
+        if task.spec.endpoint is not None:
+            read_key(task.spec.endpoint)
 
 
 def _plan(tasks: Sequence[_Task], shards: Sequence[Shard], store: RunStore) -> dict[str, PlannedStage]:

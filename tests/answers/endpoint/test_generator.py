@@ -20,6 +20,7 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
+from fillerscope.answers.endpoint.allowed import allow
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count
 from fillerscope.answers.request import Reply, Request
@@ -423,8 +424,10 @@ def test_broken_json_is_one_line(sent, between, endpoint, tokenizer):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-def test_a_server_that_is_not_there_is_one_line(host, endpoint, tokenizer):
+def test_a_server_that_is_not_there_is_one_line(host, endpoint, tokenizer, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     url = f"http://{host}:{free_port()}/v1"
+    allow([], [host], [EndpointSpec(url=url)])
     line = refused(endpoint(url), asked(tokenizer))
     assert line.startswith(f"{url} cannot be reached (")
     assert line.endswith("), tried 2 times; start the server or correct endpoint.url, then run again to resume")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from fillerscope.answers.endpoint.allowed import is_loopback
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
-from fillerscope.answers.endpoint.keys import is_loopback
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import SecretStr
 
+from fillerscope.answers.endpoint.allowed import read_key
 from fillerscope.answers.endpoint.client import KEY_CAME_BACK, Server, open_client, require_client, used
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
-from fillerscope.answers.endpoint.keys import read_key
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError

@@ -1,12 +1,13 @@
-"""Which environment variables may be sent to which servers."""
+"""What may be sent to which servers: environment variables, and questions."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from fillerscope.answers.endpoint.keys import allow_keys, is_loopback, looks_like_a_key, read_key
+from fillerscope.answers.endpoint.allowed import allow, is_loopback, looks_like_a_key, read_key
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import EndpointSpec
 
@@ -49,7 +50,7 @@ def test_another_host_is_confirmed_once_and_for_that_host_alone(
 ) -> None:
     with pytest.raises(GenerationError, match=r"to api\.example\.org.*--allow-key OPENAI_API_KEY"):
         key("OPENAI_API_KEY", FAR, monkeypatch)
-    allow_keys(["OPENAI_API_KEY"], [EndpointSpec(url=FAR)])
+    allow(["OPENAI_API_KEY"], [], [EndpointSpec(url=FAR)])
     assert key("OPENAI_API_KEY", FAR, monkeypatch) == SECRET
     assert SECRET not in settings.read_text()
     for name, url in (("OTHER_API_KEY", FAR), ("OPENAI_API_KEY", "https://evil.example.org/v1")):
@@ -58,23 +59,70 @@ def test_another_host_is_confirmed_once_and_for_that_host_alone(
 
 
 def test_no_key_leaves_this_machine_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_keys(["OPENAI_API_KEY"], [EndpointSpec(url=PLAIN)])
+    allow(["OPENAI_API_KEY"], [], [EndpointSpec(url=PLAIN)])
     with pytest.raises(GenerationError, match="over plain http"):
         key("OPENAI_API_KEY", PLAIN, monkeypatch)
 
 
-def test_a_variable_that_is_not_set_sends_nothing_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
-    assert read_key(EndpointSpec(url=PLAIN, key="AWS_SECRET_ACCESS_KEY")).get_secret_value() == ""
+
+
+@pytest.mark.usefixtures("no_key")
+def test_a_variable_that_is_not_set_sends_nothing_anywhere() -> None:
+    spec = EndpointSpec(url=PLAIN, key="AWS_SECRET_ACCESS_KEY")
+    allow([], ["api.example.org"], [spec])
+    assert read_key(spec).get_secret_value() == ""
+
+
+@pytest.mark.usefixtures("no_key")
+@pytest.mark.parametrize("url", [FAR, PLAIN, "http://10.0.0.7:8000/v1", "http://a.localhost/v1", "http://0.0.0.0/v1"])
+def test_questions_go_to_another_host_once_it_is_confirmed(url: str, settings: Path) -> None:
+    spec = EndpointSpec(url=url, key="AWS_SECRET_ACCESS_KEY")
+    host = str(urlsplit(url).hostname)
+    with pytest.raises(GenerationError, match=rf"send its questions to {host};.*--allow-host {host}$"):
+        read_key(spec)
+    assert not settings.exists()
+    allow([], [host.upper()], [spec])
+    read_key(spec)
+    with pytest.raises(GenerationError, match="--allow-host"):
+        read_key(EndpointSpec(url="https://evil.example.org/v1", key=spec.key))
+
+
+@pytest.mark.usefixtures("no_key")
+@pytest.mark.parametrize("url", [HERE, "http://localhost:1/v1", "http://[::1]:1/v1"])
+def test_questions_go_to_this_machine(url: str) -> None:
+    read_key(EndpointSpec(url=url, key="AWS_SECRET_ACCESS_KEY"))
+
+
+def test_a_host_that_has_the_key_may_have_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow(["OPENAI_API_KEY"], [], [EndpointSpec(url=FAR)])
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    read_key(EndpointSpec(url=FAR))
+
+
+def test_a_host_that_may_have_the_questions_does_not_get_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow([], ["api.example.org"], [EndpointSpec(url=FAR)])
+    with pytest.raises(GenerationError, match="--allow-key OPENAI_API_KEY"):
+        key("OPENAI_API_KEY", FAR, monkeypatch)
+
+
+def test_a_host_that_the_study_does_not_use_is_refused(settings: Path) -> None:
+    with pytest.raises(GenerationError, match=r"--allow-host b\.org: no endpoint of the study is on this host"):
+        allow([], ["b.org"], [EndpointSpec(url=FAR)])
+    assert not settings.exists()
 
 
 def test_a_name_that_the_study_does_not_use_is_refused(settings: Path) -> None:
     with pytest.raises(GenerationError, match="no endpoint of the study names this variable"):
-        allow_keys(["OTHER"], [EndpointSpec(url=FAR)])
+        allow(["OTHER"], [], [EndpointSpec(url=FAR)])
     assert not settings.exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"allowed": 3}', '{"allowed": [["OPENAI_API_KEY"]]}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"allowed": 3}', '{"allowed": [], "hosts": 3}', '{"allowed": [["OPENAI_API_KEY"]]}']
+)
 def test_broken_settings_confirm_nothing(text: str, settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.parent.mkdir()
     settings.write_text(text)
