@@ -48,7 +48,7 @@ def assert_told(forks: Forks, commands: Commands, run: Path, number: int, error:
     process = forks.start(*commands, fail_at=[number, error, str(run)])
     code, said = process.code(), process.lines()
     where = f"operation {number}: {os.strerror(error)}"
-    assert code in (0, 1), (where, said)
+    assert code in (0, 1), f"{where}\n" + "\n".join(said)
     assert not code or said[-1].startswith("fillerscope: "), (where, said)
     for word in ("Traceback", "remove", "damaged"):
         assert not any(word in line for line in said), (where, said)

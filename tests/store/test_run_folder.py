@@ -413,6 +413,21 @@ def test_what_a_kill_leaves_behind_is_written_over(path: Path) -> None:
     assert not list(path.rglob(".*.tmp"))
 
 
+def test_leftovers_that_cannot_be_listed_are_left(store: RunStore, monkeypatch) -> None:
+    leftover = store.path / ".manifest.json.0123456789abcdef.tmp"
+    leftover.write_bytes(b'{"form')
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "scandir", fail)
+        with store.writing():
+            assert leftover.exists()
+    with store.writing():
+        assert not leftover.exists()
+
+
 def test_a_file_that_is_there_but_not_in_the_manifest_does_not_count(store: RunStore) -> None:
     """Killed between the two renames: nobody vouches for the file."""
     (store.path / "shards" / "tiny").mkdir(parents=True)

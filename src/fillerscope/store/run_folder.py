@@ -116,13 +116,18 @@ class RunStore:
             yield
 
     def _remove_temporaries(self) -> None:
-        """Remove the files that a kill left half-written. Only the lock's holder may: they could be somebody's."""
-        for file in self.path.rglob(".*.tmp"):
-            top, *below = file.relative_to(self.path).parts
-            ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in FILES)
-            if ours and is_temporary(file.name) and is_inside(file.parent, self.path):
-                with suppress(OSError):
-                    file.unlink()
+        """Remove the files that a kill left half-written. Only the lock's holder may: they could be somebody's.
+
+        Where that fails they are left for the next time: nothing reads them.
+        """
+        with suppress(OSError):
+            for file in [path for path in self.path.rglob(".*.tmp") if self._is_leftover(path)]:
+                file.unlink()
+
+    def _is_leftover(self, file: Path) -> bool:
+        top, *below = file.relative_to(self.path).parts
+        ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in FILES)
+        return ours and is_temporary(file.name) and is_inside(file.parent, self.path)
 
     @property
     def study(self) -> Json:
