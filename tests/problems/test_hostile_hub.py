@@ -209,6 +209,7 @@ def test_redirects_end(served: Hub, part: str) -> None:
 
     served.other = answering(part, again)
     refused("redirects more than 5 times")
+    assert len([path for path in served.paths if part in path]) <= 5 * hub_download.PATIENCE
 
 
 # Out of the cache
