@@ -17,6 +17,7 @@ from fillerscope.errors import FillerscopeError, ModelError
 from fillerscope.models.gguf_header import SCALARS, check_header
 from fillerscope.models.loading import load_model
 from support.chaos import is_long
+from support.watchdog import watched as time_limit
 
 WriteGguf = Callable[..., Path]
 CASES = 10_000 if is_long() else 300
@@ -97,6 +98,18 @@ def test_a_forged_header_is_refused_before_it_is_believed(write_gguf: WriteGguf,
     with pytest.raises(ModelError, match="no sound GGUF file") as caught:
         check_header(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tensor count", "layers", "truncated"])
+@pytest.mark.usefixtures("cache")
+def test_a_forged_header_is_refused_before_a_file_is_converted(
+    write_gguf: WriteGguf, tmp_path: Path, name: str
+) -> None:
+    data = write_gguf().read_bytes()
+    path = tmp_path / "forged.gguf"
+    path.write_bytes(FORGERIES[name](data, Fields(data)))
+    with time_limit(20), pytest.raises(ModelError, match="no sound GGUF file"):
+        load_model(str(path))
 
 
 def test_an_array_that_ends_the_header_ends_in_the_file(tmp_path: Path) -> None:

@@ -182,6 +182,14 @@ def test_a_listing_that_goes_on_elsewhere_is_not_followed(served: Hub, host: str
         assert elsewhere.paths == []
 
 
+def test_no_token_goes_to_another_address(served: Hub) -> None:
+    with serving(Hub(dict(DATA))) as elsewhere, hub_http.connected() as connection:
+        connection.json(f"{elsewhere.url}/api/datasets/owner/name/revision/main")
+        connection.json(f"{served.url}/api/datasets/owner/name/revision/main")
+        assert [token for _, token in elsewhere.tokens] == [None]
+        assert [token for _, token in served.tokens] == [f"Bearer {TOKEN}"]
+
+
 @pytest.mark.parametrize("part", ["/resolve/", "/revision/"])
 def test_a_redirect_elsewhere_has_no_token(served: Hub, part: str) -> None:
     with serving(Hub(dict(DATA))) as elsewhere:
