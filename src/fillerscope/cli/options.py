@@ -66,8 +66,9 @@ Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the lice
 AllowKeys = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-key", metavar="VARIABLE",
-        help="Let the study send this environment variable to the server that it names, now and later.",
+        "--allow-key", metavar="VARIABLE=HOST",
+        help="Let the study send this environment variable to its server on this host, now and later. The host may be "
+        "left out where the study has one.",
     ),
 ]  # fmt: skip
 AllowHosts = Annotated[

@@ -96,7 +96,7 @@ def run(
 
     With changes: `fillerscope run my-study.yaml -c mless --max-tokens 256 --set generation.temperature=0.8`
 
-    With a server that needs a key: `fillerscope run my-study.yaml --allow-key OPENAI_API_KEY`
+    With a server that needs a key: `fillerscope run my-study.yaml --allow-key OPENAI_API_KEY=api.openai.com`
 
     Example: `fillerscope run my-study.yaml --limit 20`
     """

@@ -5,6 +5,7 @@ Knows nothing of prompts or models.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from fillerscope.study.strict import Strict
 
 MOST_TOKENS = 1_000_000  # of one answer: more is a typing error, and no model has room for it
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII)  # and port; what else is there is read differently
 
 
 class EndpointSpec(Strict):
@@ -42,7 +44,7 @@ class EndpointSpec(Strict):
             host, _ = parts.hostname, parts.port
         except ValueError as error:
             raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
-        if not host or "@" in parts.netloc or parts.query:
+        if not host or not _HOST.fullmatch(parts.netloc) or parts.query:
             raise ValueError(
                 "write the URL with a host and without name, password or query, since it is stored with the run; a "
                 "key comes from the environment variable that `key` names"

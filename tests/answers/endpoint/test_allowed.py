@@ -41,14 +41,16 @@ def test_an_api_key_goes_to_this_machine(name: str, url: str, monkeypatch: pytes
 )  # fmt: skip
 def test_no_other_variable_is_sent_even_to_this_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not looks_like_a_key(name)
-    with pytest.raises(GenerationError, match=f"send the environment variable {name} to 127.0.0.1.*--allow-key {name}"):
+    with pytest.raises(
+        GenerationError, match=f"send the environment variable {name} to 127.0.0.1.*--allow-key {name}=127.0.0.1$"
+    ):
         key(name, HERE, monkeypatch)
 
 
 def test_another_host_is_confirmed_once_and_for_that_host_alone(
     monkeypatch: pytest.MonkeyPatch, settings: Path
 ) -> None:
-    with pytest.raises(GenerationError, match=r"to api\.example\.org.*--allow-key OPENAI_API_KEY"):
+    with pytest.raises(GenerationError, match=r"to api\.example\.org.*--allow-key OPENAI_API_KEY=api\.example\.org$"):
         key("OPENAI_API_KEY", FAR, monkeypatch)
     allow(["OPENAI_API_KEY"], [], [EndpointSpec(url=FAR)])
     assert key("OPENAI_API_KEY", FAR, monkeypatch) == SECRET
@@ -106,6 +108,20 @@ def test_a_host_that_may_have_the_questions_does_not_get_the_key(monkeypatch: py
     allow([], ["api.example.org"], [EndpointSpec(url=FAR)])
     with pytest.raises(GenerationError, match="--allow-key OPENAI_API_KEY"):
         key("OPENAI_API_KEY", FAR, monkeypatch)
+
+
+def test_a_key_is_confirmed_for_no_host_that_was_not_named(monkeypatch: pytest.MonkeyPatch, settings: Path) -> None:
+    evil = "https://evil.example.org/v1"
+    specs = [EndpointSpec(url=FAR), EndpointSpec(url=evil), EndpointSpec(url=PLAIN, key="OTHER")]
+    with pytest.raises(GenerationError, match=r"2 hosts; give --allow-key OPENAI_API_KEY=api\.example\.org or .*evil"):
+        allow(["OPENAI_API_KEY"], [], specs)
+    with pytest.raises(GenerationError, match=r"no endpoint of the study with this variable is on other\.org"):
+        allow(["OPENAI_API_KEY=other.org"], [], specs)
+    assert not settings.exists()
+    allow(["OPENAI_API_KEY=API.example.org"], [], specs)
+    assert key("OPENAI_API_KEY", FAR, monkeypatch) == SECRET
+    with pytest.raises(GenerationError, match=r"--allow-key OPENAI_API_KEY=evil\.example\.org"):
+        key("OPENAI_API_KEY", evil, monkeypatch)
 
 
 def test_a_host_that_the_study_does_not_use_is_refused(settings: Path) -> None:

@@ -521,7 +521,13 @@ def test_a_key_that_fits_no_header_is_one_line(served, endpoint, tokenizer, monk
     assert line == "the key in the environment variable OPENAI_API_KEY has characters that no key has"
 
 
-@pytest.mark.parametrize("url", ["http://anna:pass@localhost:1/v1", "http://localhost:1/v1?key=abc", "http://:80/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://anna:pass@localhost:1/v1", "http://localhost:1/v1?key=abc", "http://:80/v1",
+        "http://[::1].evil.example/v1", "http://localhost\\.evil.example/v1", "http://\u217docalhost/v1",
+    ],
+)  # fmt: skip
 def test_a_secret_in_the_url_is_refused_before_it_is_stored(url):
     with pytest.raises(ValueError, match="without name, password or query"):
         EndpointSpec(url=url)

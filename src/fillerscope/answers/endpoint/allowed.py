@@ -68,7 +68,7 @@ def _require_key(spec: EndpointSpec) -> None:
     if (spec.key, host) not in _Confirmed.load().keys:
         raise GenerationError(
             f"the study asks to send the environment variable {spec.key} to {host}; "
-            f"if that is meant, confirm it once with --allow-key {spec.key}"
+            f"if that is meant, confirm it once with --allow-key {spec.key}={host}"
         )
 
 
@@ -89,18 +89,26 @@ def is_loopback(host: str) -> bool:
 
 
 def allow(keys: Iterable[str], hosts: Iterable[str], specs: Sequence[EndpointSpec]) -> None:
-    """Remember that these hosts of a study's endpoints may have its questions, and these variables go where it says."""
+    """Remember what a study's endpoints may have: hosts its questions, and hosts a variable (`VARIABLE=HOST`)."""
     before = _Confirmed.load()
-    pairs = [pair for name in keys for pair in _pairs(name, specs)]
+    pairs = [_pair(text, specs) for text in keys]
     named = [_named(host, specs) for host in hosts]
     _Confirmed([*dict.fromkeys([*before.keys, *pairs])], [*dict.fromkeys([*before.hosts, *named])]).save()
 
 
-def _pairs(name: str, specs: Sequence[EndpointSpec]) -> list[tuple[str, str]]:
-    hosts = {host_of(spec) for spec in specs if spec.key == name}
+def _pair(text: str, specs: Sequence[EndpointSpec]) -> tuple[str, str]:
+    """The variable and the host of `VARIABLE=HOST`; the host may be left out where the study has one for it."""
+    name, _, wanted = text.partition("=")
+    hosts = sorted({host_of(spec) for spec in specs if spec.key == name})
     if not hosts:
         raise GenerationError(f"--allow-key {name}: no endpoint of the study names this variable")
-    return [(name, host) for host in sorted(hosts)]
+    if not wanted and len(hosts) > 1:
+        listed = " or ".join(f"--allow-key {name}={host}" for host in hosts)
+        raise GenerationError(f"--allow-key {name}: the study would send it to {len(hosts)} hosts; give {listed}")
+    host = wanted.lower() or hosts[0]
+    if host not in hosts:
+        raise GenerationError(f"--allow-key {text}: no endpoint of the study with this variable is on {host}")
+    return name, host
 
 
 def _named(host: str, specs: Sequence[EndpointSpec]) -> str:
