@@ -26,7 +26,12 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tiny_model("llama").save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     sums = file_sums(folder)
-    record = {"source": DEFAULT, "gguf_sha256": "x", "digest": digest_of_files(sums), "files": sums}
+    record = {
+        "source": DEFAULT,
+        "gguf_sha256": CATALOGUE[DEFAULT].sha256,
+        "digest": digest_of_files(sums),
+        "files": sums,
+    }
     (folder / "fillerscope.json").write_text(json.dumps(record))
     shutil.copytree(folder, folder.with_name("mine-0123"))
     return folder

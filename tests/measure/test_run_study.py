@@ -17,7 +17,7 @@ import torch
 import fillerscope
 from fillerscope.analysis.integrity import faults
 from fillerscope.capture import passes
-from fillerscope.errors import ModelError, ProblemError, StoreError
+from fillerscope.errors import ModelError, ProblemError, StoreError, StudyError
 from fillerscope.files import digest_of
 from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.environment import environment, hardware
@@ -27,7 +27,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.report.methods.page import methods
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import merged_name, shard_name
+from fillerscope.store.schema import merged_name, shard_name, slug
 from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, settings, study_of, write_study
 
@@ -438,6 +438,26 @@ def test_two_models_are_measured_one_after_the_other(saved: Path, finished: Path
     assert {name: files[name] for name in alone} == alone
     assert files[merged_name(str(other))] != files[merged_name(str(saved))]
     assert faults(run) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "changes"),
+    [
+        ("a/m", slug("a/m"), {}),
+        ("model", "Model", {}),  # one folder on some file systems
+        ("a/m", "a/m#twin1", {"references": {"twin": 2}}),
+    ],
+)
+def test_models_that_would_share_files_are_refused(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str, changes: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (first, second):
+        shutil.copytree(saved, tmp_path / name, dirs_exist_ok=True)
+    study = study_of(first, models=[{"name": first}, {"name": second}], **changes)
+    with pytest.raises(StudyError, match="would be stored in the same files; rename one's folder"):
+        run_study(study, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_model_under_two_names_is_not_mixed_up(saved: Path, tmp_path: Path) -> None:

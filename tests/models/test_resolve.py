@@ -16,7 +16,7 @@ from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.digests import cached_sha256, folder_digest
 from fillerscope.models.gguf import converted_folder
-from fillerscope.models.resolve import find, resolve, resolve_here
+from fillerscope.models.resolve import _is_whole, find, resolve, resolve_here
 from support.hub import Hub, serving, use
 
 HUB_ID = "someone/some-model"
@@ -37,7 +37,7 @@ def test_a_catalogue_model_in_the_cache_needs_nothing_else(
     folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = CATALOGUE["gemma-3-270m"]
-    made = cache / "models" / f"{entry.name}-{entry.sha256[:12]}"
+    made = cache / "models" / f"{entry.name}-{entry.sha256}"
     shutil.copytree(folder, made)
     record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": folder_digest(folder)}
     (made / "fillerscope.json").write_text(json.dumps(record))
@@ -54,7 +54,7 @@ def test_the_gguf_of_a_catalogue_model_goes_when_it_is_converted(
 
     def convert(path: Path, stem: str, sha256: str, _: object) -> None:
         assert path == gguf
-        target = tmp_path / "cache" / "models" / f"{stem}-{sha256[:12]}"
+        target = tmp_path / "cache" / "models" / f"{stem}-{sha256}"
         shutil.copytree(folder, target)
         record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(folder)}
         (target / "fillerscope.json").write_text(json.dumps(record))
@@ -247,6 +247,15 @@ def test_a_folder_is_found_without_reading_its_weights(folder: Path, monkeypatch
     assert find(str(folder)).digest == folder_digest(folder)  # it has been read by now
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     assert find(str(folder)).digest == ""
+
+
+@pytest.mark.usefixtures("cache")
+def test_two_files_whose_digests_begin_alike_have_folders_of_their_own(folder: Path, tmp_path: Path) -> None:
+    made = converted(folder, "model", "1" * 63 + "2")
+    assert converted_folder("model", "1" * 63 + "3") != made
+    assert len(converted_folder("m" * 250, "1" * 64).name) < 200
+    shutil.copytree(made, tmp_path / "model-other")
+    assert (_is_whole(made), _is_whole(tmp_path / "model-other")) == (True, False)
 
 
 @pytest.mark.usefixtures("nothing_is_done")

@@ -33,6 +33,7 @@ from fillerscope.store.schema import (
     merged_name,
     repeated_answers_name,
     shard_name,
+    slug,
 )
 from fillerscope.study.study import ModelSpec, Study
 
@@ -75,6 +76,7 @@ def run_study(
     identity = identify(study, problems, folders)
     shards = shards_of(problems, study.batch.shard)
     tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
+    _refuse_shared_files([task.spec.name for task in tasks])
     if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, len(shards))):
         progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
         return before
@@ -114,6 +116,14 @@ class _Task:
     @property
     def is_twin(self) -> bool:
         return self.folder.untrained is not None
+
+
+def _refuse_shared_files(names: Sequence[str]) -> None:
+    """Refuse models whose numbers would be stored in the same files, also where file systems know no capitals."""
+    stored: dict[str, str] = {}
+    for name in names:
+        if (other := stored.setdefault(slug(name).casefold(), name)) != name:
+            raise StudyError(f"models {other!r} and {name!r} would be stored in the same files; rename one's folder")
 
 
 def _refuse_servers(study: Study, tasks: Sequence[_Task]) -> None:

@@ -49,8 +49,9 @@ if TYPE_CHECKING:
 
 
 def converted_folder(stem: str, sha256: str) -> Path:
-    """Where the model of a GGUF with this sha256 is, or will be."""
-    return cache_folder() / "models" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{sha256[:12]}"
+    """Where the model of a GGUF with this sha256 is, or will be. A part of it would not do: two files can be made so
+    that they share it."""
+    return cache_folder() / "models" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)[-80:]}-{sha256}"
 
 
 @dataclass(frozen=True)

@@ -203,12 +203,13 @@ def _made_once(found: ModelFolder, make: Callable[[], object], progress: Progres
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder in our cache holds all that a conversion writes; nothing large is read."""
+    """Whether a folder in our cache holds all that a conversion of its GGUF writes; nothing large is read."""
     try:
         check_folder(folder, folder.name)
     except ModelError:
         return False
-    return read_record(folder) is not None
+    record = read_record(folder)
+    return record is not None and folder.name.endswith(record.gguf_sha256)
 
 
 def _from_folder(path: Path, name: str, label: str) -> ModelFolder:

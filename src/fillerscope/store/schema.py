@@ -221,6 +221,6 @@ def answer_attention_name(model: str, index: int | None = None) -> str:
 
 
 def slug(name: str) -> str:
-    """A file name for a model: readable, and another one for every other name."""
+    """A file name for a model: readable, and nearly always another one for every other name. Runs refuse the rest."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._")[-80:]
     return safe if safe == name else f"{safe or 'model'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
