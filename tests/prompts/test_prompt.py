@@ -303,11 +303,13 @@ def test_a_question_without_text_is_refused(template: str, question: str) -> Non
     assert "question" in refusal(maker(with_template(template), "raw"), question)
 
 
-def test_a_date_in_the_template_does_not_change_overnight() -> None:
-    template = (
-        "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y %H:%M:%S.%f') %}{% endif %}"
-        "{{ 'Today: ' + date_string + '\n' + messages[-1]['content'] }}"
-    )
+UNLESS_GIVEN = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+ALWAYS = "{% set date_string = strftime_now('%d %b %Y') %}"
+
+
+@pytest.mark.parametrize("dated", [UNLESS_GIVEN, ALWAYS], ids=["unless given", "always"])
+def test_a_date_in_the_template_does_not_change_overnight(dated: str) -> None:
+    template = dated + "{{ 'Today: ' + date_string + '\n' + messages[-1]['content'] }}"
     first, second = (maker(with_template(template), system="").plain("What is 2 + 2?") for _ in range(2))
     assert first == second
     assert TINY.decode(span(first, SYSTEM)) == "Today: 26 Jul 2024\n"

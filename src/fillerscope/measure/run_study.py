@@ -122,8 +122,9 @@ def _refuse_shared_files(names: Sequence[str]) -> None:
     """Refuse models whose numbers would be stored in the same files, also where file systems know no capitals."""
     stored: dict[str, str] = {}
     for name in names:
-        if (other := stored.setdefault(slug(name).casefold(), name)) != name:
+        if (other := stored.get(slug(name).casefold())) is not None:
             raise StudyError(f"models {other!r} and {name!r} would be stored in the same files; rename one's folder")
+        stored[slug(name).casefold()] = name
 
 
 def _refuse_servers(study: Study, tasks: Sequence[_Task]) -> None:

@@ -26,7 +26,7 @@ from fillerscope.study.study import Example, PromptSpec
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
 _MARK = "\u2407QUESTION\u2407"  # stands for the question while a template is taken apart
-_DATE = "26 Jul 2024"  # some templates print today's date: a prompt must not change overnight
+_DATE = "26 Jul 2024"  # what templates that ask for it print as the date; see render_template.py for the others
 
 
 @dataclass(frozen=True)

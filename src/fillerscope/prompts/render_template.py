@@ -10,11 +10,20 @@ import os
 import sys
 import threading
 import time
-from typing import Any
+from datetime import datetime, tzinfo
+from typing import Any, Self
 
 from fillerscope.prompts.child_process import limit_memory
 
 MEMORY = 4 << 30  # addresses, of which a process has more than it uses
+
+
+class _OneDay(datetime):
+    """The clock of templates that print the date: a prompt must not change overnight."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return cls(2024, 7, 26, tzinfo=tz)
 
 
 def _end_with(parent: int) -> None:
@@ -28,11 +37,13 @@ def main(longest: int) -> None:
     replies, sys.stdout = sys.stdout, sys.stderr
     limit_memory(MEMORY)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    from transformers.utils.chat_template_utils import render_jinja_template
+    from transformers.utils import chat_template_utils
+
+    chat_template_utils.datetime = _OneDay  # it takes no clock, and no functions for templates
 
     def rendered(request: dict[str, Any]) -> dict[str, str]:
         try:
-            texts, _ = render_jinja_template(
+            texts, _ = chat_template_utils.render_jinja_template(
                 conversations=[request["turns"]], chat_template=request["template"], **request["settings"]
             )
             if len(texts[0]) > longest:
