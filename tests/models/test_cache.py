@@ -53,6 +53,7 @@ def test_a_folder_above_counts_unless_only_owners_can_move_files_there(reachable
     folder = cache_subfolder("models")
     reachable.parent.chmod(0o777)
     assert written_by_others(folder) == [reachable.parent]
+    assert f"`chmod go-w {shlex.quote(str(reachable.parent))}`" in open_cache_warning(folder)  # not what else is in it
     reachable.parent.chmod(0o1777)
     assert written_by_others(folder) == []
 

@@ -52,9 +52,10 @@ def open_cache_warning(folder: Path) -> str:
     if not (found := written_by_others(folder)):
         return ""
     more = f" and {len(found) - 1} more in the cache" if len(found) > 1 else ""
+    below = "-R " if found[0].is_relative_to(cache_folder().resolve()) else ""  # what else is above is not ours
     return (
         f"other users can write to {found[0]}{more}, and change what is measured: "
-        f"`chmod -R go-w {shlex.quote(str(found[0]))}` if it is yours, or set FILLERSCOPE_CACHE to a folder of your own"
+        f"`chmod {below}go-w {shlex.quote(str(found[0]))}` if it is yours, or set FILLERSCOPE_CACHE to one of your own"
     )
 
 
