@@ -233,6 +233,12 @@ def test_only_the_page_s_own_files_are_served(app: Starlette) -> None:
         assert b"import" not in found.content, name
 
 
+@pytest.mark.parametrize("name", ["\n", "a\r\nb", "\x1b[2Ja", "\u202ea"])
+def test_what_was_asked_for_is_repeated_in_one_printable_line(app: Starlette, name: str) -> None:
+    found = ask(app, f"/static/{name}")
+    assert (found.status, found.error.isprintable()) == (404, True)
+
+
 def test_nothing_can_be_changed(app: Starlette) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         for address in ("/", "/static/page.js", "/api/runs", "/api/0/overview", f"/api/0/tokens?model={MODEL}"):

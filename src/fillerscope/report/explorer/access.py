@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fillerscope.display import message as printable_line
 from fillerscope.report.payload_types import Refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -106,7 +107,7 @@ class Guard:
 
 def one_line(text: str, status: int) -> Response:
     """A refusal as the page expects it."""
-    refusal: Refusal = {"error": " ".join(text.splitlines())}
+    refusal: Refusal = {"error": printable_line(text)}
     return JSONResponse(refusal, status)
 
 

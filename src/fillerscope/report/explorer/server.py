@@ -20,7 +20,7 @@ from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from fillerscope.analysis.accuracy import Accuracy
@@ -255,6 +255,6 @@ ANSWERS: dict[str, Make] = {
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in STATIC:
-        return JSONResponse({"error": f"there is no {name}"}, 404)
+        return one_line(f"there is no {name}", 404)
     content = files("fillerscope.report").joinpath("static", name).read_bytes()
     return Response(content, media_type=STATIC[name])
