@@ -85,6 +85,8 @@ FORGERIES: dict[str, Callable[[bytes, Fields], bytes]] = {
     "offset": lambda data, fields: forged(data, *fields.find("offset"), 2**63),
     "layers": lambda data, fields: forged(data, *fields.find("value of llama.block_count"), 10_000_000),
     "width": lambda data, fields: forged(data, *fields.find("value of llama.embedding_length"), 2**31),
+    "rotary width": lambda data, fields: forged(data, *fields.find("value of llama.rope.dimension_count"), 2**31),
+    "heads": lambda data, fields: forged(data, *fields.find("value of llama.attention.head_count"), 2**31),
     "truncated": lambda data, _: data[: len(data) // 2],
     "the magic alone": lambda data, _: data[:4],
 }

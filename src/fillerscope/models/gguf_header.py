@@ -21,7 +21,10 @@ SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "
 MOST_DIMENSIONS, DEEPEST_ARRAY, LONGEST_NAME = 4, 4, 1 << 16
 _LAYERS = re.compile(r"\.block_count$")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
-_SIZES = re.compile(r"\.(embedding_length|feed_forward_length|vocab_size|expert_count|expert_feed_forward_length)$")
+_SIZES = re.compile(
+    r"\.(embedding_length|(expert_)?(shared_)?feed_forward_length|vocab_size|expert_\w*count|dimension_count|"
+    r"(key|value)_length\w*|head_count\w*|\w+_(rank|size|dim))$"
+)
 
 
 @dataclass(frozen=True)
