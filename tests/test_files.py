@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,16 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
         write_whole(tmp_path / "pipe", [b"x"])
     assert (tmp_path / "pipe").is_fifo()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("item", ["[]", "[-9]", "{}", '{"":0}', "-9", '"ab"', '"\u0100"', "[[[]]]", '{"a":{"a":0}}'])
+def test_values_of_json_are_not_made_where_they_take_too_much_memory(item: str) -> None:
+    """Whatever is accepted takes about as much as was reckoned."""
+    text = "[" + f"{item}," * 20_000 + "0]"
+    tracemalloc.start()
+    parse_json(text)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    for one in (text, text.encode()):
+        with pytest.raises(ValueError, match="more than 0 MiB of memory"):
+            parse_json(one, taken // 2)

@@ -20,6 +20,7 @@ Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
 LISTING = "fillerscope-files.json"  # in a folder of a user's choice: which files in it are ours
 LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
+MOST_MEMORY = 1 << 31  # bytes that the values of a JSON text may take
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -165,12 +166,29 @@ def open_file(path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text from elsewhere. Whatever is wrong with it is a ValueError, brackets without end too."""
+def parse_json(text: str | bytes, most: int | None = None) -> Any:
+    """The value of a JSON text from elsewhere. Whatever is wrong with it is a ValueError, brackets without end too,
+    and values that would take more than `most` bytes of memory."""
+    refuse_large_json(text, most)
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def refuse_large_json(text: str | bytes, most: int | None = None) -> None:
+    """Raise a ValueError where the values of a JSON text would fill memory: `[],` is three bytes of text and eighty of
+    memory."""
+    most = MOST_MEMORY if most is None else most
+    if _json_memory(text) > most:
+        raise ValueError(f"its values take more than {most >> 20} MiB of memory")
+
+
+def _json_memory(text: str | bytes) -> int:
+    """About how many bytes of memory the values of a JSON text take, marks inside its texts counted with them."""
+    marks = (b"[", b"{", b",", b":") if isinstance(text, bytes) else ("[", "{", ",", ":")
+    lists, objects, commas, colons = (text.count(mark) for mark in marks)  # type: ignore[arg-type]
+    return len(text) + 80 * lists + 160 * objects + 56 * commas + 40 * colons
 
 
 def json_bytes(value: object) -> bytes:

@@ -15,7 +15,8 @@ import pytest
 
 from fillerscope.errors import ModelError, ProblemError
 from fillerscope.models.hub import snapshot
-from fillerscope.problems import hub_download, hub_http
+from fillerscope.problems import hub_download, hub_http, hub_listing
+from fillerscope.problems.hub_listing import Repo
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import ProblemsSpec
 from support.hub import Hub, serving, use
@@ -129,6 +130,46 @@ def test_a_listing_without_a_last_page_is_left(served: Hub, monkeypatch: pytest.
     assert len([path for path in served.paths if "/tree/" in path]) == 5
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_LISTED", 1 << 20), ("SECONDS_LISTED", 0.3)])
+def test_the_pages_of_a_listing_are_limited_together(
+    served: Hub, limit: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_http, limit, most)
+
+    def page(handler: BaseHTTPRequestHandler) -> None:
+        pause(0.05)
+        link = '</api/datasets/owner/name/tree/again>; rel="next"'
+        sending([b" " * 200_000, b"[]"], Link=link, Content_Length="200002")(handler)
+
+    served.other = answering("/tree/", page)
+    refused("its listing takes more than")
+    assert len([path for path in served.paths if "/tree/" in path]) < 20
+
+
+def test_a_listing_of_too_many_files_is_refused(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_listing, "MOST_FILES", 10)
+    served.files |= {f"{number}.txt": b"" for number in range(10)}
+    refused("it lists more than 10 files")
+
+
+@pytest.mark.parametrize("part", ["/revision/", "/tree/"])
+def test_a_description_of_many_small_values_is_not_made_of_them(served: Hub, part: str) -> None:
+    """Of 9 MB they would take 200 of memory, and of the largest description 800."""
+    body = gzip.compress(b"[" + b"[]," * 3_000_000 + b"0]", 1)
+    served.other = answering(part, sending([body], Content_Encoding="gzip"))
+    refused("its values take more than 256 MiB of memory")
+
+
+def test_only_sizes_and_digests_of_a_listing_are_kept(served: Hub) -> None:
+    digest = served.entry("test.jsonl")["oid"]
+    served.changes = {"more": [[]] * 1000, "size": 10**4000}
+    listing = hub_download.list_files(Repo("owner/name", "dataset"))
+    assert listing.entries == {"test.jsonl": (1 << 63, digest)}
+    served.changes = {"oid": "a" * 1000, "path": "b" * 2000}
+    listing = hub_download.list_files(Repo("owner/name", "dataset"))
+    assert listing.entries == {"b" * 1001: (len(ROW), "a" * 65)}
+
+
 def test_the_pages_of_a_listing_are_put_together(served: Hub) -> None:
     link = f'<{served.url}/api/datasets/owner/name/tree/more>; rel="next"'
     first = json.dumps([served.entry("test.jsonl") | {"path": "README.md"}]).encode()
@@ -150,6 +191,37 @@ def test_a_file_that_comes_slowly_is_left(
     served.files["test.jsonl"] = ROW * 1000
     served.other = answering("/resolve/", send)
     refused("test.jsonl comes too slowly")
+
+
+def slow_error(handler: BaseHTTPRequestHandler) -> None:
+    sending([], 500, Content_Length="30000000")(handler)
+    dripping(handler)
+
+
+def test_an_error_that_comes_slowly_in_place_of_a_file_is_left(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_http, "SECONDS", 0.2)
+    served.other = answering("/resolve/", slow_error)
+    refused("test.jsonl comes too slowly")
+
+
+@pytest.mark.parametrize("part", ["/resolve/", "/tree/"])
+def test_an_error_without_end_is_left(served: Hub, part: str) -> None:
+    served.other = answering(part, sending(repeat(b"[]," * 100_000), 404))
+    refused("more than 1048576 bytes")
+
+
+def test_a_file_that_comes_byte_by_byte_is_left(served: Hub) -> None:
+    """Each request brings something, and none of them enough."""
+    served.files = {"model.safetensors": WEIGHTS}
+
+    def one_byte(handler: BaseHTTPRequestHandler) -> None:
+        start = int(handler.headers["Range"].removeprefix("bytes=").rstrip("-"))
+        sending([WEIGHTS[:1]], 206, Content_Length=str(len(WEIGHTS) - start), Connection="close")(handler)
+
+    served.other = answering("/resolve/", one_byte)
+    with watched(), pytest.raises(ModelError, match="cannot download owner/name"):
+        snapshot("owner/name")
+    assert len([path for path in served.paths if "/resolve/" in path]) <= 2 * hub_download.PATIENCE
 
 
 def test_a_file_that_begins_anew_again_and_again_is_left(served: Hub) -> None:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from fillerscope.display import first_line, readable
 from fillerscope.files import FULL, file_lock, file_sha256, replacing
-from fillerscope.problems.hub_http import Connection, connected
+from fillerscope.problems.hub_http import PIECE, Connection, connected
 from fillerscope.problems.hub_listing import HubFile, Listing, Repo, git_sha1, read_listing
 from fillerscope.progress import Progress
 
-PATIENCE = 5  # attempts that brought nothing, before a download is given up
+PATIENCE = 5  # attempts that brought too little together, before a download is given up
 
 
 def list_files(repo: Repo) -> Listing:
@@ -99,7 +99,7 @@ def _complete(hub: Connection, url: str, file: HubFile, folder: Path, report: Ca
             error = caught
         if _size(part) == file.size:
             break
-        tries, most = (PATIENCE, _size(part)) if _size(part) > most else (tries - 1, most)
+        tries, most = (PATIENCE, _size(part)) if _size(part) >= most + PIECE else (tries - 1, most)
         if not tries:
             raise error
         time.sleep(1)

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
 MOST_BYTES = 32 << 20  # of one answer that describes a repository
+MOST_MEMORY = 1 << 28  # bytes that the values of such an answer may take
+MOST_ERROR = 1 << 20  # bytes of an answer that refuses
 MOST_PAGES = 200  # of a listing; the hub puts a thousand files on each
+MOST_LISTED = 1 << 28  # bytes of all pages of a listing
 SECONDS = 60.0  # for one such answer, for the beginning of a file, and for each piece of it
+SECONDS_LISTED = 600.0  # for all pages of a listing
 PIECE = 1 << 18  # bytes of a file that come at once
 _REDIRECTS = 5
 _WAITS = (1, 2, 4, 0)  # seconds, while the hub is busy
@@ -58,13 +62,17 @@ class Connection:
     session: AsyncClient
 
     def json(self, url: str) -> object:
-        return parse_json(self._answer(url).content)
+        return parse_json(self._answer(url).content, MOST_MEMORY)
 
     def pages(self, url: str) -> Iterator[object]:
-        """The pages of a listing, each from the address that the one before names."""
+        """The pages of a listing, each from the address that the one before names. All of them are limited together."""
+        size, end = 0, time.monotonic() + SECONDS_LISTED
         for _ in range(MOST_PAGES):
             response = self._answer(url)
-            yield parse_json(response.content)
+            size += len(response.content)
+            if size > MOST_LISTED or time.monotonic() > end:
+                raise HubError(f"its listing takes more than {MOST_LISTED >> 20} MiB or {SECONDS_LISTED:g} s")
+            yield parse_json(response.content, MOST_MEMORY)
             following = response.links.get("next", {}).get("url")
             if following is None:
                 return
@@ -76,8 +84,7 @@ class Connection:
     def file(self, url: str, start: int) -> tuple[int, Generator[bytes]]:
         """From which byte on a file comes, and its pieces from there. Each comes in time, or TimeoutError is raised."""
         response = self.portal.call(self._begun, url, start)
-        if response.status_code >= 400:
-            _raise_for(self.portal.call(read_whole, response, MOST_BYTES))
+        _raise_for(response)
         return (start if response.status_code == 206 else 0), self._pieces(response)
 
     def _pieces(self, response: Response) -> Generator[bytes]:
@@ -100,13 +107,15 @@ class Connection:
     async def _whole(self, url: str) -> Response:
         try:
             async with asyncio.timeout(SECONDS):
-                return await read_whole(await self._opened(url, {"Accept-Encoding": "gzip"}), MOST_BYTES)
+                return await _read(await self._opened(url, {"Accept-Encoding": "gzip"}))
         except TimeoutError:
             raise HubError(f"it gave no complete answer within {SECONDS:g} s") from None
 
     async def _begun(self, url: str, start: int) -> Response:
+        """A response whose body is still to come; that of an error has been read."""
         async with asyncio.timeout(SECONDS):
-            return await self._opened(url, {"Accept-Encoding": "identity", "Range": f"bytes={start}-"})
+            response = await self._opened(url, {"Accept-Encoding": "identity", "Range": f"bytes={start}-"})
+            return response if response.status_code < 400 else await _read(response)
 
     async def _opened(self, url: str, headers: dict[str, str]) -> Response:
         """A response whose body has not been read. Bodies of redirects are not read at all."""
@@ -136,6 +145,11 @@ def is_the_hub(url: str) -> bool:
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+async def _read(response: Response) -> Response:
+    """A response with its body. That of an error is short: the hub's library makes Python values of all of it."""
+    return await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

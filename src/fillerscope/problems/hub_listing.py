@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Literal
@@ -19,6 +19,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\\\\]|(^|/)\.{0,2}(/|$)")  # control characters, backslashes, `..`, an empty part
 _LONGEST = 1000  # characters of a name
+MOST_FILES = 200_000  # of a repository
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,17 @@ class Listing:
     """The files of a repository at one commit, as the hub describes them."""
 
     commit: str
-    entries: Mapping[str, object]  # by name; looked at more closely when a file is asked for
+    entries: Mapping[str, tuple[int, str] | None]  # sizes and digests by name; checked when a file is asked for
 
     @property
     def names(self) -> list[str]:
         return list(self.entries)
 
     def file(self, name: str) -> HubFile:
-        match self.entries[name]:
-            case {"lfs": {"oid": str(digest)}, "size": int(size)} | {"oid": str(digest), "size": int(size)}:
-                return HubFile(name, size, digest)
-        raise HubError(f"it gives {name} no size and digest")
+        entry = self.entries[name]
+        if entry is None:
+            raise HubError(f"it gives {name} no size and digest")
+        return HubFile(name, *entry)
 
 
 def read_listing(hub: Connection, repo: Repo) -> Listing:
@@ -94,15 +95,30 @@ def read_listing(hub: Connection, repo: Repo) -> Listing:
     commit = described.get("sha") if isinstance(described, dict) else None
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise HubError(f"it gives {str(commit)[:60]!r} as the newest commit")
-    entries: dict[str, object] = {}
-    for page in hub.pages(repo.api(f"tree/{commit}?recursive=true")):
+    return Listing(commit, _entries(hub.pages(repo.api(f"tree/{commit}?recursive=true"))))
+
+
+def _entries(pages: Iterable[object]) -> dict[str, tuple[int, str] | None]:
+    """What is needed of the files on some pages. The rest is let go page by page: it may be most of it."""
+    entries: dict[str, tuple[int, str] | None] = {}
+    for page in pages:
         if not isinstance(page, list):
             raise HubError("it lists no files")
         for entry in page:
             match entry:
                 case {"type": "file", "path": str(path)}:
-                    entries[path] = entry
-    return Listing(commit, entries)
+                    entries[path[: _LONGEST + 1]] = _size_and_digest(entry)
+        if len(entries) > MOST_FILES:
+            raise HubError(f"it lists more than {MOST_FILES:,} files")
+    return entries
+
+
+def _size_and_digest(entry: object) -> tuple[int, str] | None:
+    """What the hub says about a file, cut where it is longer than any size or digest; None where it says neither."""
+    match entry:
+        case {"lfs": {"oid": str(digest)}, "size": int(size)} | {"oid": str(digest), "size": int(size)}:
+            return min(size, 1 << 63), digest[:65]
+    return None
 
 
 def git_sha1(path: Path) -> str:
