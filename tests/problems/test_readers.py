@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import resource
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,8 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fillerscope.errors import ProblemError
+from fillerscope.problems.parquet_pages import pages_of
 from fillerscope.problems.readers import read_rows
-from fillerscope.problems.rows import BadRow, Row
+from fillerscope.problems.recognise import recognise
+from fillerscope.problems.rows import BadRow, Row, kind_of, one_line
+from fillerscope.study.study import ProblemsSpec
+from support.watchdog import watched
 
 ROWS = [
     {"question": 'She said "two", then\nasked: 2, or 3?', "answer": "2"},
@@ -145,6 +150,13 @@ def test_brackets_without_end_are_refused(tmp_path: Path, name: str, opening: st
     assert "invalid JSON" in refusal(tmp_path, opening * 100_000, name)
 
 
+def parquet_refusal(path: Path) -> str:
+    with pytest.raises(ProblemError) as caught:
+        list(read_rows(path, "a.parquet"))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 def test_a_small_parquet_file_that_takes_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of a dictionary that every row repeats, and a column that packs well."""
     path = tmp_path / "a.parquet"
@@ -152,16 +164,137 @@ def test_a_small_parquet_file_that_takes_gigabytes_is_refused(tmp_path: Path, mo
     pq.write_table(pa.table({"question": text}), path)
     assert path.stat().st_size < 1 << 18
     with monkeypatch.context() as patch:
-        patch.setattr("fillerscope.problems.readers.LARGEST_TABLE", 1 << 22)
-        with pytest.raises(ProblemError, match=r"a\.parquet: 5 rows hold over 4 MiB; take fewer with `problems.limit`"):
-            list(read_rows(path, "a.parquet"))
+        patch.setattr("fillerscope.problems.readers.LARGEST_TABLE", 5 << 20)
+        assert "a.parquet: 5 rows take over 5 MiB of memory; take fewer with `problems.limit`" in parquet_refusal(path)
     pq.write_table(pa.table({"question": text}), path, store_schema=False)
-    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_BATCH", 1 << 22)
-    with pytest.raises(ProblemError, match=r"a\.parquet: rows after 0 take more than 4 MiB"):
-        list(read_rows(path, "a.parquet"))
-    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_CHUNK", 1 << 19)
-    with pytest.raises(ProblemError, match=r"a\.parquet: a column takes more than 0 MiB of a row group"):
-        list(read_rows(path, "a.parquet"))
+    with monkeypatch.context() as patch:
+        patch.setattr("fillerscope.problems.parquet_rows.LARGEST_BATCH", 1 << 20)
+        assert "a.parquet: rows after 0 take more than 1 MiB" in parquet_refusal(path)
+    monkeypatch.setattr("fillerscope.problems.parquet_rows.LARGEST_PAGES", 1 << 20)
+    assert "a.parquet: its pages unpack to more than 1 MiB" in parquet_refusal(path)
+
+
+def test_fewer_rows_are_read_at_once_where_values_may_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"question": ["x" * (1 << 20)] * 64}), path, store_schema=False)
+    sizes: list[int] = []
+
+    def counted(file: pq.ParquetFile, size: int, *rest: Any, **_: Any) -> Iterator[pa.RecordBatch]:
+        sizes.append(size)
+        return file.reader.iter_batches(size, row_groups=rest[0], column_indices=[0], use_threads=False)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    monkeypatch.setattr("fillerscope.problems.parquet_rows.LARGEST_BATCH", 6 << 20)
+    assert len(list(read_rows(path, "a.parquet"))) == 64
+    assert sizes == [5]
+
+
+def test_the_size_that_a_page_has_is_believed_and_not_that_of_the_file(tmp_path: Path) -> None:
+    """The end of the file is that of a small column, and its one page unpacks to two gigabytes."""
+    path = tmp_path / "a.parquet"
+    honest = pa.table({"question": ["What is 1 + 1?"]})
+    pq.write_table(honest, path, compression="zstd", use_dictionary=False, write_statistics=False)
+    content = path.read_bytes()
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    start = chunk.data_page_offset
+    (page,) = pages_of(io.BytesIO(content), chunk)
+    assert content[start + 2 : start + 4] == bytes([0x15, page.size << 1])  # field 2, zigzag
+    path.write_bytes(content[: start + 3] + b"\xfe\xff\xff\xff\x0f" + content[start + 4 :])
+    assert "its pages unpack to more than 1024 MiB" in parquet_refusal(path)
+
+
+def test_lists_and_structs_of_parquet_are_not_read(tmp_path: Path) -> None:
+    """200 million nulls in a thousand bytes: neither their size nor their number is told by pyarrow."""
+    path, count = tmp_path / "a.parquet", 20_000_000
+    nulls = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count))
+    pairs = pa.array([[(1, 2)]], pa.map_("int8", "int8"))
+    table = {"x": nulls, "question": ["What is 1 + 1?"], "s": [{"a": 1}], "m": pairs}
+    pq.write_table(pa.table(table), path, compression="zstd", data_page_size=1 << 30)
+    assert path.stat().st_size < 3000
+    (row,) = sound(read_rows(path, "a.parquet"))
+    assert len(row.fields["x"]) == 1
+    assert list(row.fields) == ["x", "question", "s", "m"]
+    assert row.fields["question"] == "What is 1 + 1?"
+    assert [kind_of(row.fields[key]) for key in "xsm"] == ["an array", "an object", "an array"]
+
+
+def test_a_list_does_not_come_along_with_a_column_of_its_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"question": ["What is 1 + 1?"], "question.x": [[None]]}), path)
+    assert "column 'question.x.list.element' goes by the name of another; rename one" in parquet_refusal(path)
+
+
+def test_a_table_of_lists_alone_has_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [[1], [2], [3]]}), tmp_path / "a.parquet")
+    assert [list(row.fields) for row in sound(read_rows(tmp_path / "a.parquet", "a.parquet"))] == [["x"]] * 3
+
+
+def test_values_that_take_their_width_when_they_are_missing_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": pa.nulls(1, pa.binary(1 << 20))}), path)
+    assert "values of more than 64 KiB each" in parquet_refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_wide_table_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    """300,000 names were each compared with all before it."""
+    names, path = [f"c{number}" for number in range(300_000)], tmp_path / f"a.{kind}"
+    if kind == "csv":
+        path.write_text(",".join(names) + "\n")
+    else:
+        names = names[:11_000]
+        pq.write_table(pa.table([pa.array(["x"])] * len(names), names), path)
+    with watched(), pytest.raises(ProblemError, match="more than 10,000 columns"):
+        list(read_rows(path, path.name))
+
+
+def test_fields_of_rows_together_are_limited() -> None:
+    rows = [Row(f"a:{number}", {"question": "q", **{f"{number}-{i}": 1 for i in range(100)}}) for number in range(101)]
+    with pytest.raises(ProblemError, match="more than 10,000 different fields"):
+        recognise(rows, ProblemsSpec(source="a.jsonl"))
+    recognise(rows[:100], ProblemsSpec(source="a.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("a.jsonl", b"{}\n"), ("a.csv", b"q\n"), ("a.csv", b"q,q\n"), ("a.jsonl", b'{"a": [[]]}\n')]
+)
+def test_many_small_rows_are_limited_by_what_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, line: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"question\n" + line * 5000)
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_TABLE", 1 << 20)
+    with pytest.raises(ProblemError, match=rf"{name}: [0-9,]+ rows take over 1 MiB of memory; take fewer with"):
+        list(read_rows(path, name))
+
+
+def test_of_arrays_and_objects_in_json_only_that_they_are_there_is_kept(tmp_path: Path) -> None:
+    lists = [[[]] * 1000, [], {"a": [[]] * 1000}, {}]
+    (fields,) = rows(tmp_path, json.dumps({str(number): value for number, value in enumerate(lists)}), "a.jsonl")
+    assert list(fields.values()) == [[None], [], {"": None}, {}]
+
+
+def test_a_line_of_many_small_values_is_refused(tmp_path: Path) -> None:
+    """16 MiB of empty lists take 400 MiB, and a .json file of them gigabytes."""
+    line = '{"question": "q", "x": [' + "[]," * 2_500_000 + "[]]}"
+    assert "its values take more than 256 MiB of memory" in refusal(tmp_path, line, "a.jsonl")
+
+
+def test_a_json_file_of_many_small_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fillerscope.files.MOST_MEMORY", 1 << 20)
+    assert "its values take more than 1 MiB of memory" in refusal(tmp_path, "[" + "{}," * 5000 + "{}]", "a.json")
+
+
+def test_a_row_of_very_many_lines_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open quote before 16 million empty lines took gigabytes; leading empty lines do no harm."""
+    monkeypatch.setattr("fillerscope.problems.delimited.MOST_LINES", 1000)
+    assert rows(tmp_path, "\n" * 5000 + "question\nq\n") == [{"question": "q"}]
+    assert "it goes on for more than 1,000 lines" in refusal(tmp_path, 'question\n"' + "\n" * 5000)
+
+
+def test_a_message_is_made_of_the_beginning_of_a_long_text() -> None:
+    with watched(10):
+        assert one_line("word " * 10_000_000) == " ".join(["word"] * 39) + " ..."
 
 
 def test_two_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from fillerscope.problems.rows import BadRow, Row, one_line
 from fillerscope.problems.text_lines import Line, read_lines
 
 DELIMITERS = ",;\t"  # of a .csv file; spreadsheets of many countries write `;`
+MOST_COLUMNS = 10_000
+MOST_LINES = 100_000  # of one row
 MOST_AGAIN = 1_000_000  # lines that are read again after broken quotes: a file may be made so that it takes for ever
 
 
@@ -65,6 +67,8 @@ class _Feed:
         return self
 
     def __next__(self) -> str:
+        if len(self.taken) >= MOST_LINES:
+            raise csv.Error(f"it goes on for more than {MOST_LINES:,} lines")
         self.taken.append(self._back.popleft() if self._back else next(self._lines))
         return self.taken[-1].text
 
@@ -131,13 +135,16 @@ def _delimiter(path: Path, name: str, known: str) -> str:
 
 
 def _check_header(header: list[str], place: str) -> None:
+    if len(header) > MOST_COLUMNS:
+        raise ProblemError(f"{place}: the header has more than {MOST_COLUMNS:,} columns; leave out those of no problem")
+    first: dict[str, int] = {}
     for number, column in enumerate(header, start=1):
         if not column.strip():
             advice = "name every column (pandas writes one without a name unless told index=False)"
             raise ProblemError(f"{place}: column {number} of the header has no name; {advice}")
-        if header.index(column) + 1 < number:
-            first = header.index(column) + 1
-            raise ProblemError(f"{place}: columns {first} and {number} are both called {column!r}; rename one")
+        if first.setdefault(column, number) < number:
+            both = f"columns {first[column]} and {number}"
+            raise ProblemError(f"{place}: {both} are both called {column!r}; rename one")
 
 
 def _cells(count: int) -> str:

@@ -6,27 +6,20 @@ Knows files and formats, not problems: `sources.py` decides what a column means.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import Json, open_file
+from fillerscope.files import open_file, refuse_large_json
 from fillerscope.problems.delimited import read_csv, read_tsv
-from fillerscope.problems.rows import BadRow, Row, kind_of, one_line
+from fillerscope.problems.parquet_rows import read_parquet
+from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, kind_of, one_line
 from fillerscope.problems.text_lines import decoded, read_lines
 from fillerscope.study.data_sets import DATA_SETS
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-    from pyarrow.parquet import ParquetFile
-
 LARGEST_JSON = 1 << 28  # bytes of a .json file, which is read as a whole
-LARGEST_CHUNK = 1 << 30  # bytes of a column in a row group of Parquet once it is decompressed
-LARGEST_BATCH = 1 << 28  # bytes of BATCH rows of Parquet
-LARGEST_TABLE = 1 << 31  # characters of all rows that are taken
-BATCH = 16  # one text of a dictionary can be repeated in every row
+LARGEST_ROW = 1 << 28  # bytes of memory that the values of a line of .jsonl may take
+LARGEST_TABLE = 1 << 31  # bytes of memory that all rows that are taken may take, about
 LIST_KEYS = ("data", "rows", "problems", "questions")
 
 
@@ -43,11 +36,30 @@ def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:
             f"hub:owner/name, or a file that ends in {' or '.join(READERS)}"
         )
     try:
-        yield from reader(path, name)
+        yield from _limited(reader(path, name), name)
     except FileNotFoundError:
         raise ProblemError(f"no file of problems at {name}; check the path in problems.source") from None
     except OSError as error:
         raise ProblemError(f"cannot read {name}: {one_line(error.strerror or error)}") from None
+
+
+def _limited(rows: Iterator[Row | BadRow], name: str) -> Iterator[Row | BadRow]:
+    """Rows up to what memory holds of them: each takes hundreds of bytes, and few in a file."""
+    size = 0
+    for number, row in enumerate(rows, start=1):
+        size += _memory(row)
+        if size > LARGEST_TABLE:
+            advice = "take fewer with `problems.limit`"
+            raise ProblemError(f"{name}: {number:,} rows take over {LARGEST_TABLE >> 20} MiB of memory; {advice}")
+        yield row
+
+
+def _memory(row: Row | BadRow) -> int:
+    """About how many bytes a row takes, with what is kept about it elsewhere."""
+    if isinstance(row, BadRow):
+        return 1000 + len(row.reason)
+    texts = (len(value) for value in row.fields.values() if isinstance(value, str | bytes))
+    return 500 + sum(100 + len(key) for key in row.fields) + sum(texts)
 
 
 def _jsonl(path: Path, name: str) -> Iterator[Row | BadRow]:
@@ -61,7 +73,9 @@ def _jsonl(path: Path, name: str) -> Iterator[Row | BadRow]:
 
 def _json_line(text: str, name: str, number: int) -> Row | BadRow:
     try:
-        return _row(f"{name}:{number}", _parsed(text, name, number, "a .jsonl file holds one JSON object a line"))
+        return _row(
+            f"{name}:{number}", _parsed(text, name, number, "a .jsonl file holds one JSON object a line", LARGEST_ROW)
+        )
     except BadRow as bad:
         return bad
 
@@ -79,66 +93,10 @@ def _json(path: Path, name: str) -> Iterator[Row | BadRow]:
         yield _row(f"{name}: row {number}", item)
 
 
-def _parquet(path: Path, name: str) -> Iterator[Row | BadRow]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number, size = 0, 0
-    try:
-        with open_file(path) as source, pq.ParquetFile(source) as file:
-            _check_table(file, name)
-            for batch in file.iter_batches(batch_size=BATCH):
-                for fields in _cells(batch, name, number):
-                    number += 1
-                    size += _characters(fields)
-                    if size > LARGEST_TABLE:
-                        advice = "take fewer with `problems.limit`"
-                        raise ProblemError(f"{name}: {number:,} rows hold over {LARGEST_TABLE >> 20} MiB; {advice}")
-                    place = f"{name}: row {number}"
-                    yield Row(place, fields) if isinstance(fields, dict) else BadRow(place, fields)
-    except (pa.ArrowException, ValueError) as error:
-        reason = f"not a readable Parquet file after row {number}: {one_line(error)}"
-        raise ProblemError(f"{name}: {reason}; write it again") from None
-
-
-def _check_table(file: ParquetFile, name: str) -> None:
-    """Refuse a table whose columns are called the same, or take too much memory: small files can hold gigabytes."""
-    names = file.schema_arrow.names
-    if twice := next((column for column in names if names.count(column) > 1), None):
-        raise ProblemError(f"{name}: two columns are called {twice!r}; rename one")
-    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
-    sizes = (group.column(index).total_uncompressed_size for group in groups for index in range(group.num_columns))
-    if max(sizes, default=0) > LARGEST_CHUNK:
-        advice = "write it again with smaller row groups"
-        raise ProblemError(f"{name}: a column takes more than {LARGEST_CHUNK >> 20} MiB of a row group; {advice}")
-
-
-def _cells(batch: RecordBatch, name: str, before: int) -> Iterator[Json | str]:
-    """The fields of each row, or why it cannot be read: Python cannot hold every date."""
-    if batch.nbytes > LARGEST_BATCH:
-        advice = "leave out columns that are no problems"
-        raise ProblemError(f"{name}: rows after {before} take more than {LARGEST_BATCH >> 20} MiB; {advice}")
-    for index in range(batch.num_rows):
-        try:
-            yield {key: _without_nan(value) for key, value in batch.slice(index, 1).to_pylist()[0].items()}
-        except (ValueError, OverflowError) as error:
-            yield f"a cell that cannot be read: {one_line(error)}; write it as text"
-
-
-def _characters(fields: Json | str) -> int:
-    """How many characters the texts of a row have."""
-    return sum(len(value) for value in fields.values() if isinstance(value, str)) if isinstance(fields, dict) else 0
-
-
-def _without_nan(value: object) -> object:
-    """A cell; None for NaN, as which pandas writes the gaps in a column of numbers."""
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
 READERS: dict[str, Callable[[Path, str], Iterator[Row | BadRow]]] = {
     ".jsonl": _jsonl,
     ".json": _json,
-    ".parquet": _parquet,
+    ".parquet": read_parquet,
     ".csv": read_csv,
     ".tsv": read_tsv,
 }
@@ -159,8 +117,9 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return repeated
 
 
-def _parsed(text: str, name: str, first_line: int, hint: str) -> object:
+def _parsed(text: str, name: str, first_line: int, hint: str, most: int | None = None) -> object:
     try:
+        refuse_large_json(text, most)
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         place = f"{name}:{first_line + error.lineno - 1}"
@@ -174,7 +133,15 @@ def _row(place: str, value: object) -> Row | BadRow:
         return BadRow(place, f"key {value.key!r} is given twice; remove one")
     if not isinstance(value, dict):
         return BadRow(place, f"expected an object with named fields, found {kind_of(value)}")
-    return Row(place, value)
+    return Row(place, {key: _kept(item) for key, item in value.items()})
+
+
+def _kept(value: object) -> object:
+    """A value of a row. Of an array or object only that it is one, and not empty: no problem is made of it."""
+    if isinstance(value, list | dict):
+        full: object = A_LIST if isinstance(value, list) else AN_OBJECT
+        return full if value else type(value)()
+    return value
 
 
 def _list_in(value: object, name: str) -> list[object]:

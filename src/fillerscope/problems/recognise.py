@@ -32,6 +32,7 @@ RECOGNISED: dict[Role, tuple[str, ...]] = {
 # Columns that often hold the working as well: taken for answers only where they show which part is the answer, or where
 # all of them are short.
 WORKED = ("solution", "output", "response", "completion")
+MOST_FIELDS = 10_000  # of all rows together: their names are stored with a run
 SHORT = 40  # characters of a text that can be an answer as a whole
 FORMS: dict[Form, str] = {
     "whole": "the whole text",
@@ -95,6 +96,8 @@ def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
         columns["answer"] = (worked,)
     used = {column for names in columns.values() for column in names}
     others = tuple(dict.fromkeys(name for row in rows for name in row.fields if name not in used))
+    if len(others) > MOST_FIELDS:
+        raise ProblemError(f"the rows have more than {MOST_FIELDS:,} different fields; leave out those of no problem")
     texts = list(_texts(rows, columns["answer"]))
     form = _form([text for _, text in texts], spec) if worked is None else _worked_form(texts)
     if worked is None and spec.answer_form == "auto":

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 
+A_LIST: list[object] = [None]  # stand for arrays and objects in rows, of which no problem is made
+AN_OBJECT: Json = {"": None}
+LONGEST_REASON = 20_000  # characters that are looked at for one line
+
 
 @dataclass(frozen=True)
 class Row:
@@ -32,7 +36,7 @@ class BadRow(ProblemError):
 
 def one_line(reason: object, width: int = 200) -> str:
     """A text on one line, shortened to a width."""
-    return textwrap.shorten(str(reason), width, placeholder=" ...")
+    return textwrap.shorten(str(reason)[:LONGEST_REASON], width, placeholder=" ...")
 
 
 def kind_of(value: object) -> str:
