@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from pyarrow import parquet
 
 from fillerscope.errors import StoreError
 from fillerscope.files import digest_of, file_sha256, read_limited
+from fillerscope.store import run_folder
 from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import Part, RunStore, Stacked
 from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
@@ -102,6 +103,87 @@ def test_a_table_that_is_damaged_gone_or_none_is_one_line(store: RunStore) -> No
     store.put(TABLE, PART)  # in full, and something else
     with refused("is damaged .*; `fillerscope verify` tells more"):
         store.get_table(TABLE)
+
+
+def forged(store: RunStore, table: pyarrow.Table, **options: object) -> RunStore:
+    """A run whose table somebody else wrote, with the checksums of a sound one."""
+    (store.path / TABLE).parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, store.path / TABLE, compression="zstd", **options)
+    store.manifest["files"][TABLE] = {
+        "bytes": (store.path / TABLE).stat().st_size,
+        "sha256": file_sha256(store.path / TABLE),
+    }
+    store.note("problems", 1)
+    return RunStore.open(store.path)
+
+
+def many_nulls() -> pyarrow.Table:
+    return pyarrow.table({"ids": pyarrow.ListArray.from_arrays([0, 2_000_000], pyarrow.nulls(2_000_000, "int32"))})
+
+
+def one_text_often() -> pyarrow.Table:
+    return pyarrow.table({"text": pyarrow.array(["x" * 1_000_000]).take(pyarrow.array([0] * 100, "int32"))})
+
+
+def one_text_of_ids_often() -> pyarrow.Table:
+    return pyarrow.table({"ids": pyarrow.array(["1 " * 500_000]).take(pyarrow.array([0] * 5, "int32"))})
+
+
+def many_rows() -> pyarrow.Table:
+    return pyarrow.table({"sample": pyarrow.repeat(pyarrow.scalar(0, "int64"), 1_000_000)})
+
+
+@pytest.mark.parametrize("table", [many_nulls, one_text_often, one_text_of_ids_often, many_rows])
+def test_a_small_table_that_would_fill_memory_is_refused(
+    store: RunStore, table: Callable[[], pyarrow.Table], monkeypatch
+) -> None:
+    """With its checksum and that of the manifest, as whoever sends a run can write them."""
+    monkeypatch.setattr(run_folder, "FREE", 60_000_000)
+    other = forged(store, table(), row_group_size=1 << 30)
+    assert other.verify() == []
+    with refused("would take [0-9]+ MiB of memory, .* than any run of its size does; ask for the run again"):
+        other.get_table(TABLE)
+
+
+def test_tables_that_would_fill_memory_together_are_refused(store: RunStore, monkeypatch) -> None:
+    monkeypatch.setattr(run_folder, "FREE", 9_000_000)
+    names = [f"answers/tiny/{number:05d}.parquet" for number in range(5)]
+    for name in names:
+        store.put_table(name, {"text": ["x" * 1_000_000]})
+    for name in [*names[:4], *names[:4]]:  # one that is read again counts once
+        store.get_table(name)
+    with refused(f"{names[4]} would take 1 MiB of memory, with the tables read before more than"):
+        store.get_table(names[4])
+
+
+def test_a_table_that_is_large_on_disk_may_take_as_much_more(store: RunStore, monkeypatch) -> None:
+    monkeypatch.setattr(run_folder, "FREE", 0)
+    ids = np.random.default_rng(0).integers(0, 50_000, 10_000).tolist()
+    store.put_table(TABLE, {"ids": [ids]})
+    assert store.get_table(TABLE) == {"ids": [ids]}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        {"other": [1]},
+        {"ids": [[1]]},
+        {"text": [["a"]]},
+        {"number": ["1"]},
+        {"id": ["a"], "id.x": [[1]]},
+        {"text": pyarrow.array(["a"]).dictionary_encode()},
+    ],
+)
+def test_a_table_with_columns_that_no_run_has_is_refused(store: RunStore, column: dict[str, object]) -> None:
+    with refused("is damaged .it has a column .* as no run has"):
+        forged(store, pyarrow.table(column)).get_table(TABLE)
+
+
+def test_a_table_in_an_encoding_that_no_run_has_is_refused(store: RunStore) -> None:
+    """Texts that each begin with all of the one before take more than their pages."""
+    table = pyarrow.table({"text": ["a" * 1000] * 1000})
+    with refused("its pages are encoded as no run has them"):
+        forged(store, table, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY").get_table(TABLE)
 
 
 def test_an_array_that_is_a_view_of_another_comes_back(store: RunStore) -> None:

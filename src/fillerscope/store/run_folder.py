@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -46,9 +46,7 @@ from fillerscope.store.schema import (
     ProblemRecord,
     upgraded,
 )
-
-if TYPE_CHECKING:
-    import pyarrow
+from fillerscope.store.tables import FREE, RATIO, arrow_type, read_table
 
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 
@@ -86,6 +84,7 @@ class RunStore:
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
+        self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
         self._checked: set[str] = set()  # files whose checksum was compared when they were first read
 
     @classmethod
@@ -172,7 +171,7 @@ class RunStore:
         import pyarrow
         from pyarrow import parquet
 
-        arrays = {key: pyarrow.array(values, _arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
+        arrays = {key: pyarrow.array(values, arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
         data = io.BytesIO()
         parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
         self._write(name, [data.getbuffer()])
@@ -212,12 +211,16 @@ class RunStore:
             raise unusable(self.path / name, error) from None
 
     def get_table(self, name: str) -> Columns:
-        """The columns of a table."""
-        from pyarrow import ArrowException, parquet
+        """The columns of a table. All tables together take no more memory than tables of their sizes do."""
+        from pyarrow import ArrowException
 
         self._check(name)
+        self._tables.pop(name, None)
+        usual = RATIO * self.manifest["files"][name]["bytes"]
         try:
-            return upgraded(parquet.read_table(self.path / name).to_pydict())
+            columns, size = read_table(self.path / name, FREE + usual - sum(self._tables.values()))
+            self._tables[name] = size - usual
+            return upgraded(columns)
         except (ArrowException, OSError, ValueError) as error:
             raise unusable(self.path / name, error) from None
 
@@ -268,15 +271,6 @@ def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | 
     return tuple(
         slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
     )
-
-
-def _arrow_type(kind: str) -> pyarrow.DataType:
-    """The pyarrow type of a name in the schema: `int64`, `list<int32>`."""
-    import pyarrow
-
-    inner = kind.removeprefix("list<").removesuffix(">")
-    plain = getattr(pyarrow, inner)()
-    return pyarrow.list_(plain) if inner != kind else plain
 
 
 def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
