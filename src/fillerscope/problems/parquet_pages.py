@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnChunkMetaData, ParquetFile
@@ -61,7 +61,7 @@ def pages_of(source: BinaryIO, chunk: ColumnChunkMetaData) -> Iterator[Page]:
     raise ValueError(f"a column of a row group has more than {MOST_PAGES:,} pages")
 
 
-def _page(header: dict[int, Any]) -> Page:
+def _page(header: dict[int, object]) -> Page:
     kind = header.get(1)
     about = header.get(_HEADERS.get(kind, 0)) if isinstance(kind, int) else None
     if not isinstance(kind, int) or not isinstance(about, dict):
@@ -69,14 +69,14 @@ def _page(header: dict[int, Any]) -> Page:
     return Page(_size(header, 2), 0 if kind == _DICTIONARY else _size(about, 1), _size(about, _ENCODING[kind]))
 
 
-def _size(header: dict[int, Any], field: int) -> int:
+def _size(header: dict[int, object], field: int) -> int:
     value = header.get(field)
     if not isinstance(value, int) or value < 0:
         raise ValueError("the header of a page is damaged")
     return value
 
 
-def _header(source: BinaryIO, place: int) -> tuple[dict[int, Any], int]:
+def _header(source: BinaryIO, place: int) -> tuple[dict[int, object], int]:
     """The fields of the header at a place, by number, and how many bytes it has."""
     length = _FIRST_READ
     while True:
@@ -97,11 +97,11 @@ class _Compact:
     def __init__(self, content: bytes) -> None:
         self.content, self.place, self.depth = content, 0, 0
 
-    def struct(self) -> dict[int, Any]:
+    def struct(self) -> dict[int, object]:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise ValueError("the header of a page is nested too deeply")
-        fields: dict[int, Any] = {}
+        fields: dict[int, object] = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._number()
