@@ -13,8 +13,10 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.store.schema import answers_name
+from fillerscope.study.generation import GenerationSpec
 from support.answered import CONDITIONS, VERDICTS, build, drawn_at_random
 from support.synthetic import Synthetic
+from support.watchdog import watched
 
 DRAW = drawn_at_random(3)
 
@@ -113,3 +115,13 @@ def test_answers_to_more_or_fewer_problems_than_there_are_are_refused(tmp_path: 
     run.store.put_table(answers_name("a", 2), {key: values[:-3] for key, values in table.items()})
     with pytest.raises(StoreError, match="holds 30 answers, not 33; run the study again"):
         answers(Run(run.store)[None])
+
+
+def test_answers_that_a_study_asks_for_are_counted_before_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short study can ask for more of them than memory holds."""
+    run = build(tmp_path / "run", DRAW)
+    monkeypatch.setattr(GenerationSpec, "drawn", lambda *_: 10**10)
+    with watched(30):
+        assert faults(run) == [f"a: 33 answers, {33 * 10**10} were asked for, or out of order"]

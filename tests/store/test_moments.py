@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import skew
 
+from fillerscope.errors import StoreError
 from fillerscope.store.moments import Counts, Moments
 
 Floats = NDArray[np.float64]
@@ -198,3 +199,28 @@ def test_counts_merged_are_their_sum(samples: list[Floats], cut: int) -> None:
         expected[:, : sample.shape[-1]] += sample > 0
     np.testing.assert_array_equal(merged, expected)
     assert merged.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(50_000, 1), (1, 50_000), (1, 50_000), (1, 50_000)],
+        [(1, 1), (1, 5), (5, 1), (1, 5)],
+        [(1, 1), (1, 5), (1, 5), (5, 5)],
+        [(1, 3), (1, 5), (1, 5), (1, 5)],
+        [(1, 1, 5), (1, 5), (1, 5), (1, 5)],
+    ],
+)
+def test_arrays_that_would_be_spread_against_each_other_are_refused(shapes: list[tuple[int, ...]]) -> None:
+    """Two of 400 KB would take 20 GB together."""
+    with pytest.raises(StoreError, match=r"^moments of the shapes .* do not belong together; run the study again$"):
+        Moments(*(np.zeros(shape) for shape in shapes))
+
+
+def test_parts_of_other_shapes_are_not_merged() -> None:
+    """The longer one would give its length to each row of the other."""
+    one, other = (Moments(np.ones((1, 1), np.int64), *[np.zeros(shape)] * 3) for shape in ((1, 50_000), (50_000, 1)))
+    with pytest.raises(StoreError, match=r"^parts of the shapes .* are not of one run; run the study again$"):
+        one.merge(other)
+    with pytest.raises(StoreError, match=r"^parts of the shapes .* are not of one run; run the study again$"):
+        Counts(one.mean.astype(np.int64)).merge(Counts(other.mean.astype(np.int64)))

@@ -186,6 +186,21 @@ def test_a_table_in_an_encoding_that_no_run_has_is_refused(store: RunStore) -> N
         forged(store, table, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY").get_table(TABLE)
 
 
+def test_arrays_of_nothing_with_long_axes_are_refused(store: RunStore) -> None:
+    """They take no byte of the file, and what is made for each of their layers fills memory."""
+    store.put(NAME, Part({"x": np.zeros((0, 1 << 40)), "y": np.zeros((0, 3, 2))}, []))
+    assert store.get(NAME, ["y"]).arrays["y"].shape == (0, 3, 2)
+    with refused("is damaged .it has an array of the shape .0, 1099511627776"):
+        store.get(NAME)
+
+
+def test_records_that_would_fill_memory_are_not_made(store: RunStore, monkeypatch) -> None:
+    monkeypatch.setattr("fillerscope.files.MOST_MEMORY", 1 << 20)
+    store.put(NAME, Part({}, [{}] * 10_000))  # type: ignore[typeddict-item]
+    with refused("is damaged .its values take more than 1 MiB of memory"):
+        store.get(NAME)
+
+
 def test_an_array_that_is_a_view_of_another_comes_back(store: RunStore) -> None:
     """safetensors writes the memory behind an array: a transposed one must not come back scrambled."""
     part = Part({"t": np.arange(6.0).reshape(2, 3).T, "s": np.arange(10)[::2]}, [])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import eq
+
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.analysis.stored_run import StoredRun
@@ -46,30 +49,34 @@ def _unaccounted(run: StoredRun) -> list[str]:
 
 def _unanswered(run: ModelRun) -> list[str]:
     """Every problem must be answered, or have failed, under every condition as often as was asked."""
-    keys, wanted = _keys(run.answer_columns()), _asked(run, run.conditions)
-    return [] if keys == wanted else [f"{run.name}: {len(keys)} answers, {len(wanted)} were asked for, or out of order"]
+    return _compared(run, run.answer_columns(), run.conditions, "answers")
 
 
 def _not_again(run: ModelRun) -> list[str]:
-    keys, wanted = _keys(run.again_columns()), _asked(run, ["none"])
-    told = f"{run.name}: {len(keys)} answers of the noise floor, {len(wanted)} were asked for, or out of order"
-    return [] if keys == wanted else [told]
+    return _compared(run, run.again_columns(), ["none"], "answers of the noise floor")
 
 
-def _keys(columns: Columns) -> list[tuple[object, ...]]:
-    return list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
-
-
-def _asked(run: ModelRun, conditions: list[str]) -> list[tuple[object, ...]]:
+def _compared(run: ModelRun, columns: Columns, conditions: list[str], what: str) -> list[str]:
+    """Whether answers are those that were asked for. Those are counted first: a study can ask for any number."""
+    keys = list(zip(*(columns[key] for key in ("number", "temperature", "condition", "sample")), strict=True))
     spec = run.study.generation
     assert spec is not None
-    return [
+    wanted = len(run.problems()) * len(conditions) * sum(map(spec.drawn, spec.temperature))
+    if len(keys) == wanted and all(map(eq, keys, _asked(run, conditions))):
+        return []
+    return [f"{run.name}: {len(keys)} {what}, {wanted} were asked for, or out of order"]
+
+
+def _asked(run: ModelRun, conditions: list[str]) -> Iterator[tuple[object, ...]]:
+    spec = run.study.generation
+    assert spec is not None
+    return (
         (number, temperature, condition, sample)
         for number in range(len(run.problems()))
         for temperature in spec.temperature
         for condition in conditions
         for sample in range(spec.drawn(temperature))
-    ]
+    )
 
 
 def _unmeasured(run: ModelRun) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fillerscope.errors import StoreError
 from fillerscope.store.schema import MOMENTS
 
 Floats = NDArray[np.float64]
@@ -29,6 +30,14 @@ class Moments:
     m2: Floats
     m3: Floats
 
+    def __post_init__(self) -> None:
+        """Refuse arrays that would be spread against each other: small ones of a run from elsewhere fill memory so."""
+        count, *sums = (np.shape(getattr(self, name)) for name in MOMENTS)
+        fitting = len(count) <= len(sums[0]) and _spread(count, sums[0]) == sums[0]
+        if not fitting or any(shape != sums[0] for shape in sums):
+            shapes = ", ".join(map(str, (count, *sums)))
+            raise StoreError(f"moments of the shapes {shapes} do not belong together; run the study again")
+
     @classmethod
     def of(cls, values: Floats, valid: NDArray[np.bool_]) -> Moments:
         """The moments of samples on the first axis; `valid` broadcasts against `values`, with as many axes."""
@@ -43,7 +52,7 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """The moments of both samples, by the updates of Chan and Pébay, which do not subtract large sums."""
-        length = max(self.mean.shape[-1], other.mean.shape[-1])
+        length = _common_length(self.mean, other.mean)
         a, b = self._padded(length), other._padded(length)
         count = a.count + b.count
         share = np.where(count > 0, b.count / np.maximum(count, 1), 0.0)
@@ -98,7 +107,7 @@ class Counts:
         return cls(samples.sum(axis=0, dtype=np.int64))
 
     def merge(self, other: Counts) -> Counts:
-        length = max(self.counts.shape[-1], other.counts.shape[-1])
+        length = _common_length(self.counts, other.counts)
         return Counts(self._padded(length) + other._padded(length))
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -107,3 +116,18 @@ class Counts:
     def _padded(self, length: int) -> NDArray[np.int64]:
         edge = [(0, 0)] * (self.counts.ndim - 1) + [(0, length - self.counts.shape[-1])]
         return np.pad(self.counts, edge)
+
+
+def _spread(count: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which a count is spread over cells; empty where it cannot be."""
+    try:
+        return np.broadcast_shapes(count, shape)
+    except ValueError:
+        return ()
+
+
+def _common_length(one: NDArray[np.generic], other: NDArray[np.generic]) -> int:
+    """The length of the longer of two arrays, which must be equal on all other axes."""
+    if one.shape[:-1] != other.shape[:-1]:
+        raise StoreError(f"parts of the shapes {one.shape} and {other.shape} are not of one run; run the study again")
+    return max(int(one.shape[-1]), int(other.shape[-1]))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
 from fillerscope.errors import StoreError
 from fillerscope.files import file_sha256, read_limited
+from fillerscope.store.schema import Array
 
 Value = TypeVar("Value")
 WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
+MOST_HOLLOW = 1 << 26  # cells that an array would have were no axis of it empty
 TRANSIENT = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.ENOMEM)
 
 
@@ -52,6 +55,14 @@ def unusable(path: Path, error: Exception) -> StoreError:
     if isinstance(error, OSError) and error.errno:  # of a damaged table, pyarrow raises an OSError without a number
         return unreadable(path, error)
     return StoreError(f"{path} is damaged ({error}); `fillerscope verify` tells more")
+
+
+def refuse_hollow(arrays: Iterable[Array]) -> None:
+    """Raise a ValueError for arrays without a cell that have very long axes: they take no byte of a file, and tables
+    are made as long as their axes."""
+    for array in arrays:
+        if not array.size and math.prod(filter(None, array.shape)) > MOST_HOLLOW:
+            raise ValueError(f"it has an array of the shape {array.shape}")
 
 
 def _steadily(read: Callable[[], Value]) -> Value:

@@ -32,7 +32,7 @@ from fillerscope.files import (
     write_whole,
 )
 from fillerscope.store.manifest import read_manifest, sealed
-from fillerscope.store.reading import read_steadily, sha256_of, size_of, unreadable, unusable
+from fillerscope.store.reading import read_steadily, refuse_hollow, sha256_of, size_of, unreadable, unusable
 from fillerscope.store.schema import (
     COLUMN_TYPES,
     FILES,
@@ -193,6 +193,7 @@ class RunStore:
             with safe_open(self.path / name, framework="numpy") as file:
                 wanted = file.keys() if keys is None else keys
                 arrays = {key: file.get_tensor(key) for key in wanted}
+                refuse_hollow(arrays.values())
                 records = parse_json((file.metadata() or {}).get("records", "[]"))
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise unusable(self.path / name, error) from None
