@@ -194,8 +194,11 @@ def test_a_file_that_comes_slowly_is_left(
 
 
 def slow_error(handler: BaseHTTPRequestHandler) -> None:
+    """For some seconds: whoever waits without a deadline gets another error then."""
     sending([], 500, Content_Length="30000000")(handler)
-    dripping(handler)
+    for _ in range(60):
+        handler.wfile.write(b" ")
+        pause(0.05)
 
 
 def test_an_error_that_comes_slowly_in_place_of_a_file_is_left(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +217,15 @@ def test_a_file_that_comes_byte_by_byte_is_left(served: Hub) -> None:
     """Each request brings something, and none of them enough."""
     served.files = {"model.safetensors": WEIGHTS}
 
-    def one_byte(handler: BaseHTTPRequestHandler) -> None:
-        start = int(handler.headers["Range"].removeprefix("bytes=").rstrip("-"))
-        sending([WEIGHTS[:1]], 206, Content_Length=str(len(WEIGHTS) - start), Connection="close")(handler)
+    left = iter(range(40))  # requests after which it would come whole
 
-    served.other = answering("/resolve/", one_byte)
+    def one_byte(handler: BaseHTTPRequestHandler, path: str) -> bool:
+        if "/resolve/" not in path or next(left, None) is None:
+            return False
+        sending([WEIGHTS[:1]], 206, Content_Length="1")(handler)
+        return True
+
+    served.other = one_byte
     with watched(), pytest.raises(ModelError, match="cannot download owner/name"):
         snapshot("owner/name")
     assert len([path for path in served.paths if "/resolve/" in path]) <= 2 * hub_download.PATIENCE
