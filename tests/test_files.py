@@ -55,5 +55,5 @@ def test_values_of_json_are_not_made_where_they_take_too_much_memory(item: str) 
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     for one in (text, text.encode()):
-        with pytest.raises(ValueError, match="more than 0 MiB of memory"):
+        with pytest.raises(ValueError, match=r"more than [0-9]+ MiB of memory"):
             parse_json(one, taken // 2)
