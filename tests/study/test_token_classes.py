@@ -11,6 +11,7 @@ import pytest
 
 from fillerscope.errors import StudyError
 from fillerscope.models.resolve import resolve
+from fillerscope.prompts.child_process import limit_memory
 from fillerscope.study.token_classes import CLASSES, LONGEST, MOST, class_names, classify, refuse_bad
 from support.tiny import tiny_tokenizer
 from support.watchdog import in_a_fork
@@ -163,6 +164,51 @@ def test_a_pattern_that_tries_for_ever_is_given_up(monkeypatch: pytest.MonkeyPat
             classify(["aaa" * 30 + "c"], {"slow": pattern})
 
     in_a_fork(give_up)
+
+
+THOUSANDS = "(?:(?:(?:a?){1000}){1000}){1000}"
+FILLING = {
+    "nested": THOUSANDS,
+    "at least": "(?:(?:(?:a?){1000,}){1000,}?){1000,1001}",
+    "in a group": "(?P<n>(?:(b|(a?){1000})){1000}){1000}",
+    "ahead": "(?=(?:(?:a?){1000}){100000})",
+    "after sets": r"[][({\]}{9}](?:(?:[]a]?){1000}){1000}",
+    "after an open set that is none": r"\[(?:(?:a?){1000}){1000}",
+    "after a comment": "(?#[)(?:(?:a?){1000}){1000}(?#])",
+    "wide sets": "(?:[" + "ab" * 400 + "]?){100000}",
+    "one after another": "(?:a?b{9000}){9}" * 40,
+}
+
+
+@pytest.mark.parametrize("what", FILLING)
+def test_a_pattern_that_fills_memory_when_it_is_compiled_is_refused(what: str) -> None:
+    """In a fork with little memory: without the limit some of them take all there is."""
+
+    def compile_it() -> None:
+        limit_memory(2 << 30)
+        with pytest.raises(ValueError, match=r"class 'large': .* is not a pattern: with its counts written out it has"):
+            refuse_bad({"large": FILLING[what]})
+
+    in_a_fork(compile_it)
+
+
+def test_counts_in_a_wide_layout_are_refused() -> None:
+    """The two engines read them differently: for one `{100 0}` is a count."""
+    for pattern in ("(?x)(?:(?:a?){100 0}){1000}", "(?x: a{1#}\n000} )", "(?ix)a{3}"):
+        with pytest.raises(ValueError, match=r"with \(\?x\) it may have no counts in braces"):
+            refuse_bad({"wide": pattern})
+    refuse_bad({"wide": "(?x) a+ | b*  # letters"})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\d{4}-\d{2}-\d{2}", "[a-z]{1,60000}", "(?:[0-9]{1,3},){0,9}[0-9]{3}", r"\{\d+\}", "a{e<=1}", "x{,1000}",
+        "([({]a{3}|b{2}){10}", "(?i:[aeiou]{2,}){1,9}", r"\N{DIGIT ONE}{20}", "a{20000}",
+    ],
+)  # fmt: skip
+def test_usual_counts_are_taken(pattern: str) -> None:
+    refuse_bad({"usual": pattern})
 
 
 def test_a_pattern_as_long_as_a_program_is_refused() -> None:

@@ -33,6 +33,13 @@ CLASSES = {
 MOST = 16  # classes: each is a column of every layer
 LONGEST = 1000  # characters of a pattern
 SECONDS = 2.0  # for one token and one pattern: a pattern from elsewhere may try for ever
+MOST_COPIES = 50_000  # parts of a pattern with its counts written out, some hundred bytes each
+_PARTS = re.compile(
+    r"(?P<skipped>\(\?#[^)]*\))|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*)(?:,\d*)?\}"
+    r"|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.",
+    re.DOTALL,
+)
+_WIDE_LAYOUT = re.compile(r"\(\?[a-zA-Z]*x")
 
 
 def class_names(classes: Mapping[str, str]) -> tuple[str, ...]:
@@ -80,6 +87,34 @@ def refuse_bad(classes: Mapping[str, str]) -> None:
             raise ValueError(f"class {name!r}: its pattern has {len(pattern)} characters, and {LONGEST} is the most")
         try:
             re.compile(pattern)
+            _refuse_large(pattern)
             _ = pattern in CLASSES.values() or _compiled(pattern)  # ours are known to be sound
         except (ValueError, RecursionError, OverflowError, re.error) as error:
             raise ValueError(f"class {name!r}: {pattern!r} is not a pattern: {error}") from None
+
+
+def _refuse_large(pattern: str) -> None:
+    """Raise ValueError for a pattern that fills memory when it is compiled: `regex` writes `a{3}` out as `aaa`."""
+    if _WIDE_LAYOUT.search(pattern) and "{" in pattern:  # `regex` reads `{1 0}` as a count there, and `re` does not
+        raise ValueError("with (?x) it may have no counts in braces; write it without (?x)")
+    if (copies := _copies(pattern)) > MOST_COPIES:
+        raise ValueError(
+            f"with its counts written out it has {copies:,} parts, and {MOST_COPIES:,} is the most; "
+            "write smaller numbers in its braces"
+        )
+
+
+def _copies(pattern: str) -> int:
+    """How many parts a pattern has when each `{n}` stands for n copies of what is before it. It is a sound one."""
+    groups: list[list[int]] = [[]]  # those that are open, with the sizes of their parts
+    for part in _PARTS.finditer(pattern):
+        if part["open"]:
+            groups.append([])
+        elif part["close"]:
+            size = sum(groups.pop())
+            groups[-1].append(1 + size)
+        elif part["least"] is not None:
+            groups[-1][-1] *= 1 + int(part["least"] or 0)
+        elif not part["skipped"]:
+            groups[-1].append(len(part[0]))
+    return sum(groups[0])
