@@ -9,7 +9,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.hashed_view import hashed_view
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.models.tokenizer_checks import check_tokenizer
+from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
 from fillerscope.prompts.chat_template import start_renderer
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -35,6 +35,7 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
             said = view.explain(first_line(error))
             raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {said}") from error
         view.rename(tokenizer)
+    check_loaded(tokenizer, folder.path)
     start_renderer(tokenizer)
     return tokenizer
 

@@ -18,7 +18,7 @@ from fillerscope.models.digests import counted_files
 LARGEST_CONFIG = 1 << 24  # bytes: published ones have some thousand, tokenizers' with all their tokens a million
 DEEPEST = 64  # levels of a config
 _CONFIG_KEYS = ("transformers_weights", "configuration_files")
-_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")  # the second overrides the first
+TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")  # the second overrides the first
 _TOKENIZER_KEYS = ("fast_tokenizer_files", "gguf_file", "subfolder")
 _IMPLEMENTATION = re.compile(r"implementation|kernel")
 # Names of files that were there when a tokenizer was saved are in many published configs, and are not opened: only one
@@ -69,7 +69,7 @@ def refuse_redirects(config: Json, path: Path) -> None:
 def check_tokenizer_config(folder: Path) -> None:
     """Refuse settings of a tokenizer that name files which are there and are not those that are hashed."""
     hashed = {file.resolve() for file in counted_files(folder).values()}
-    for path in filter(Path.exists, (folder / name for name in _TOKENIZER_SETTINGS)):
+    for path in filter(Path.exists, (folder / name for name in TOKENIZER_SETTINGS)):
         _check_tokenizer_settings(path, hashed)
 
 

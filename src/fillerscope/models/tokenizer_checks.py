@@ -1,64 +1,107 @@
-"""Checks of a tokenizer.json before it is loaded: rules that make texts longer and longer end a process.
+"""Checks of a tokenizer before it is used: rules that make texts longer and longer, and tokens without end.
 
-The tokenizer's own library does not bound them, and running out of memory in it cannot be caught.
+The tokenizer's own library bounds neither, and running out of memory in it cannot be caught. Its files are looked at
+before they are loaded, and what was loaded once more: rules may come from other files than tokenizer.json.
 """
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import parse_json, read_limited
+from fillerscope.files import Json, parse_json, read_limited
+from fillerscope.models.redirects import TOKENIZER_SETTINGS
+from fillerscope.models.tokenizer_growth import rule_tokens, text_growth, token_growth
+from fillerscope.prompts.tokenizer import Tokenizer
 
-MOST_GROWTH = 64  # times a text may grow; those of published models keep its length, or double it
-_STAGES = ("normalizer", "pre_tokenizer", "decoder")
-_CHILDREN = ("normalizers", "pretokenizers", "decoders")
-_GROWING = {"ByteLevel": 2.0, "Precompiled": 2.0}  # each time they are applied
+MOST_GROWTH = 100  # times a text may grow: one character of a published tokenizer becomes up to 18, each with a mark
+LONGEST_TOKEN = 4096  # characters; runs of spaces of published tokenizers have some hundred
+MOST_MADE = 10_000  # tokens that are made of a number alone; published tokenizers make 7 to 103
+_STAGES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+_MADE = re.compile(r"^(extra_ids|offset|num_\w+|n_\w+)$")
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a tokenizer whose rules would make a text many times as long."""
-    path = folder / "tokenizer.json"
-    if not path.exists():
-        return
+    """Refuse files of a tokenizer whose rules would make a text many times as long, or whose tokens are texts."""
+    for name in TOKENIZER_SETTINGS:
+        _refuse_made_tokens(_parsed(folder, name), folder / name)
+    rules = _parsed(folder, "tokenizer.json")
+    _refuse_growth(rules, folder / "tokenizer.json")
+    _refuse_long_tokens(_tokens(rules), folder / "tokenizer.json")
+
+
+def _parsed(folder: Path, name: str) -> Json:
+    """The JSON object in a file; an empty one where there is no file, or something else in it."""
     try:
-        rules = parse_json(read_limited(path))
+        content = parse_json(read_limited(folder / name)) if (folder / name).exists() else None
     except (OSError, ValueError) as error:
-        raise ModelError(f"the tokenizer in {folder} cannot be loaded: tokenizer.json: {first_line(error)}") from error
-    for stage in _STAGES if isinstance(rules, dict) else ():
-        if (growth := _growth(rules.get(stage))) > MOST_GROWTH:
+        raise ModelError(f"the tokenizer in {folder} cannot be loaded: {name}: {first_line(error)}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def check_loaded(tokenizer: Tokenizer, folder: Path) -> None:
+    """Refuse a tokenizer that was made of other files than tokenizer.json, for the same reasons."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return
+    parts = {stage: getattr(backend, stage) for stage in _STAGES}
+    rules = {stage: parse_json(part.__getstate__()) for stage, part in parts.items() if part is not None}
+    _refuse_growth(rules, folder)
+    _refuse_long_tokens(map(str, tokenizer.added_tokens_decoder.values()), folder)
+    if not (folder / "tokenizer.json").exists():  # all tokens take some time to list, and were looked at there
+        _refuse_long_tokens(backend.get_vocab(), folder)
+
+
+def _refuse_growth(rules: Json, path: Path) -> None:
+    """The rules for texts are applied one after another, those for tokens and for answers by themselves."""
+    before = text_growth(rules.get("normalizer"))
+    growths = (
+        ("normalizer", before, "a text", "long"),
+        ("pre_tokenizer", before * text_growth(rules.get("pre_tokenizer")), "a text", "long"),
+        ("post_processor", token_growth(rules.get("post_processor")), "tokens", "many"),
+        ("decoder", text_growth(rules.get("decoder")), "a text", "long"),
+    )
+    for stage, growth, what, much in growths:
+        if growth > MOST_GROWTH:
             raise ModelError(
-                f"{path}: the rules of its {stage} can make a text {growth:.3g} times as long, and {MOST_GROWTH} times "
-                "is the most; use the tokenizer that was published with the model"
+                f"{path}: the rules of its {stage} can make {what} {growth:.3g} times as {much}, and {MOST_GROWTH} "
+                "times is the most; use the tokenizer that was published with the model"
             )
 
 
-def _growth(rule: object) -> float:
-    """How many times as long a text can become by a rule, or by one rule after another."""
-    if not isinstance(rule, dict):
-        return 1.0
-    children = [child for key in _CHILDREN if isinstance(rule.get(key), list) for child in rule[key]]
-    if children:
-        return math.prod(map(_growth, children))
-    if rule.get("type") == "Replace":
-        return _growth_of_replacing(rule.get("pattern"), rule.get("content"))
-    return _GROWING.get(str(rule.get("type")), 1.0)
+def _refuse_long_tokens(tokens: Iterable[str], path: Path) -> None:
+    """A token is copied for each place where it stands, an unknown one for each word."""
+    longest = max(map(len, tokens), default=0)
+    if longest > LONGEST_TOKEN:
+        raise ModelError(
+            f"{path}: a token has {longest} characters, and {LONGEST_TOKEN} is the most; use the tokenizer that was "
+            "published with the model"
+        )
 
 
-def _growth_of_replacing(pattern: object, content: object) -> float:
-    new = len(str(content))
-    if isinstance(pattern, dict) and isinstance(pattern.get("String"), str) and pattern["String"]:
-        return max(1.0, new / len(pattern["String"]))
-    expression = str(pattern.get("Regex", "")) if isinstance(pattern, dict) else ""
-    return max(1.0, float(new) + _matches_nothing(expression))
+def _tokens(rules: Json) -> Iterator[str]:
+    """All tokens of a tokenizer.json, and what its model adds to them."""
+    model = rules.get("model")
+    model = model if isinstance(model, dict) else {}
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary
+    elif isinstance(vocabulary, list):  # pieces with their scores
+        yield from (str(piece[0]) for piece in vocabulary if isinstance(piece, list) and piece)
+    yield from (str(model.get(key)) for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"))
+    added = rules.get("added_tokens")
+    yield from (str(token.get("content")) for token in added or () if isinstance(token, dict))
+    yield from rule_tokens(rules.get("post_processor"))
 
 
-def _matches_nothing(expression: str) -> bool:
-    """Whether a pattern matches between characters, so that something is added and nothing taken away."""
-    try:
-        return re.compile(expression).match("") is not None
-    except re.error:  # written for another engine
-        return False
+def _refuse_made_tokens(settings: Json, path: Path) -> None:
+    """Some tokenizers make as many tokens as a number says."""
+    for key, value in settings.items():
+        if _MADE.search(key) and isinstance(value, int | float) and value > MOST_MADE:
+            raise ModelError(
+                f"{path}: {key} is {value!r:.40}, and {MOST_MADE} is the most; use the tokenizer that was published "
+                "with the model"
+            )
