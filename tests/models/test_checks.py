@@ -45,6 +45,28 @@ def test_a_number_that_would_become_a_long_list_is_refused(folder: Path, key: st
         check_folder(folder, "m")
 
 
+@pytest.mark.parametrize(
+    "key", ["max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_sequence_length", "max_seq_len"]
+)
+def test_a_context_that_no_model_has_is_refused(folder: Path, key: str) -> None:
+    change(folder, **{key: 10**9})
+    with pytest.raises(ModelError, match=rf"config\.json of m says {key}: 1000000000, and \d+ is the most"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("kinds", [[[["global"], 10**9]], [[["global"] * 90, 90]], [[["local"], 1]] * 900])
+def test_kinds_of_layers_that_become_a_long_list_are_refused(folder: Path, kinds: object) -> None:
+    change(folder, attention_types=kinds)
+    with pytest.raises(ModelError, match=r"config\.json of m says attention_types: .* more layers than its weights"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize("kinds", [None, 3, [3, None, [], [1, 2], [["global"], "x"]], [[["global", "local"], 2]]])
+def test_other_kinds_of_layers_are_left_to_transformers(folder: Path, kinds: object) -> None:
+    change(folder, attention_types=kinds)
+    check_folder(folder, "m")
+
+
 def test_usual_numbers_are_taken(folder: Path) -> None:
     change(folder, num_labels=3, rope_theta=10**9, max_position_embeddings=10_485_760)
     check_folder(folder, "m")

@@ -6,7 +6,7 @@ Looks at the file alone and needs no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 
 from fillerscope.errors import ModelError
@@ -16,6 +16,8 @@ from fillerscope.models.redirects import refuse_redirects
 _LAYERS = re.compile(r"^(n|num)_(\w*_)?layers?$|^(encoder|decoder)_layers$|^depth$")
 _SIZES = re.compile(r"^(hidden|intermediate|vocab|moe_intermediate|ffn)_(size|dim)$|^(n_embd|d_model)$|experts$")
 _COUNTS = re.compile(r"^(n|num|max_window)_|layers?(_|$)|(freq|interval|period|step|pattern|offset)$")
+_POSITIONS = re.compile(r"position|(^|_)(ctx|context|seq|sequence|length|len)(_|$)")
+MOST_POSITIONS = 1 << 26  # of a config: the longest contexts that models are published with are a sixth of it
 MOST_COUNTED = 1 << 22  # tokens of the longest contexts are fewer
 MOST_LABELS = 1 << 16
 # What no decoder has none of. Some of them may be null, and some a list with a number for each layer.
@@ -40,6 +42,8 @@ def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> Non
     build them first, and find out in hours what is missing."""
     largest = max((size for shape in shapes for size in shape), default=0)
     for key, value in (item for _, section in _sections(config) for item in section.items()):
+        if key == "attention_types":
+            _refuse_repeated_layers(value, len(shapes), name)
         if not _is_count(value):
             continue
         if not (_LAYERS.search(key) or _SIZES.search(key)):
@@ -61,10 +65,23 @@ def _sections(config: Json, place: str = "") -> Iterator[tuple[str, Json]]:
 
 def _refuse_long_lists(key: str, value: int, name: str) -> None:
     """transformers writes out a list for some numbers, labels for one, before it looks at anything else."""
-    most = MOST_LABELS if key == "num_labels" else MOST_COUNTED
-    if _COUNTS.search(key) and value > most:
+    if not (_COUNTS.search(key) or _POSITIONS.search(key)):
+        return
+    most = MOST_LABELS if key == "num_labels" else MOST_COUNTED if _COUNTS.search(key) else MOST_POSITIONS
+    if value > most:
         raise ModelError(
             f"config.json of {name} says {key}: {value}, and {most} is the most; correct it, or download the file again"
+        )
+
+
+def _refuse_repeated_layers(value: object, tensors: int, name: str) -> None:
+    """GPT-Neo writes its kinds of layers as [[kinds, times], ...], and transformers writes them out."""
+    pairs = [pair for pair in value if isinstance(pair, list) and len(pair) > 1] if isinstance(value, list) else []
+    times = [len(kinds) * count for kinds, count, *_ in pairs if isinstance(kinds, Sized) and _is_count(count)]
+    if sum(max(0, one) for one in times) > tensors:
+        raise ModelError(
+            f"config.json of {name} says attention_types: {value!r:.60}, more layers than its weights have tensors, "
+            f"{tensors}; the files belong to different models: download them again"
         )
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
+from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason, refuse_changed
 from fillerscope.models.digests import model_digest
@@ -127,6 +128,7 @@ def _devices() -> list[str]:
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
+    refuse_large_build(loader.from_config, config, folder)
     with hashed_view(folder.path) as view:
         try:
             model, report = loader.from_pretrained(

@@ -1,0 +1,40 @@
+"""How large a model would be that is built of a config, compared with its weights before any of it takes memory.
+
+Some families keep a mask or a table of all positions beside their weights, as large as a config says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+
+from fillerscope.display import readable
+from fillerscope.errors import ModelError
+from fillerscope.models.resolve import ModelFolder
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+MOST_BESIDE = 1 << 26  # bytes beside weights of no size: masks of 2,048 positions for 16 layers
+MOST_TIMES = 8  # as large as its files: they may be in fewer bits than the model in memory
+MOST_TIMES_QUANTISED = 32  # they may hold a bit or two for each number
+
+
+def refuse_large_build(make: Callable[..., PreTrainedModel], config: PretrainedConfig, folder: ModelFolder) -> None:
+    """Refuse a config of which a model would be built that is much larger than the weights in its folder."""
+    try:
+        with torch.device("meta"):  # shapes without memory
+            model = make(config, trust_remote_code=False)
+    except Exception:
+        return  # no model can be built of it, as loading it will say
+    size = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
+    stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
+    times = MOST_TIMES_QUANTISED if getattr(config, "quantization_config", None) else MOST_TIMES
+    if size > MOST_BESIDE + times * stored:
+        raise ModelError(
+            f"config.json of {folder.name} describes a model of {readable(size)} in memory, and its weights are "
+            f"{readable(stored)}; the files belong to different models: download them again"
+        )
