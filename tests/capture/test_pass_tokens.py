@@ -52,10 +52,10 @@ def test_of_layers_of_unequal_width_the_widest_counts() -> None:
 
 @pytest.mark.parametrize(
     ("free", "tokens"),
-    [(0, FEWEST), (1 << 50, MOST["cpu"]), (100, 100), (FEWEST - 1, FEWEST), (257, 256)],
+    [(0, FEWEST), (1 << 50, MOST["cpu"]), (127, 64), (128, 128), (255, 128), (FEWEST - 1, FEWEST), (257, 256)],
 )
 def test_as_many_as_memory_holds_within_limits(free: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`free` in tokens; a share of memory is left alone."""
+    """`free` in tokens; a share of memory is left alone. A power of two, so that equal machines take equal passes."""
     model: Any = tiny_model("llama")
     room = int(free * bytes_a_token(model) / SHARE) + 1
     monkeypatch.setattr(memory, "free_memory", lambda _: room)

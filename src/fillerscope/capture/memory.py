@@ -22,10 +22,12 @@ SHARE = 0.5  # of the memory that is free; the rest is for what the estimate lea
 
 
 def pass_tokens(model: nn.Module, most: int | None = None) -> int:
-    """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds."""
+    """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds.
+
+    A power of two: machines of the same kind have not quite the same memory free, and must not differ for that."""
     device = device_of(model)
-    most = MOST[device.type] if most is None else most
-    return max(FEWEST, min(most, int(SHARE * free_memory(device) / bytes_a_token(model))))
+    held = max(FEWEST, int(SHARE * free_memory(device) / bytes_a_token(model)))
+    return min(MOST[device.type] if most is None else most, 1 << held.bit_length() - 1)
 
 
 def bytes_a_token(model: nn.Module) -> int:

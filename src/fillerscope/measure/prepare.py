@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fillerscope.errors import ModelError, PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
+from fillerscope.store.job_part import JobPart
 from fillerscope.study.study import Study
 from fillerscope.study.token_classes import classify
 
@@ -43,6 +44,18 @@ def shards_of(problems: Sequence[Problem], size: int) -> list[Shard]:
     """Cut problems into shards in order: a function of the study, never of the number of workers."""
     starts = range(0, len(problems), size)
     return [Shard(i, start, tuple(problems[start : start + size])) for i, start in enumerate(starts)]
+
+
+@dataclass(frozen=True)
+class StudyShards:
+    """All shards of a study, and the part of them that this job measures."""
+
+    all: Sequence[Shard]
+    part: JobPart | None = None  # None: all of them
+
+    @property
+    def own(self) -> Sequence[Shard]:
+        return self.all if self.part is None else [shard for shard in self.all if self.part.has(shard.index)]
 
 
 @dataclass

@@ -19,22 +19,15 @@ from fillerscope.files import Json, digest_of
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
-from fillerscope.measure.prepare import Shard, shards_of
+from fillerscope.measure.prepare import StudyShards, shards_of
 from fillerscope.measure.reuse import has_more_conditions, holds
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
+from fillerscope.store.contents import merged_files, shard_files
+from fillerscope.store.job_part import JobPart
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import (
-    PROBLEMS,
-    Columns,
-    answer_attention_name,
-    answers_name,
-    merged_name,
-    repeated_answers_name,
-    shard_name,
-    slug,
-)
+from fillerscope.store.schema import PROBLEMS, Columns, merged_name, slug
 from fillerscope.study.study import ModelSpec, Study
 
 if TYPE_CHECKING:
@@ -51,6 +44,7 @@ class RunChoices:
     on_measured: Callable[[RunStore], None] = lambda _: None  # called when the prompts of a model have been measured
     in_memory: ModelInMemory | None = None  # the one model of the study, where it is not to be found by its name
     reuse: bool = False  # a finished run that holds all of it is returned as it is, whatever its study is called
+    part: JobPart | None = None  # what this job measures, where several share the work; its folder is one of its own
 
 
 USUAL = RunChoices()
@@ -74,15 +68,16 @@ def run_study(
         spec.name: choices.in_memory or resolve(spec.name, progress, choices.accept_licence) for spec in study.models
     }
     identity = identify(study, problems, folders)
-    shards = shards_of(problems, study.batch.shard)
+    shards = StudyShards(shards_of(problems, study.batch.shard), choices.part)
     tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
     _refuse_shared_files([task.spec.name for task in tasks])
-    if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, len(shards))):
+    if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, shards)):
         progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
         return before
-    path = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
-    store = RunStore.create(path, identity, study.model_dump(mode="json"))
-    todo = [task for task in tasks if not is_complete(store, task.study, task.spec, len(shards))]
+    run = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
+    path = choices.part.folder(run) if choices.part else run
+    store = RunStore.create(path, identity, study.model_dump(mode="json"), choices.part)
+    todo = [task for task in tasks if not is_complete(store, task.study, task.spec, shards)]
     is_outdated = study.generation is not None and not _has_problems(store, problems)
     if not todo and not is_outdated:
         progress.say(f"{path} is complete already: nothing to measure")
@@ -134,11 +129,11 @@ def _refuse_servers(study: Study, tasks: Sequence[_Task]) -> None:
             read_key(task.spec.endpoint)
 
 
-def _plan(tasks: Sequence[_Task], shards: Sequence[Shard], store: RunStore) -> dict[str, PlannedStage]:
+def _plan(tasks: Sequence[_Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:
     """All stages of all models, with what is done already."""
     plan: dict[str, PlannedStage] = {}
     for task in tasks:
-        plan |= stages(task.study, task.spec.name, task.folder.label, shards, store)
+        plan |= stages(task.study, task.spec.name, task.folder.label, shards.own, store)
     return plan
 
 
@@ -160,7 +155,9 @@ def _runs(out: Path | None) -> list[RunStore]:
     return stores
 
 
-def _measured_before(stores: list[RunStore], identity: Json, tasks: list[_Task], shards: int) -> RunStore | None:
+def _measured_before(
+    stores: list[RunStore], identity: Json, tasks: list[_Task], shards: StudyShards
+) -> RunStore | None:
     """The first finished run that holds what is asked for; one of just this identity before others."""
     for store in sorted(stores, key=lambda one: one.manifest["identity"] != identity):
         stored = store.manifest["identity"]
@@ -184,20 +181,10 @@ def _has_failed(store: RunStore, task: _Task) -> bool:
     return any(record["status"] != "ok" for record in store.get(merged_name(task.spec.name), []).records)
 
 
-def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: int) -> bool:
-    """Whether all files of a model are stored and undamaged."""
-    names: list[str] = []
-    if study.probes.attention is not None:
-        names += [merged_name(spec.name), *(shard_name(spec.name, index) for index in range(shards))]
-    if study.probes.answering:
-        names += [
-            answer_attention_name(spec.name),
-            *(answer_attention_name(spec.name, index) for index in range(shards)),
-        ]
-    if study.generation is not None:
-        names += [answers_name(spec.name, index) for index in range(shards)]
-        if (noise := study.generation.noise) is not None:
-            names += [repeated_answers_name(spec.name, index, noise.dtype) for index in range(shards)]
+def is_complete(store: RunStore, study: Study, spec: ModelSpec, shards: StudyShards) -> bool:
+    """Whether all files of a model are stored and undamaged; in a part nothing is merged."""
+    names = [] if shards.part else list(merged_files(study, spec.name))
+    names += [name for shard in shards.own for name in shard_files(study, spec.name, shard.index)]
     return all(store.is_sound(name) for name in names)
 
 

@@ -24,7 +24,7 @@ from fillerscope.models.catalogue import cache_folder
 from fillerscope.progress import SILENT, Progress
 from fillerscope.report.headline import tones
 from fillerscope.store.live import LiveStore
-from fillerscope.store.run_folder import is_being_written
+from fillerscope.store.lock import is_being_written
 from fillerscope.store.schema import MANIFEST
 from fillerscope.study.study import Study
 

@@ -23,23 +23,11 @@ from typing import NoReturn, Self
 import numpy as np
 
 from fillerscope.errors import StoreError
+from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, measured_models, merged_files, stage_files
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part, RunStore, fitted
-from fillerscope.store.schema import (
-    MANIFEST,
-    PROBLEMS,
-    Array,
-    Manifest,
-    answer_attention_name,
-    answers_name,
-    merged_name,
-    repeated_answers_name,
-    shard_name,
-)
+from fillerscope.store.schema import MANIFEST, PROBLEMS, Array, Manifest, answer_attention_name, merged_name
 from fillerscope.study.study import Study
-
-MEASURING, ANSWERING, MEASURING_ANSWERS = "measuring", "answering", "measuring answers"
-ANSWERING_AGAIN = "answering again"
 
 
 @dataclass(frozen=True)
@@ -128,22 +116,12 @@ class LiveStore(RunStore):
         study = self._known_study()
         if study is None:
             return []
-        in_study = {
-            MEASURING: study.probes.attention is not None,
-            ANSWERING: study.generation is not None,
-            MEASURING_ANSWERS: study.probes.answering,
-            ANSWERING_AGAIN: study.generation is not None and study.generation.noise is not None,
-        }
-        stages = [stage for stage, wanted in in_study.items() if wanted]
         tasks = [
-            task
-            for spec in study.models
-            for task in (
-                *((spec.name, stage) for stage in stages),
-                *((twin, MEASURING) for twin in study.twins(spec.name)),
-            )
+            (model, stage, partial(named, model))
+            for model, asked in measured_models(study)
+            for stage, named in stage_files(asked).items()
         ]
-        return [self._progress(study, model, stage) for model, stage in tasks]
+        return [self._progress(study, *task) for task in tasks]
 
     @property
     def finished(self) -> bool:
@@ -165,16 +143,10 @@ class LiveStore(RunStore):
     def _write(self, name: str, pieces: Iterable[bytes | memoryview]) -> NoReturn:  # noqa: ARG002
         self.note(name, None)
 
-    def _progress(self, study: Study, model: str, stage: str) -> StageProgress:
-        size, noise = study.batch.shard, study.generation and study.generation.noise
-        named: dict[str, Callable[[int], str]] = {
-            MEASURING: partial(shard_name, model),
-            ANSWERING: partial(answers_name, model),
-            MEASURING_ANSWERS: partial(answer_attention_name, model),
-            ANSWERING_AGAIN: partial(repeated_answers_name, model, dtype=noise.dtype if noise else None),
-        }
+    def _progress(self, study: Study, model: str, stage: str, named: Callable[[int], str]) -> StageProgress:
+        size = study.batch.shard
         whole = {MEASURING: merged_name(model), MEASURING_ANSWERS: answer_attention_name(model)}.get(stage)
-        written = len(self._first_shards(named[stage]))
+        written = len(self._first_shards(named))
         total = None if self.problems is None else -(-self.problems // size)
         finished = self._written(whole) if whole else written == total
         shards = total if finished and total is not None else written
@@ -184,11 +156,10 @@ class LiveStore(RunStore):
     def _unwritten_merges(self) -> Iterator[tuple[str, Part]]:
         """The merged files that are not written yet, made of the shards that are."""
         study = self._known_study()
-        for model in [spec.name for spec in study.models] if study else []:
-            for whole, named in (
-                (merged_name(model), shard_name),
-                (answer_attention_name(model), answer_attention_name),
-            ):
+        if study is None:
+            return
+        for model in [spec.name for spec in study.models]:
+            for whole, named in merged_files(study, model).items():
                 if self._written(whole):
                     self._merges.pop(whole, None)  # read from disk from now on
                 elif part := self._merge(whole, self._first_shards(partial(named, model))):

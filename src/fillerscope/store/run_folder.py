@@ -12,8 +12,9 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +25,14 @@ from fillerscope.files import (
     Json,
     Pieces,
     digest_of,
-    disk_errors,
     is_inside,
     is_temporary,
     json_bytes,
     parse_json,
     write_whole,
 )
+from fillerscope.store.job_part import JobPart
+from fillerscope.store.lock import locked, writing_to
 from fillerscope.store.manifest import read_manifest, sealed
 from fillerscope.store.reading import read_steadily, refuse_hollow, sha256_of, size_of, unreadable, unusable
 from fillerscope.store.schema import (
@@ -39,6 +41,7 @@ from fillerscope.store.schema import (
     FOLDERS,
     FORMAT,
     MANIFEST,
+    PARTS_FOLDER,
     STUDY,
     Array,
     Columns,
@@ -48,6 +51,7 @@ from fillerscope.store.schema import (
 )
 from fillerscope.store.tables import FREE, RATIO, arrow_type, read_table
 
+COPIED = 1 << 24  # bytes at a time
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 
 
@@ -88,11 +92,14 @@ class RunStore:
         self._checked: set[str] = set()  # files whose checksum was compared when they were first read
 
     @classmethod
-    def create(cls, path: Path, identity: Json, study: Json) -> RunStore:
-        """Open the folder of this identity, which is made where it is missing."""
+    def create(cls, path: Path, identity: Json, study: Json, part: JobPart | None = None) -> RunStore:
+        """Open the folder of this identity, or of a part of its run, which is made where it is missing."""
         if not (path / MANIFEST).exists():
-            _make_folder(path, {"format": FORMAT, "identity": identity, "files": {}})
+            empty: Manifest = {"format": FORMAT, "identity": identity, "files": {}}
+            _make_folder(path, empty if part is None else empty | {"part": str(part)})
         store = cls.open(path)
+        if store.part != part:
+            raise StoreError(f"{path} holds {_told(store.part)}, not {_told(part)}; choose another folder with --out")
         if store.manifest["identity"] != identity:
             other = sorted(key for key in identity if store.manifest["identity"].get(key) != identity[key])
             differs = f" (it differs in: {', '.join(other)})"
@@ -106,10 +113,16 @@ class RunStore:
     def open(cls, path: Path) -> RunStore:
         return cls(path, read_manifest(path))
 
+    @property
+    def part(self) -> JobPart | None:
+        """The part of a run that this folder is for; None where it is a run."""
+        text = self.manifest.get("part")
+        return None if text is None else JobPart.parse(text)
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Lock the folder for writing. The lock of a process that was killed is free."""
-        with _locked(self.path):
+        with locked(self.path):
             self.manifest = self.open(self.path).manifest
             self._remove_temporaries()
             yield
@@ -177,12 +190,31 @@ class RunStore:
         self._write(name, [data.getbuffer()])
 
     def _write(self, name: str, pieces: Pieces) -> None:
-        with _disk(self.path):
+        with writing_to(self.path):
             self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
             self._checked.add(name)  # its checksum is that of the bytes just written
             self._save_manifest()
+
+    def adopt(self, files: Mapping[str, RunStore]) -> bool:
+        """Copy files from other run folders that this one lacks or has otherwise; whether there were any.
+
+        They are listed together at the end: the manifest of a large run is not written once for each of them."""
+        entries = {name: other.manifest["files"][name] for name, other in files.items()}
+        wanted = [
+            name for name, entry in entries.items() if self.manifest["files"].get(name) != entry or self._fault(name)
+        ]
+        for name in wanted:
+            with writing_to(self.path), (files[name].path / name).open("rb") as file:
+                self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
+                written = write_whole(self.path / name, iter(partial(file.read, COPIED), b""))
+            if written != (entries[name]["bytes"], entries[name]["sha256"]):
+                raise StoreError(f"{files[name].path / name} changed while it was copied; try again")
+        if wanted:
+            self.manifest["files"] |= {name: entries[name] for name in wanted}
+            self._save_manifest()
+        return bool(wanted)
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """The contents of a file, or only some of its arrays: the others are not read."""
@@ -263,8 +295,12 @@ class RunStore:
         return "" if sha256 == entry["sha256"] else f"{name}: sha256 {sha256[:12]}, expected {entry['sha256'][:12]}"
 
     def _save_manifest(self) -> None:
-        with _disk(self.path):
+        with writing_to(self.path):
             write_whole(self.path / MANIFEST, [json_bytes(sealed(self.manifest))])
+
+
+def _told(part: JobPart | None) -> str:
+    return "a whole run" if part is None else f"part {part} of a run"
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
@@ -294,48 +330,13 @@ def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
 
 def _make_folder(path: Path, manifest: Manifest) -> None:
     """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
-    with _disk(path):
+    with writing_to(path):
         names = {item.name for item in path.iterdir()} if path.is_dir() else set()
-        others = {name for name in names if name != "lock" and not is_temporary(name, MANIFEST)}  # left by a kill
+        left = ("lock", PARTS_FOLDER)  # by a kill, and by jobs that measure parts of this run
+        others = {name for name in names if name not in left and not is_temporary(name, MANIFEST)}
         if path.is_file() or (others and MANIFEST not in names):
             raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
         path.mkdir(parents=True, exist_ok=True)
-    with _locked(path), _disk(path):
+    with locked(path), writing_to(path):
         if not (path / MANIFEST).exists():
             write_whole(path / MANIFEST, [json_bytes(sealed(manifest))])
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path / "lock", timeout=0)
-    with _disk(path):
-        try:
-            lock.acquire()
-        except Timeout:
-            raise StoreError(f"another process is writing {path}; wait for it, or stop it") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether a process holds the lock of a run folder at this moment."""
-    from filelock import FileLock, Timeout
-
-    if not (path / "lock").exists():
-        return False
-    try:
-        with FileLock(path / "lock", timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # somebody else's folder: whether they are writing cannot be told
-        return False
-
-
-def _disk(path: Path) -> AbstractContextManager[None]:
-    full = f"no space left at {path}; free some and run again, it resumes from here"
-    return disk_errors(StoreError, f"to {path}", "choose another folder with --out", full)

@@ -29,6 +29,7 @@ READABLE = (2, 3, 4)
 SEALED = 4  # from this format on the manifest holds a digest of all that it says
 MANIFEST, STUDY, PROBLEMS = FILES = ("manifest.json", "study.json", "problems.parquet")
 FOLDERS = ("shards", "merged", "lookback", "answers", "again")  # what the names of its folders begin with
+PARTS_FOLDER = "parts"  # of a run that several jobs measure: a folder for each of them, until they are merged
 MOMENTS = ("count", "mean", "m2", "m3")  # the parts of a quantity kept as moments over problems, in order
 
 # Quantities of every problem, layer and head under a condition. Definitions are in docs/method.md.
@@ -195,6 +196,8 @@ class Manifest(TypedDict):
     environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]
     problems: NotRequired[int]  # how many there will be
+    part: NotRequired[str]  # such as 3/16, where a job measures only this part of the run
+    parts: NotRequired[Json]  # what a run merged of several parts cannot say in one value: machines that differ
     data: NotRequired[Json]  # columns that were recognised, how answers are written, rows read and skipped
 
 

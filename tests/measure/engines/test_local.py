@@ -15,7 +15,7 @@ from fillerscope.errors import ModelError, StoreError
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, measure_model
 from fillerscope.measure.engines.model_work import ModelWork
-from fillerscope.measure.prepare import refuse_missing_layers, shards_of
+from fillerscope.measure.prepare import StudyShards, refuse_missing_layers, shards_of
 from fillerscope.measure.shard import ReducedShard
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
@@ -162,7 +162,7 @@ def measure(saved: Path, store: RunStore) -> list[str]:
     """Four shards of two problems; their names."""
     study = study_of(saved, batch={"shard": 2, "tokens": 512})
     shards = shards_of(load_problems(study.problems), 2)
-    measure_model(ModelWork(study, study.models[0], resolve(str(saved)), store, Silent()), shards)
+    measure_model(ModelWork(study, study.models[0], resolve(str(saved)), store, Silent()), StudyShards(shards))
     return [shard_name(str(saved), shard.index) for shard in shards]
 
 

@@ -18,9 +18,9 @@ from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.files import Json, digest_of
 from fillerscope.measure.answer_shard import AnswerTask, answer_shard, answer_tasks
-from fillerscope.measure.engines.model_work import MissingShards, ModelWork
-from fillerscope.measure.plan import answering, answering_again, samples
-from fillerscope.measure.prepare import Shard
+from fillerscope.measure.engines.model_work import ModelWork
+from fillerscope.measure.plan import FileName, answering, answering_again, samples
+from fillerscope.measure.prepare import Shard, StudyShards
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
 
@@ -29,9 +29,12 @@ RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compa
 
 @dataclass
 class AnswerStage:
-    """Writes the answers of a model: `answer` those of the study, `repeat` those of its noise floor."""
+    """Writes the answers of a model: `answer` those of the study, `repeat` those of its noise floor.
+
+    Checks look at the first shard of the study, so that every job comes to the same result; see `_recheck`."""
 
     work: ModelWork
+    shards: StudyShards
 
     @property
     def spec(self) -> GenerationSpec:
@@ -43,26 +46,27 @@ class AnswerStage:
         assert self.spec.noise is not None
         return self.spec.noise
 
-    def answer(self, missing: MissingShards, shards: int) -> None:
-        if not missing:
-            return
+    def answer(self, named: FileName) -> None:
+        """Answer the shards whose files are missing."""
         work = self.work
-        generator = self._generator(missing[0][0])
+        if not (missing := work.missing(self.shards.own, named)):
+            return
+        generator = self._generator()
         each = len(work.study.conditions) * samples(self.spec)
-        tick = work.counter(answering(work.folder.label), missing, shards, each)
+        tick = work.counter(answering(work.folder.label), missing, len(self.shards.own), each)
         with Grader() as grader:
             for shard, name in missing:
                 table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
                 self._recheck(greedy)
                 work.store.put_table(name, table)
 
-    def repeat(self, missing: MissingShards, shards: int) -> None:
+    def repeat(self, named: FileName) -> None:
         """Answer the baseline again, in other batches, in another dtype, or by a second request."""
-        if not missing:
-            return
         work = self.work
-        generator_for = self._repeat_generators(missing[0][0])
-        tick = work.counter(answering_again(work.folder.label), missing, shards, samples(self.spec))
+        if not (missing := work.missing(self.shards.own, named)):
+            return
+        generator_for = self._repeat_generators()
+        tick = work.counter(answering_again(work.folder.label), missing, len(self.shards.own), samples(self.spec))
         with Grader() as grader:
             for shard, name in missing:
                 table, _ = answer_shard(
@@ -70,12 +74,12 @@ class AnswerStage:
                 )
                 work.store.put_table(name, table)
 
-    def _generator(self, first: Shard) -> Generator:
+    def _generator(self) -> Generator:
         """The server, or the local generator that passed the check of answers."""
         if self.work.spec.endpoint is not None:
             return self._server()
         self._refuse_same_dtype()
-        name = self._engine(first)
+        name = self._engine()
         return self._local(name, self.work.loaded)
 
     def _server(self) -> Generator:
@@ -89,11 +93,11 @@ class AnswerStage:
         generator.say = self.work.say_once
         return generator
 
-    def _engine(self, first: Shard) -> str:
+    def _engine(self) -> str:
         """The name of the local generator whose first tokens are those of plain forward passes; checked once a run."""
         record = self.work.facts().get("answercheck")
         if record is None:
-            record = self._check(self._requests(first))
+            record = self._check(self._requests(self.shards.all[0]))
             if record["engine"] != "rows":
                 self.work.progress.say(
                     f"{self.work.folder.label}: answers are generated one at a time, which is slower"
@@ -112,13 +116,13 @@ class AnswerStage:
         tasks = answer_tasks(self.work.study, self.work.prompts.of(shard))
         return [task.request for task in tasks if task.request is not None]
 
-    def _repeat_generators(self, first: Shard) -> Callable[[Shard], Generator]:
+    def _repeat_generators(self) -> Callable[[Shard], Generator]:
         """The generator of repeated answers, for each shard."""
         if self.work.spec.endpoint is not None:
             server = self._server()
             return lambda _: server
         self._refuse_same_dtype()
-        name = self._engine(first)
+        name = self._engine()
         if self.noise.dtype is not None:
             other = self._local(name, self.work.reload(self.noise.dtype))
             return lambda _: other
@@ -155,7 +159,9 @@ class AnswerStage:
             )
 
     def _recheck(self, greedy: list[tuple[AnswerTask, Reply]]) -> None:
-        """Generate some greedy answers of the first shard again, one at a time, and note how many are the same."""
+        """Generate some greedy answers of the first shard again, one at a time, and note how many are the same.
+
+        Each job does so with the first shard that it answers: its own machine may be the one that is at fault."""
         work = self.work
         wanted = min(self.spec.recheck, len(greedy))
         if not wanted or work.spec.endpoint is not None or "recheck" in work.facts():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Self
 
@@ -21,8 +22,8 @@ from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
 from fillerscope.measure.engines.answers import AnswerStage
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork
-from fillerscope.measure.plan import measuring, measuring_answers
-from fillerscope.measure.prepare import Shard, ShardPrompts
+from fillerscope.measure.plan import FileName, measuring, measuring_answers
+from fillerscope.measure.prepare import Shard, ShardPrompts, StudyShards
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import Part, RunStore
@@ -37,41 +38,51 @@ from fillerscope.store.schema import (
 OnWritten = Callable[[str, Part], None]  # called with the name of a file and what was written
 
 
-def measure_model(work: ModelWork, shards: Sequence[Shard], on_measured: Callable[[], None] | None = None) -> None:
-    """Compute the missing shards of every stage of one model, and merge them.
+def measure_model(work: ModelWork, shards: StudyShards, on_measured: Callable[[], None] | None = None) -> None:
+    """Compute the missing shards of every stage of one model, and merge them, unless they are a part of the study.
 
     `on_measured` is called when the prompts have been measured, if that was still to be done."""
-    study, spec, store = work.study, work.spec, work.store
+    study, name = work.study, work.spec.name
     if study.probes.attention is not None:
-        merger = Merger([shard_name(spec.name, shard.index) for shard in shards], store.get)
-        was_missing = _measure_prompts(work, shards, merger.add)
-        store.put(merged_name(spec.name), merger.merged())
+        with _merging(work, shards, shard_name, merged_name(name)) as on_written:
+            was_missing = _measure_prompts(work, shards, on_written)
         if was_missing and on_measured is not None:
             on_measured()
     if study.generation is not None:
-        AnswerStage(work).answer(work.missing(shards, answers_name), len(shards))
+        AnswerStage(work, shards).answer(answers_name)
     if study.probes.answering:
-        merger = Merger([answer_attention_name(spec.name, shard.index) for shard in shards], store.get)
-        _measure_answers(work, shards, merger.add)
-        store.put(answer_attention_name(spec.name), merger.merged())
+        with _merging(work, shards, answer_attention_name, answer_attention_name(name)) as on_written:
+            _measure_answers(work, shards, on_written)
     if study.generation is not None and study.generation.noise is not None:
-        name = partial(repeated_answers_name, dtype=study.generation.noise.dtype)
-        AnswerStage(work).repeat(work.missing(shards, name), len(shards))
+        AnswerStage(work, shards).repeat(partial(repeated_answers_name, dtype=study.generation.noise.dtype))
 
 
-def _measure_prompts(work: ModelWork, shards: Sequence[Shard], on_written: OnWritten) -> bool:
-    """Measure the prompts of missing shards; whether there were any."""
-    missing = work.missing(shards, shard_name)
+@contextmanager
+def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str) -> Iterator[OnWritten]:
+    """Merge what is written in the block, and what was written before, into one file. A part is not merged alone."""
+    if shards.part is not None:
+        yield lambda *_: None
+        return
+    merger = Merger([named(work.spec.name, shard.index) for shard in shards.all], work.store.get)
+    yield merger.add
+    work.store.put(whole, merger.merged())
+
+
+def _measure_prompts(work: ModelWork, shards: StudyShards, on_written: OnWritten) -> bool:
+    """Measure the prompts of missing shards; whether there were any.
+
+    What is found out before depends on the study as a whole, so that every job finds the same."""
+    missing = work.missing(shards.own, shard_name)
     if not missing:
         return False
     check = check_capture(work.loaded)
     assert work.prompts  # notes label and template first
     work.note(selfcheck=check.record())
-    layout = work.layout(shards)
+    layout = work.layout(shards.all)
     writer = Writer(work.store, on_written)
     tokens = work.pass_tokens()
-    gauge = PassRunner(work.loaded.model, tokens, probing=_probing(work, shards, layout), layout=layout)
-    tick = work.counter(measuring(work.folder.label), missing, len(shards), len(work.study.conditions))
+    gauge = PassRunner(work.loaded.model, tokens, probing=_probing(work, shards.all, layout), layout=layout)
+    tick = work.counter(measuring(work.folder.label), missing, len(shards.own), len(work.study.conditions))
     measure_shards(work.prompts, gauge, missing, writer, tick)
     if gauge.tokens != tokens:
         work.progress.say(f"out of memory: passes were shortened from {tokens} to {gauge.tokens} tokens")
@@ -79,14 +90,14 @@ def _measure_prompts(work: ModelWork, shards: Sequence[Shard], on_written: OnWri
     return True
 
 
-def _measure_answers(work: ModelWork, shards: Sequence[Shard], on_written: OnWritten) -> None:
+def _measure_answers(work: ModelWork, shards: StudyShards, on_written: OnWritten) -> None:
     """Measure the attention of the answers that were written."""
-    missing = work.missing(shards, answer_attention_name)
+    missing = work.missing(shards.own, answer_attention_name)
     if not missing:
         return
     model, study = work.loaded.model, work.study
-    gauge = PassRunner(model, work.pass_tokens(), layout=work.layout([shard for shard, _ in missing]))
-    tick = work.counter(measuring_answers(work.folder.label), missing, len(shards), len(study.conditions))
+    gauge = PassRunner(model, work.pass_tokens(), layout=work.layout(shards.all))
+    tick = work.counter(measuring_answers(work.folder.label), missing, len(shards.own), len(study.conditions))
     with capturing(model):
         for shard, name in missing:
             answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
