@@ -11,8 +11,8 @@ import pytest
 import fillerscope
 
 NAMES = {
-    "FillerscopeError", "Run", "Study", "arm", "attention_matrix", "attention_profile", "load_model", "open_run", "run",
-    "try_question",
+    "FillerscopeError", "Run", "Study", "arm", "attention_matrix", "attention_profile", "load_model", "merge",
+    "open_run", "run", "run_part", "try_question",
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """The public names of fillerscope, each with the module that it is loaded from."""
 
-from .api import Run, attention_matrix, attention_profile, open_run, run, try_question
+from .api import Run, attention_matrix, attention_profile, merge, open_run, run, try_question
 from .arm.hooks import arm
 from .errors import FillerscopeError
+from .measure.run_part import run_part
 from .models.loading import load_model
 from .study.study import Study
 
@@ -16,7 +17,9 @@ __all__ = [
     "attention_matrix",
     "attention_profile",
     "load_model",
+    "merge",
     "open_run",
     "run",
+    "run_part",
     "try_question",
 ]

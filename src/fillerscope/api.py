@@ -22,6 +22,7 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import token_texts
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.store.find_run import find_run
+from fillerscope.store.join import join
 from fillerscope.store.live import LiveStore
 from fillerscope.store.moments import Moments
 from fillerscope.store.run_folder import RunStore
@@ -29,7 +30,7 @@ from fillerscope.study.arguments import check_arguments, refuse_unknown
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.filler_text import filler_condition
 from fillerscope.study.settings import first_fault
-from fillerscope.study.study import QUERIES, ModelSpec, Study
+from fillerscope.study.study import QUERIES, ModelSpec, Study, study_from
 
 if TYPE_CHECKING:
     from torch import nn
@@ -127,7 +128,7 @@ def run(
     check_arguments({"out": out, "name": name, **options}, optional=("out", "name", "on_measured"))
     if model is None and (tokenizer is not None or name is not None):
         raise StudyError("tokenizer and name belong to a model in memory: give model= as well, or leave them out")
-    checked = _study(study, needs_models=model is None)
+    checked = study_from(study, needs_models=model is None)
     folder = Path(out) if out else None
     if model is None:
         return Run(_run_study(checked, folder, None, **options))
@@ -139,15 +140,16 @@ def run(
         return Run(_run_study(_study_of(checked, source), folder, source, **options))
 
 
-def _study(study: Study | Mapping[str, Any] | str | Path, needs_models: bool) -> Study:
-    if isinstance(study, Study):
-        return study
-    if isinstance(study, Mapping):
-        return Study.parse(study, needs_models)
-    if not isinstance(study, str | Path):
-        raise StudyError(f"a study is a file, a mapping or a Study, not {type(study).__name__}")
-    check_arguments({"path": study})
-    return Study.load(study, needs_models)
+def merge(out: str | Path, *parts: str | Path, mixed: bool = False) -> Run:
+    """Make the run `out` of parts that several jobs measured, and open it; those in `out/parts` where none are given.
+
+    Its files are those of a run of one process, byte for byte. What does not belong together is refused. `mixed=True`
+    accepts parts whose machines found different pass sizes or thresholds, whose numbers agree to rounding only.
+    """
+    check_arguments({"out": out, "mixed": mixed})
+    for part in parts:
+        check_arguments({"path": part})
+    return Run(join(Path(out), [Path(part) for part in parts], mixed))
 
 
 def _study_of(study: Study, source: ModelInMemory) -> Study:

@@ -23,6 +23,9 @@ class StoredRun:
 
     def __init__(self, store: RunStore, partial: bool = False) -> None:
         self.store, self.partial = store, partial
+        if store.part is not None:
+            told = "`fillerscope merge` makes the run of all parts"
+            raise StoreError(f"{store.path} is part {store.part} of a run, not a run; {told}")
 
     def __dir__(self) -> list[str]:
         """Public names, which is what completion offers."""

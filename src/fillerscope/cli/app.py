@@ -19,6 +19,7 @@ from fillerscope.cli import stopping
 from fillerscope.cli.figure_app import figure_app
 from fillerscope.cli.layout import is_unicode
 from fillerscope.cli.machine_app import machine_app
+from fillerscope.cli.part_app import part_app
 from fillerscope.cli.run_app import run_app
 from fillerscope.cli.show_app import show_app
 from fillerscope.cli.study_app import study_app
@@ -28,7 +29,7 @@ app = typer.Typer(
     help="What do inserted filler tokens do to a decoder language model?",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown",
 )  # fmt: skip
-for part in (run_app, study_app, show_app, figure_app, machine_app):
+for part in (run_app, part_app, study_app, show_app, figure_app, machine_app):
     app.add_typer(part)
 
 INTERRUPTED = 130

@@ -78,5 +78,25 @@ AllowHosts = Annotated[
         help="Let the study send its questions to a server on this host, now and later. Not needed for this machine.",
     ),
 ]  # fmt: skip
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="N/COUNT",
+        help="Measure one part of several, such as 3/16, in a folder of its own; `merge` makes the run of them. By "
+        "default as a job array says (Slurm, Grid Engine, AWS, Google), else everything; `all`: everything.",
+    ),
+]  # fmt: skip
+Submit = Annotated[
+    str | None,
+    typer.Option("--submit", metavar="slurm|local", help="Submit a job for each part, and one that merges them."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="How many jobs to submit.")]
+JobOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--job", metavar="KEY=VALUE",
+        help="An option of submitted jobs, such as partition=gpu, gpus_per_node=1, timeout_min=600; repeat.",
+    ),
+]  # fmt: skip
 Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show findings in full, with all their numbers.")]

@@ -13,6 +13,8 @@ from fillerscope.cli.options import (
     Device,
     Findings,
     Heads,
+    JobOptions,
+    Jobs,
     Json,
     Layers,
     Licence,
@@ -25,7 +27,9 @@ from fillerscope.cli.options import (
     Queries,
     Seed,
     Settings,
+    Shard,
     StudyConditions,
+    Submit,
     Verbose,
 )
 
@@ -89,6 +93,7 @@ def run(
     out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
     device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None,
+    shard: Shard = None, submit: Submit = None, jobs: Jobs = 16, job: JobOptions = None,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -98,8 +103,13 @@ def run(
 
     With a server that needs a key: `fillerscope run my-study.yaml --allow-key OPENAI_API_KEY=api.openai.com`
 
+    As the third of sixteen jobs: `fillerscope run my-study.yaml --shard 3/16`
+
+    All sixteen of them: `fillerscope run my-study.yaml --submit slurm --jobs 16 --job partition=gpu`
+
     Example: `fillerscope run my-study.yaml --limit 20`
     """
+    from fillerscope.cli.part_commands import measure_part, part_of
     from fillerscope.cli.run_commands import ShowOptions, allow_servers_of, measure_and_show
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
@@ -111,7 +121,15 @@ def run(
     options = ShowOptions(json, report, findings, verbose)
     changed = changes.apply(Study.load(study))
     allow_servers_of(changed, allow_key, allow_host)
-    measure_and_show(changed, out, options, accept_licence)
+    if submit is not None:
+        from fillerscope.cli.submit import Submission
+        from fillerscope.cli.submit import submit as submit_jobs
+
+        submit_jobs(changed, out, Submission(submit, jobs, tuple(job or ())), accept_licence, json)
+    elif part := part_of(shard, json):
+        measure_part(changed, out, part, json, accept_licence)
+    else:
+        measure_and_show(changed, out, options, accept_licence)
 
 
 @run_app.command(rich_help_panel="Studies")

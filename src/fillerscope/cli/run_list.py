@@ -42,7 +42,7 @@ def _cells(entry: RunEntry) -> list[str]:
     n = "" if entry.problems is None else str(entry.problems)
     return [
         entry.name, ", ".join(entry.models), _conditions(entry.conditions), n, entry.verdict, readable(entry.bytes),
-        entry.state, _age(time.time() - entry.changed),
+        entry.state, age(time.time() - entry.changed),
     ]  # fmt: skip
 
 
@@ -59,12 +59,13 @@ def _first_line(entry: RunEntry) -> str:
 
 def _second_line(entry: RunEntry) -> str:
     n = "" if entry.problems is None else f"n = {entry.problems}"
-    age = f"{_age(time.time() - entry.changed)} ago"
-    parts = [", ".join(entry.models), _conditions(entry.conditions), n, readable(entry.bytes), age]
+    ago = f"{age(time.time() - entry.changed)} ago"
+    parts = [", ".join(entry.models), _conditions(entry.conditions), n, readable(entry.bytes), ago]
     return "; ".join(filter(None, parts))
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
+    """A span of time in its largest whole unit."""
     for unit, size in AGES.items():
         if seconds < size:
             return f"{max(0, int(seconds))} {unit}"

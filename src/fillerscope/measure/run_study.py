@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.contents import merged_files, shard_files
 from fillerscope.store.job_part import JobPart
+from fillerscope.store.job_record import recording
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, Columns, merged_name, slug
 from fillerscope.study.study import ModelSpec, Study
@@ -75,10 +76,13 @@ def run_study(
         progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
         return before
     run = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
-    path = choices.part.folder(run) if choices.part else run
+    path = _part_folder(run, choices.part) if choices.part else run
     store = RunStore.create(path, identity, study.model_dump(mode="json"), choices.part)
     todo = [task for task in tasks if not is_complete(store, task.study, task.spec, shards)]
+    if choices.part and not shards.own:
+        progress.say(_nothing_to_do(choices.part, shards, len(problems)))
     is_outdated = study.generation is not None and not _has_problems(store, problems)
+    is_outdated = is_outdated or "problems" not in store.manifest
     if not todo and not is_outdated:
         progress.say(f"{path} is complete already: nothing to measure")
         return store
@@ -86,18 +90,39 @@ def run_study(
     from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
     from fillerscope.measure.engines.model_work import ModelWork
 
-    with store.writing():
+    with store.writing(), recording(path) if choices.part else nullcontext():
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for progress
         if data.recognised is not None:
             store.note("data", data.record())
-        if is_outdated:
+        if study.generation is not None and is_outdated:
             store.put_table(PROBLEMS, _problem_table(problems))
         announce(progress, _plan(tasks, shards, store))
         for task in todo:
             work = ModelWork(task.study, task.spec, task.folder, store, progress)
             measure_model(work, shards, None if task.is_twin else partial(choices.on_measured, store))
     return store
+
+
+def _part_folder(run: Path, part: JobPart) -> Path:
+    """The folder of a part. Parts of another number beside it are refused: a job may have been told a wrong one."""
+    folder = part.folder(run)
+    others = {path.name.partition("-of-")[2] for path in folder.parent.glob("*-of-*")} - {str(part.count)}
+    if others:
+        other = min(others)
+        raise StoreError(
+            f"{folder.parent} holds parts of {other}, and {part} is one of {part.count}; give --shard as one of "
+            f"{other}, or choose another folder with --out"
+        )
+    return folder
+
+
+def _nothing_to_do(part: JobPart, shards: StudyShards, problems: int) -> str:
+    size = max(1, problems // part.count)
+    return (
+        f"part {part} has nothing to do: {problems} problems are {len(shards.all)} shards; smaller ones give every job "
+        f"some, such as --set batch.shard={size}"
+    )
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,11 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.report.headline import tones
 from fillerscope.store.live import LiveStore
 from fillerscope.store.lock import is_being_written
-from fillerscope.store.schema import MANIFEST
+from fillerscope.store.schema import MANIFEST, PARTS_FOLDER
 from fillerscope.study.study import Study
 
 FINISHED, IN_PROGRESS, INTERRUPTED = "finished", "in progress", "interrupted"
-NO_RUN, DAMAGED = "not a run", "damaged"
+NO_RUN, DAMAGED, IN_PARTS = "not a run", "damaged", "in parts"
 DEPTH = 4  # of folders in a run whose files count for its size
 PATIENCE = 3.0  # seconds for verdicts that are not remembered
 
@@ -68,9 +68,11 @@ def list_runs(folder: Path, patience: float = PATIENCE, progress: Progress = SIL
 
 
 def _entry(path: Path) -> RunEntry:
-    is_run = (path / MANIFEST).exists()
-    entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path, DEPTH if is_run else 0), _changed(path))
+    is_run, is_in_parts = (path / MANIFEST).exists(), (path / PARTS_FOLDER).is_dir()
+    entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path, DEPTH if is_run or is_in_parts else 0), _changed(path))
     if not is_run:
+        if is_in_parts:
+            return replace(entry, state=IN_PARTS, note=f"`fillerscope status {path}` tells how far its parts are")
         return replace(entry, note=f"it has no {MANIFEST}")
     try:
         store = LiveStore.glance(path)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fillerscope.errors import StoreError
-from fillerscope.store.schema import MANIFEST, STUDY
+from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, STUDY
 
 RUNS = Path("runs")  # where runs go, in the current folder
 LATEST = "latest"
@@ -31,7 +31,7 @@ def find_run(text: str | Path) -> Path:
 
 def _is_run(path: Path) -> bool:
     """Whether a folder is a run, or what is left of one."""
-    return any(os.path.lexists(path / name) for name in (MANIFEST, STUDY))
+    return any(os.path.lexists(path / name) for name in (MANIFEST, STUDY, PARTS_FOLDER))
 
 
 def _by_name(path: Path) -> Path:

@@ -49,15 +49,16 @@ def part_folders(paths: Iterable[Path]) -> list[Path]:
     """The folders of parts that are meant by paths, each once: a part itself, or all that lie in a run or a folder."""
     found: dict[Path, Path] = {}
     for path in paths:
-        inside = [one for one in (path / PARTS_FOLDER, path) if _parts_in(one)]
-        for folder in [path] if _is_part(path) else _parts_in(inside[0]) if inside else []:
+        inside = [one for one in (path / PARTS_FOLDER, path) if parts_in(one)]
+        for folder in [path] if _is_part(path) else parts_in(inside[0]) if inside else []:
             found[folder.resolve()] = folder
         if not _is_part(path) and not inside:
             raise StoreError(f"no parts at {path}; `fillerscope run STUDY --shard 1/4` makes the first of four")
     return list(found.values())
 
 
-def _parts_in(folder: Path) -> list[Path]:
+def parts_in(folder: Path) -> list[Path]:
+    """The parts that lie in a folder; none where it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if _is_part(path))
     except OSError:

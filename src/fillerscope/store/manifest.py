@@ -8,7 +8,7 @@ from typing import cast
 from fillerscope.errors import StoreError
 from fillerscope.files import Json, digest_of, parse_json
 from fillerscope.store.reading import read_steadily, unreadable
-from fillerscope.store.schema import MANIFEST, READABLE, SEALED, Manifest
+from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, READABLE, SEALED, Manifest
 
 RESTORE = "restore it from a copy, or choose another folder with --out and run the study again"
 
@@ -18,6 +18,8 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = parse_json(read_steadily(path / MANIFEST))
     except (FileNotFoundError, NotADirectoryError):
+        if (path / PARTS_FOLDER).is_dir():
+            raise StoreError(f"{path} holds parts of a run; `fillerscope merge {path}` makes the run of them") from None
         raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
     except OSError as error:
         raise unreadable(path / MANIFEST, error) from None

@@ -40,6 +40,7 @@ from fillerscope.store.schema import (
     FILES,
     FOLDERS,
     FORMAT,
+    JOB,
     MANIFEST,
     PARTS_FOLDER,
     STUDY,
@@ -138,7 +139,7 @@ class RunStore:
 
     def _is_leftover(self, file: Path) -> bool:
         top, *below = file.relative_to(self.path).parts
-        ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in FILES)
+        ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in (*FILES, JOB))
         return ours and is_temporary(file.name) and is_inside(file.parent, self.path)
 
     @property

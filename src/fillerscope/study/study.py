@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
+from fillerscope.study.arguments import check_arguments
 from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
 from fillerscope.study.data_sets import is_file
 from fillerscope.study.generation import GenerationSpec, refuse_repeats
@@ -195,6 +196,18 @@ class Study(Strict):
         if self.generation is not None and not self.generation.exact:
             left_out["generation"].add("exact")  # as in runs made before there was a choice
         return self.model_dump(mode="json", exclude=left_out)
+
+
+def study_from(study: Study | Mapping[str, Any] | str | Path, needs_models: bool = True) -> Study:
+    """The study that is meant by a file, a mapping or a study."""
+    if isinstance(study, Study):
+        return study
+    if isinstance(study, Mapping):
+        return Study.parse(study, needs_models)
+    if not isinstance(study, str | Path):
+        raise StudyError(f"a study is a file, a mapping or a Study, not {type(study).__name__}")
+    check_arguments({"path": study})
+    return Study.load(study, needs_models)
 
 
 def _as_written(where: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:

@@ -1,0 +1,129 @@
+"""How far a run or its parts are, who writes them, and which have stopped. Reads names and sizes, no numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from fillerscope.files import Json
+from fillerscope.store.contents import measured_models, merged_files, stage_files
+from fillerscope.store.job_part import JobPart
+from fillerscope.store.job_record import JobRecord
+from fillerscope.store.join import parts_in
+from fillerscope.store.lock import is_being_written
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import JOB, MANIFEST, PARTS_FOLDER
+from fillerscope.study.study import Study
+
+FINISHED, RUNNING, STOPPED, FAILED, ABSENT = "finished", "running", "stopped", "failed", "not started"
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """A run, or a part of one: how far it is, and who is at it. Times are in seconds since 1970."""
+
+    path: str
+    part: str  # empty for a run that is measured by one process, or was merged
+    state: str
+    problems: int = 0  # done in every stage of every model
+    problems_total: int | None = None  # None where it was stopped before they were counted
+    stage: str = ""  # what is being done or comes next
+    last_written: float | None = None
+    host: str = ""
+    pid: int | None = None
+    alive: bool | None = None  # None where it cannot be told from here
+    scheduled: str = ""
+    error: str = ""
+
+    def record(self) -> Json:
+        return asdict(self)
+
+
+def status_of(path: Path) -> list[PartStatus]:
+    """The status of a run folder: of the run itself where it is there, then of its parts, missing ones among them."""
+    found = [_status(RunStore.open(path))] if (path / MANIFEST).exists() else []
+    stores = [RunStore.open(folder) for folder in parts_in(path / PARTS_FOLDER)]
+    if not found and not stores:
+        return [_status(RunStore.open(path))]  # the error says what is missing
+    return found + sorted(_with_absent(path, stores), key=lambda one: _order(one.part))
+
+
+def _with_absent(run: Path, stores: list[RunStore]) -> Iterator[PartStatus]:
+    yield from map(_status, stores)
+    there = {str(one.part) for one in stores}
+    for count in {one.part.count for one in stores if one.part}:
+        for part in (JobPart(number, count) for number in range(1, count + 1)):
+            if str(part) not in there:
+                yield PartStatus(str(part.folder(run)), str(part), ABSENT)
+
+
+def _order(part: str) -> tuple[int, int]:
+    one = JobPart.parse(part)
+    return one.count, one.number
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The problems of a run or a part, by shard, and the files of every stage."""
+
+    store: RunStore
+    study: Study
+    problems: int  # of the whole study
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """How many problems each of the shards has that belong here."""
+        size, part = self.study.batch.shard, self.store.part
+        shards = range(-(-self.problems // size))
+        return {shard: min(size, self.problems - shard * size) for shard in shards if part is None or part.has(shard)}
+
+    def stages(self) -> Iterator[tuple[str, set[int]]]:
+        """Every stage of every model in the order of the work, with the shards that are done."""
+        for model, asked in measured_models(self.study):
+            for stage, named in stage_files(asked).items():
+                name = partial(named, model)
+                yield f"{stage} {model}", {shard for shard in self.sizes if self.store.has(name(shard))}
+
+    def is_merged(self) -> bool:
+        models = measured_models(self.study)
+        return all(self.store.has(name) for model, asked in models for name in merged_files(asked, model))
+
+
+def _status(store: RunStore) -> PartStatus:
+    record = JobRecord.read(store.path)
+    alive = is_being_written(store.path) or (record.is_alive() if record and record.ended is None else None)
+    status = PartStatus(str(store.path), str(store.part or ""), RUNNING if alive else STOPPED)
+    facts = asdict(status) | {"last_written": _last_written(store.path), "alive": alive}
+    if record is not None:
+        facts |= {"host": record.host, "pid": record.pid, "scheduled": record.scheduled, "error": record.error}
+        facts |= {"state": FAILED} if record.error and not alive else {}
+    return PartStatus(**facts | _progress(store))
+
+
+def _progress(store: RunStore) -> Json:
+    """How far the work is; nothing where it was stopped before the problems were counted."""
+    problems = store.manifest.get("problems")
+    if problems is None:
+        return {}
+    work = _Work(store, Study.model_validate(store.study), problems)
+    stages, sizes = dict(work.stages()), work.sizes
+    done = set.intersection(set(sizes), *stages.values())
+    counts = {"problems": sum(sizes[shard] for shard in done), "problems_total": sum(sizes.values())}
+    next_one = next(((stage, shards) for stage, shards in stages.items() if len(shards) < len(sizes)), None)
+    if next_one is not None:
+        stage, shards = next_one
+        return counts | {"stage": f"{stage}: {sum(sizes[one] for one in shards)} of {counts['problems_total']}"}
+    if store.part is None and not work.is_merged():
+        return counts | {"stage": "merging"}
+    return counts | {"state": FINISHED, "error": ""}
+
+
+def _last_written(path: Path) -> float | None:
+    times = []
+    for name in (MANIFEST, JOB):
+        with suppress(OSError):
+            times.append((path / name).stat().st_mtime)
+    return max(times, default=None)

@@ -1,0 +1,141 @@
+"""How far a run and its parts are, who is at them, and which have stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from fillerscope.errors import ModelError, StoreError
+from fillerscope.store.job_part import JobPart
+from fillerscope.store.job_record import JobRecord, recording
+from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.schema import JOB, answers_name, merged_name, shard_name
+from fillerscope.store.status import ABSENT, FAILED, FINISHED, RUNNING, STOPPED, status_of
+from support.studies import study_of
+
+MODEL = "tiny"
+STUDY = study_of(MODEL, batch={"shard": 3}, generation={"max_tokens": 4}).model_dump(mode="json")
+
+
+def make(run: Path, number: int, measured: int = 0, answered: int = 0, problems: int | None = 8) -> RunStore:
+    """A part of two with this many of its shards measured and answered. Of three shards the first part has two, of
+    three and two problems; the second has one."""
+    part = JobPart(number, 2)
+    store = RunStore.create(part.folder(run), {"of": "status"}, STUDY, part)
+    if problems is not None:
+        store.note("problems", problems)
+    shards = [shard for shard in range(3) if part.has(shard)]
+    for shard in shards[:measured]:
+        store.put(shard_name(MODEL, shard), Part({"none/whole/mean": np.zeros(2)}, []))
+    for shard in shards[:answered]:
+        store.put_table(answers_name(MODEL, shard), {"id": ["a"]})
+    return store
+
+
+def ended(folder: Path, **changes: Any) -> None:
+    """The record of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    record = {"host": platform.node(), "pid": process.pid, "born": 1.0, "started": 2.0} | changes
+    (folder / JOB).write_text(json.dumps(record))
+
+
+def test_problems_count_once_all_stages_are_done(tmp_path: Path) -> None:
+    make(tmp_path, 1, measured=2, answered=1)
+    make(tmp_path, 2, measured=1, answered=1)
+    one, two = status_of(tmp_path)
+    assert (one.part, one.state, one.problems, one.problems_total) == ("1/2", STOPPED, 3, 5)
+    assert one.stage == f"answering {MODEL}: 3 of 5"
+    assert (two.part, two.state, two.problems, two.problems_total) == ("2/2", FINISHED, 3, 3)
+    assert two.stage == ""
+
+
+def test_parts_that_are_not_there_are_listed(tmp_path: Path) -> None:
+    make(tmp_path, 2)
+    assert [(one.part, one.state) for one in status_of(tmp_path)] == [("1/2", ABSENT), ("2/2", STOPPED)]
+
+
+def test_a_part_that_was_stopped_before_problems_were_counted(tmp_path: Path) -> None:
+    make(tmp_path, 1, problems=None)
+    one, _ = status_of(tmp_path)
+    assert (one.state, one.problems_total, one.stage) == (STOPPED, None, "")
+
+
+def test_the_lock_says_who_is_writing(tmp_path: Path) -> None:
+    store = make(tmp_path, 1, measured=1)
+    with store.writing(), recording(store.path):
+        one, _ = status_of(tmp_path)
+    assert (one.state, one.host, one.pid, one.alive) == (RUNNING, platform.node(), os.getpid(), True)
+    assert one.last_written is not None
+
+
+def test_a_process_that_was_killed_is_gone(tmp_path: Path) -> None:
+    ended(make(tmp_path, 1).path)
+    one, _ = status_of(tmp_path)
+    assert (one.state, one.alive, one.error) == (STOPPED, False, "")
+
+
+def test_a_number_that_another_process_has_now_is_not_taken_for_the_job(tmp_path: Path) -> None:
+    ended(make(tmp_path, 1).path, pid=os.getpid())
+    assert status_of(tmp_path)[0].alive is False
+    ended(make(tmp_path, 1).path, pid=os.getpid(), born=psutil.Process().create_time())
+    assert (status_of(tmp_path)[0].alive, status_of(tmp_path)[0].state) == (True, RUNNING)
+
+
+def test_of_another_machine_it_cannot_be_told(tmp_path: Path) -> None:
+    ended(make(tmp_path, 1).path, host="elsewhere")
+    one, _ = status_of(tmp_path)
+    assert (one.host, one.alive, one.state) == ("elsewhere", None, STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ModelError("no such\nmodel"), "ModelError: no such"), (KeyboardInterrupt(), "stopped")]
+)
+def test_what_stopped_a_job_is_told_until_it_goes_on(tmp_path: Path, error: BaseException, told: str) -> None:
+    store = make(tmp_path, 1)
+    with pytest.raises(type(error)), recording(store.path):
+        raise error
+    one, _ = status_of(tmp_path)
+    assert (one.state, one.error) == (FAILED, told)
+    make(tmp_path, 1, measured=2, answered=2)
+    with recording(store.path):
+        pass
+    one, _ = status_of(tmp_path)
+    assert (one.state, one.error) == (FINISHED, "")
+
+
+def test_a_run_of_one_process_has_a_row_of_its_own(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path / "run", {"of": "status"}, STUDY)
+    store.note("problems", 3)
+    store.put(shard_name(MODEL, 0), Part({"none/whole/mean": np.zeros(2)}, []))
+    store.put_table(answers_name(MODEL, 0), {"id": ["a"]})
+    (one,) = status_of(store.path)
+    assert (one.part, one.state, one.stage, one.problems) == ("", STOPPED, "merging", 3)
+    store.put(merged_name(MODEL), Part({"none/whole/mean": np.zeros(2)}, []))
+    assert status_of(store.path)[0].state == FINISHED
+
+
+def test_no_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no run at"):
+        status_of(tmp_path)
+
+
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    assert JobRecord.read(tmp_path) is None
+    for text in ("{", "[]", '{"host": "a", "other": 1}'):
+        (tmp_path / JOB).write_text(text)
+        assert JobRecord.read(tmp_path) is None
+
+
+def test_the_number_that_a_scheduler_gave_is_kept() -> None:
+    assert JobRecord.here({"SLURM_JOB_ID": "77"}).scheduled == "77"
+    assert JobRecord.here({}).scheduled == ""
