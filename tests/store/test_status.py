@@ -19,7 +19,7 @@ from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord, recording
 from fillerscope.store.run_folder import Part, RunStore
 from fillerscope.store.schema import JOB, answers_name, merged_name, shard_name
-from fillerscope.store.status import ABSENT, FAILED, FINISHED, RUNNING, STOPPED, status_of
+from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, RUNNING, STOPPED, status_of
 from support.studies import study_of
 
 MODEL = "tiny"
@@ -98,14 +98,17 @@ def test_of_another_machine_it_cannot_be_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(ModelError("no such\nmodel"), "ModelError: no such"), (KeyboardInterrupt(), "stopped")]
+    ("error", "state", "told"),
+    [(ModelError("no such\nmodel"), FAILED, "ModelError: no such"), (KeyboardInterrupt(), STOPPED, "")],
 )
-def test_what_stopped_a_job_is_told_until_it_goes_on(tmp_path: Path, error: BaseException, told: str) -> None:
+def test_what_stopped_a_job_is_told_until_it_goes_on(
+    tmp_path: Path, error: BaseException, state: str, told: str
+) -> None:
     store = make(tmp_path, 1)
     with pytest.raises(type(error)), recording(store.path):
         raise error
     one, _ = status_of(tmp_path)
-    assert (one.state, one.error) == (FAILED, told)
+    assert (one.state, one.error) == (state, told)
     make(tmp_path, 1, measured=2, answered=2)
     with recording(store.path):
         pass
@@ -122,6 +125,16 @@ def test_a_run_of_one_process_has_a_row_of_its_own(tmp_path: Path) -> None:
     assert (one.part, one.state, one.stage, one.problems) == ("", STOPPED, "merging", 3)
     store.put(merged_name(MODEL), Part({"none/whole/mean": np.zeros(2)}, []))
     assert status_of(store.path)[0].state == FINISHED
+
+
+def test_a_damaged_part_does_not_hide_the_others(tmp_path: Path) -> None:
+    make(tmp_path, 1, measured=2, answered=2)
+    (make(tmp_path, 2).path / "manifest.json").write_text("{")
+    one, two = status_of(tmp_path)
+    assert (one.state, two.part, two.state) == (FINISHED, "2/2", DAMAGED)
+    assert "manifest.json is damaged" in two.error
+    (JobPart(1, 2).folder(tmp_path) / "study.json").write_text("{}")
+    assert status_of(tmp_path)[0].state == DAMAGED
 
 
 def test_no_run_is_an_error(tmp_path: Path) -> None:

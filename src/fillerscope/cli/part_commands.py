@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from fillerscope.study.study import Study
 def part_of(shard: str | None, json: bool) -> JobPart | None:
     """The part that this job is for, by its option or by its scheduler, which is said."""
     part, told = chosen_part(shard, os.environ)
+    if part is not None and shard is None:
+        sys.argv += ["--shard", str(part)]  # what is said about going on: outside the array it would mean everything
     if told:
         with TerminalProgress(json) as reporter:
             reporter.say(told)

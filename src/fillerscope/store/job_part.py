@@ -28,7 +28,7 @@ class JobPart:
     @classmethod
     def parse(cls, text: str) -> JobPart:
         """The part that is written as `3/16`."""
-        found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*([1-9][0-9]{0,8})\s*", text)
+        found = re.fullmatch(r"\s*([0-9]{1,5})\s*/\s*([1-9][0-9]{0,4})\s*", text)
         if found is None:
             raise StudyError(f"a part is written as 3/16, the third of sixteen, not {text!r}")
         return cls(int(found[1]), int(found[2]))

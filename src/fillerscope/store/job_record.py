@@ -65,7 +65,8 @@ def recording(part: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        told = "stopped" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {first_line(error)}"
+        stopped = isinstance(error, KeyboardInterrupt)  # by a person, or by a scheduler's signal
+        told = "" if stopped else f"{type(error).__name__}: {first_line(error)}"
         _write(part, replace(record, ended=time.time(), error=told))
         raise
     _write(part, replace(record, ended=time.time()))

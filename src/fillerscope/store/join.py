@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from fillerscope.errors import StoreError
@@ -99,6 +100,10 @@ class PartSet:
         except ValueError:
             raise StoreError(f"{self.first.path / STUDY} does not hold a study; run this part again") from None
 
+    @cached_property
+    def _by_part(self) -> dict[JobPart, list[RunStore]]:
+        return {part: list(stores) for part, stores in groupby(self.stores, _part)}
+
     @property
     def shards(self) -> int:
         problems = [one.manifest["problems"] for one in self.stores if "problems" in one.manifest]
@@ -112,10 +117,11 @@ class PartSet:
         missing: dict[JobPart, int] = {}
         for shard in range(self.shards):
             part = owner(shard, self.count)
+            stores = self._by_part.get(part, [])
             for name in [
                 one for model, asked in measured_models(self.study) for one in shard_files(asked, model, shard)
             ]:
-                if holder := self._holder(name):
+                if holder := _holder(stores, name):
                     files[name] = holder
                 else:
                     missing[part] = missing.get(part, 0) + 1
@@ -135,15 +141,6 @@ class PartSet:
                 f"{holders[0].path} and {other.path} have different fields in {PROBLEMS}: run one of them again"
             )
         return {PROBLEMS: holders[0]}
-
-    def _holder(self, name: str) -> RunStore | None:
-        """The first part that holds a file whole. Two that differ are an error: nobody can say which one counts."""
-        holders = [one for one in self.stores if one.is_sound(name)]
-        sums = {one.manifest["files"][name]["sha256"]: one for one in reversed(holders)}
-        if len(sums) > 1:
-            one, other = list(sums.values())[:2]
-            raise StoreError(f"{one.path} and {other.path} hold different numbers in {name}: give one of them")
-        return holders[0] if holders else None
 
     def _refuse_strangers(self) -> None:
         """Raise where a part is of another run, or of another number of parts."""
@@ -170,6 +167,16 @@ class PartSet:
         """What makes a part, from the study that lies in another one."""
         run = self.first.path.parent.parent if self.first.path.parent.name == PARTS_FOLDER else self.out
         return f"make it with: fillerscope run {self.first.path / STUDY} --shard {part} --out {run}"
+
+
+def _holder(stores: Iterable[RunStore], name: str) -> RunStore | None:
+    """The first part that holds a file whole. Two that differ are an error: nobody can say which one counts."""
+    holders = [one for one in stores if one.is_sound(name)]
+    sums = {one.manifest["files"][name]["sha256"]: one for one in reversed(holders)}
+    if len(sums) > 1:
+        one, other = list(sums.values())[:2]
+        raise StoreError(f"{one.path} and {other.path} hold different numbers in {name}: give one of them")
+    return holders[0] if holders else None
 
 
 def _part(store: RunStore) -> JobPart:

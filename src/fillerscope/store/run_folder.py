@@ -214,6 +214,7 @@ class RunStore:
                 raise StoreError(f"{files[name].path / name} changed while it was copied; try again")
         if wanted:
             self.manifest["files"] |= {name: entries[name] for name in wanted}
+            self._checked.update(wanted)
             self._save_manifest()
         return bool(wanted)
 

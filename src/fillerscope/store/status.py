@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from fillerscope.display import first_line
+from fillerscope.errors import StoreError, StudyError
 from fillerscope.files import Json
 from fillerscope.store.contents import measured_models, merged_files, stage_files
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord
-from fillerscope.store.join import parts_in
 from fillerscope.store.lock import is_being_written
+from fillerscope.store.manifest import read_manifest
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import JOB, MANIFEST, PARTS_FOLDER
 from fillerscope.study.study import Study
 
-FINISHED, RUNNING, STOPPED, FAILED, ABSENT = "finished", "running", "stopped", "failed", "not started"
+FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
+ABSENT, DAMAGED = "not started", "damaged"
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,24 @@ class PartStatus:
 
 def status_of(path: Path) -> list[PartStatus]:
     """The status of a run folder: of the run itself where it is there, then of its parts, missing ones among them."""
-    found = [_status(RunStore.open(path))] if (path / MANIFEST).exists() else []
-    stores = [RunStore.open(folder) for folder in parts_in(path / PARTS_FOLDER)]
-    if not found and not stores:
-        return [_status(RunStore.open(path))]  # the error says what is missing
-    return found + sorted(_with_absent(path, stores), key=lambda one: _order(one.part))
+    found = [_status(path)] if (path / MANIFEST).exists() else []
+    parts = [_status(file.parent) for file in (path / PARTS_FOLDER).glob(f"*/{MANIFEST}")]
+    if not found and not parts:
+        read_manifest(path)  # raises, and says what is missing
+    return found + sorted([*parts, *_absent(path, parts)], key=lambda one: _order(one.part))
 
 
-def _with_absent(run: Path, stores: list[RunStore]) -> Iterator[PartStatus]:
-    yield from map(_status, stores)
-    there = {str(one.part) for one in stores}
-    for count in {one.part.count for one in stores if one.part}:
+def _absent(run: Path, parts: Sequence[PartStatus]) -> Iterator[PartStatus]:
+    """The parts that others have begun to be parts beside, and that are not there."""
+    there = {one.part for one in parts}
+    for count in {JobPart.parse(part).count for part in there if part}:
         for part in (JobPart(number, count) for number in range(1, count + 1)):
             if str(part) not in there:
                 yield PartStatus(str(part.folder(run)), str(part), ABSENT)
 
 
 def _order(part: str) -> tuple[int, int]:
-    one = JobPart.parse(part)
+    one = JobPart.parse(part) if part else JobPart(1, 1)
     return one.count, one.number
 
 
@@ -92,7 +96,16 @@ class _Work:
         return all(self.store.has(name) for model, asked in models for name in merged_files(asked, model))
 
 
-def _status(store: RunStore) -> PartStatus:
+def _status(path: Path) -> PartStatus:
+    """The status of one folder; of one that is damaged, why it cannot be read."""
+    try:
+        return _status_of(RunStore.open(path))
+    except (StoreError, StudyError, ValueError) as error:
+        named = re.fullmatch(r"([0-9]+)-of-([0-9]+)", path.name)
+        return PartStatus(str(path), f"{named[1]}/{named[2]}" if named else "", DAMAGED, error=first_line(error))
+
+
+def _status_of(store: RunStore) -> PartStatus:
     record = JobRecord.read(store.path)
     alive = is_being_written(store.path) or (record.is_alive() if record and record.ended is None else None)
     status = PartStatus(str(store.path), str(store.part or ""), RUNNING if alive else STOPPED)
