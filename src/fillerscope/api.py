@@ -101,8 +101,7 @@ class RunOptions(TypedDict, total=False):
 
     progress: Progress  # what it reports to; nobody by default
     accept_licence: bool  # of models that ask for it; False
-    # Called as soon as the attention of a model is measured, before its answers and its untrained twins, with the run
-    # as far as it is: what needs attention alone can be drawn then.
+    # Called with the run as far as it is, as soon as the attention of a model is measured, before its answers.
     on_measured: Callable[[Run], None]
 
 

@@ -99,7 +99,7 @@ def test_of_another_machine_it_cannot_be_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "state", "told"),
-    [(ModelError("no such\nmodel"), FAILED, "ModelError: no such"), (KeyboardInterrupt(), STOPPED, "")],
+    [(ModelError("no such\nmodel"), FAILED, "ModelError: no such model"), (KeyboardInterrupt(), STOPPED, "")],
 )
 def test_what_stopped_a_job_is_told_until_it_goes_on(
     tmp_path: Path, error: BaseException, state: str, told: str
