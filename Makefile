@@ -12,6 +12,7 @@ LOCK := requirements/lock.txt
 DEV_LOCK := requirements/dev.txt
 AUDIT_LOCK := requirements/audit.txt
 TORCH := requirements/torch.txt
+OLDER := requirements/older.txt
 TRITON := requirements/triton.txt
 PIP := $(BIN)/python -m pip install --progress-bar off
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
@@ -90,7 +91,7 @@ bench: $(DEV_READY)
 # development needs to the first one, whose versions bind it.
 UV := uv==0.13.7
 COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
-  --fork-strategy fewest --generate-hashes --custom-compile-command 'make lock' -c $(TORCH)
+  --fork-strategy fewest --generate-hashes --custom-compile-command 'make lock' -c $(TORCH) -c $(OLDER)
 without-torch = awk '/^[^ \#]/ { skip = /^(torch|triton|nvidia-[a-z0-9-]*|cuda-[a-z0-9-]*)==/ } !skip'
 without-those-of = awk 'NR == FNR { if (/^[^ \#]/) seen[$$0]; next } /^[^ \#]/ { skip = $$0 in seen } !skip'
 
