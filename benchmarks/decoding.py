@@ -1,12 +1,13 @@
 """Tokens a second of many answers at once on a GPU, with captured decode steps and without, and whether they agree.
 
-    python benchmarks/decoding.py [--rows 512] [--prompts 512] [--tokens 256] [--rounds 3] [--out FILE.json]
+    python benchmarks/decoding.py [--shape 7b] [--rows 512] [--prompts 512] [--tokens 256] [--out FILE.json]
     python benchmarks/decoding.py --profile FILE.txt
     python benchmarks/decoding.py --device cpu --tiny --dtype float32 --prompts 8     # every line once, anywhere
 
-A model of the shape of Qwen2.5-1.5B with random weights answers prompts of 120 to 200 tokens that begin with 80 tokens
-in common; no answer ends before its last token. All contenders take turns in one process. `before` launches every
-kernel of every step from the host. Needs torch, transformers, and this project's src on PYTHONPATH.
+A model of the shape of Qwen2.5-1.5B or 7B with random weights answers prompts of 120 to 200 tokens that begin with 80
+tokens in common; no answer ends before its last token. All contenders take turns in one process. `before` launches
+every kernel of every step from the host. `benchmarks/vllm_decoding.py` gives the same prompts to vLLM. Needs torch,
+transformers, and this project's src on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -30,10 +31,17 @@ from fillerscope.answers.request import Reply, Request, common_start
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
-    "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
-    "max_position_embeddings": 32768,
+SHAPES: dict[str, dict[str, Any]] = {
+    "1.5b": {
+        "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 1536, "intermediate_size": 8960,
+        "num_attention_heads": 12, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
+        "max_position_embeddings": 32768,
+    },
+    "7b": {
+        "model_type": "qwen2", "num_hidden_layers": 28, "hidden_size": 3584, "intermediate_size": 18944,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
+        "max_position_embeddings": 32768,
+    },
 }  # fmt: skip
 TINY = {"num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96, "vocab_size": 512}
 COMMON, SHORTEST, LONGEST = 80, 120, 200  # tokens of prompts
@@ -54,7 +62,7 @@ def random_model(asked: argparse.Namespace) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**(CONFIG | (TINY if asked.tiny else {})), initializer_range=SPREAD)
+    config = AutoConfig.for_model(**(SHAPES[asked.shape] | (TINY if asked.tiny else {})), initializer_range=SPREAD)
     with torch.device(asked.device):
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype)).eval().requires_grad_(False)
 
@@ -169,6 +177,7 @@ def profiled(engine: LocalGenerator, requests: Sequence[Request], decoding: Deco
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", nargs="+", choices=list(CHANGES), default=[BEFORE, PLAIN, "knockout", "arm"])
+    parser.add_argument("--shape", choices=list(SHAPES), default="1.5b", help="of Qwen2.5")
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--prompts", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=256)

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from timing import environment
 
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.array_file import Part
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, merged_name
 from fillerscope.study.study import Study
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,7 @@ from fillerscope.answers.local.graphs import (
     slower_because,
 )
 from fillerscope.answers.local.padding import Padded, padded_behind, padded_in_front
-from fillerscope.answers.local.rows import Prefix, Row, prefix_of
+from fillerscope.answers.local.rows import PassSize, Prefix, Row, prefix_of, taken
 from fillerscope.answers.local.sampling import choose
 from fillerscope.answers.local.slots import Pass, Slots
 from fillerscope.answers.local.workspace import Workspace
@@ -36,18 +37,6 @@ from fillerscope.capture.memory import PendingCopy
 from fillerscope.models.structure import device_of, layer_count
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
-
-
-@dataclass(frozen=True)
-class PassSize:
-    """How much one prefill pass computes at most."""
-
-    tokens: int  # with padding
-    pairs: int  # of a token and a key that it may see
-
-    def holds(self, rows: int, own: int, whole: int) -> bool:
-        """Whether rows fit that compute so many tokens each, at the end of so many."""
-        return rows * own <= self.tokens and rows * own * whole <= self.pairs
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,7 @@ class Batch:
         order: Sequence[int],
     ) -> None:  # fmt: skip
         self.setting, self.requests, self.rows = setting, requests, rows
-        self.slots, self.table = workspace.slots, workspace.table
+        self.slots, self.table, self.small = workspace.slots, workspace.table, workspace.small
         self.table.cells.zero_()
         self.device = device_of(setting.model)
         self.queue = deque(index for index in order if len(rows[index].draws))
@@ -145,17 +134,7 @@ class Batch:
             self._prefilled(self.slots, padded, first, rows)
 
     def _next(self, free: int, size: PassSize, prefix: Prefix | None = None) -> list[int]:
-        """Take requests from the queue, with the same prefix where one is given: as many as slots are free and as one
-        pass holds, and at least one."""
-        chosen: list[int] = []
-        while self.queue and len(chosen) < free:
-            request = self.requests[self.queue[0]]
-            own = len(request.ids) - (len(prefix.ids) if prefix else 0)
-            fits = size.holds(len(chosen) + 1, own, len(request.ids)) or not chosen
-            if not fits or (prefix and prefix_of(request) != prefix):
-                break
-            chosen.append(self.queue.popleft())
-        return chosen
+        return taken(self.queue, self.requests, free, size, prefix)
 
     def _enter(self, rows: Sequence[Row]) -> int:
         """Give slots to rows; the number of the first."""
@@ -179,7 +158,8 @@ class Batch:
         width = 1 + int(padded.places.max())
         lengths = tuple((1 + padded.places[:, -1]).tolist()) if self.setting.exact else ()
         now = Pass(first, positions, width, self._hidden(requests, positions, width), lengths)
-        return slots.forward(tokens, now, self._skipped(requests, positions))
+        with self.small.used() if self.graphs is not None and self.graphs.kernels else nullcontext():
+            return slots.forward(tokens, now, self._skipped(requests, positions))
 
     def _hidden(self, requests: list[Request], positions: Tensor, width: int) -> tuple[Knockout, Tensor] | None:
         if not isinstance(self.change, Knockout):
@@ -240,7 +220,8 @@ class Batch:
         self.ranges = OneTokenRows(table.column(Column.KEY), lengths_now)
         hidden = (self.change, table.hidden(width)) if isinstance(self.change, Knockout) else None
         now = Pass(0, lengths_now[:, None], width, hidden, lengths, kernels)
-        logits = self.slots.forward(table.column(Column.PENDING)[:, None], now, table.skipped())
+        with self.small.used() if kernels else nullcontext():
+            logits = self.slots.forward(table.column(Column.PENDING)[:, None], now, table.skipped())
         return self._chosen(table, logits), logits if self.setting.report is not None else None
 
     def _chosen(self, table: DecodeTable, logits: Tensor) -> Tensor:

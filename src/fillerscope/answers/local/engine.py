@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fillerscope.answers.local.batch import Batch, PassSize, Setting
+from fillerscope.answers.local.batch import Batch, Setting
 from fillerscope.answers.local.graphs import Graphs, slower_because
-from fillerscope.answers.local.rows import Row, start_order
+from fillerscope.answers.local.rows import PassSize, Row, start_order
 from fillerscope.answers.local.slots import NAME, packing_last_tokens, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.local.workspace import Workspace

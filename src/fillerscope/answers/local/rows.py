@@ -1,7 +1,8 @@
-"""Answers in progress, and the order in which requests are started. Knows nothing of tensors or models."""
+"""Answers in progress, and in which order and groups requests are started. Knows nothing of tensors or models."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -66,3 +67,31 @@ def start_order(requests: Sequence[Request], seed: int | None) -> list[int]:
     for place, request in zip(drawn, requests, strict=True):
         first.setdefault(prefix_of(request), place)
     return sorted(range(len(requests)), key=lambda i: (first[prefix_of(requests[i])], drawn[i]))
+
+
+@dataclass(frozen=True)
+class PassSize:
+    """How much one prefill pass computes at most."""
+
+    tokens: int  # with padding
+    pairs: int  # of a token and a key that it may see
+
+    def holds(self, rows: int, own: int, whole: int) -> bool:
+        """Whether rows fit that compute so many tokens each, at the end of so many."""
+        return rows * own <= self.tokens and rows * own * whole <= self.pairs
+
+
+def taken(
+    queue: deque[int], requests: Sequence[Request], free: int, size: PassSize, prefix: Prefix | None = None
+) -> list[int]:
+    """Take requests from a queue, with the same prefix where one is given: as many as slots are free and as one pass
+    holds, and at least one."""
+    chosen: list[int] = []
+    while queue and len(chosen) < free:
+        request = requests[queue[0]]
+        own = len(request.ids) - (len(prefix.ids) if prefix else 0)
+        fits = size.holds(len(chosen) + 1, own, len(request.ids)) or not chosen
+        if not fits or (prefix and prefix_of(request) != prefix):
+            break
+        chosen.append(queue.popleft())
+    return chosen

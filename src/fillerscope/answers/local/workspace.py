@@ -3,12 +3,13 @@ captured steps refer to it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
 from fillerscope.answers.local.decode_table import DecodeTable
 from fillerscope.answers.local.slots import Slots
+from fillerscope.answers.local.small_operations import SmallOperations
 from fillerscope.models.structure import device_of, layer_count
 
 ROUNDED = 64  # a capacity is a multiple of it where it is to serve again: the next prompts may be a little longer
@@ -21,6 +22,7 @@ class Workspace:
     slots: Slots
     table: DecodeTable
     weights: tuple[int, ...]  # where the model's weights are
+    small: SmallOperations = field(default_factory=SmallOperations)  # what kernels compute
 
     @classmethod
     def of(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
@@ -30,7 +32,8 @@ class Workspace:
     @classmethod
     def rounded(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
         """One that can serve again for prompts that are a little longer."""
-        return cls.of(model, count, -(-capacity // ROUNDED) * ROUNDED, drawn)
+        new = cls.of(model, count, -(-capacity // ROUNDED) * ROUNDED, drawn)
+        return replace(new, small=SmallOperations.of(model))
 
     def serves(self, model: nn.Module, count: int, capacity: int, drawn: bool) -> bool:
         """Whether it is large enough, and was made for the same weights."""
