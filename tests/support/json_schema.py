@@ -90,4 +90,5 @@ CHECKS: dict[str, Any] = {
     "minLength": _simple(lambda value, least: not isinstance(value, str) or len(value) >= least),
     "maxLength": _simple(lambda value, most: not isinstance(value, str) or len(value) <= most),
     "minItems": _simple(lambda value, least: not isinstance(value, list) or len(value) >= least),
+    "maxItems": _simple(lambda value, most: not isinstance(value, list) or len(value) <= most),
 }  # fmt: skip

@@ -25,6 +25,10 @@ class EndpointSpec(Strict):
         pattern=r"^https?://\S+$", description="Where the server is, with its version.",
         examples=["http://localhost:8000/v1"],
     )  # fmt: skip
+    replicas: tuple[Annotated[str, Field(pattern=r"^https?://\S+$")], ...] = Field(
+        (), max_length=1023, description="Where more servers of the same model are: they share the requests.",
+        examples=[["http://localhost:8001/v1"]],
+    )  # fmt: skip
     model: str | None = Field(None, description="What the server calls the model; null: as the study does.")
     key: str = Field(
         "OPENAI_API_KEY", description="The environment variable that holds the key, never the key.", examples=["MY_KEY"]
@@ -32,24 +36,29 @@ class EndpointSpec(Strict):
     prompt: Literal["auto", "ids", "text"] = Field(
         "auto", description="How prompts are sent; auto: as ids, or as text where ids are refused.", examples=["text"]
     )
-    concurrency: int = Field(8, ge=1, le=1024, description="Answers asked for at once.", examples=[32])
+    concurrency: int = Field(8, ge=1, le=1024, description="Answers asked for at once, of each replica.", examples=[32])
     timeout: float = Field(300.0, gt=0, allow_inf_nan=False, description="Seconds for one answer.", examples=[600])
     retries: int = Field(6, ge=0, le=100, description="How often a failed request is sent again.", examples=[2])
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where all servers are."""
+        return self.url, *self.replicas
 
     @field_validator("url")
     @classmethod
     def _without_secrets(cls, value: str) -> str:
-        try:
-            parts = urlsplit(value)
-            host, _ = parts.hostname, parts.port
-        except ValueError as error:
-            raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
-        if not host or not _HOST.fullmatch(parts.netloc) or parts.query:
-            raise ValueError(
-                "write the URL with a host and without name, password or query, since it is stored with the run; a "
-                "key comes from the environment variable that `key` names"
-            )
-        return value
+        return _checked_url(value)
+
+    @field_validator("replicas")
+    @classmethod
+    def _all_without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_checked_url, value))
+
+    @model_validator(mode="after")
+    def _servers_differ(self) -> Self:
+        refuse_repeats([url.rstrip("/") for url in self.urls], "server")
+        return self
 
     @field_validator("key")
     @classmethod
@@ -57,6 +66,21 @@ class EndpointSpec(Strict):
         if not (value.isascii() and value.isidentifier()):  # what was written is not repeated: it may be a key
             raise ValueError("`key` is the name of the environment variable that holds the key, such as MY_KEY")
         return value
+
+
+def _checked_url(value: str) -> str:
+    """A URL with nothing secret in it; a ValueError for any other."""
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
+    if not host or not _HOST.fullmatch(parts.netloc) or parts.query:
+        raise ValueError(
+            "write the URL with a host and without name, password or query, since it is stored with the run; a "
+            "key comes from the environment variable that `key` names"
+        )
+    return value
 
 
 def listed(value: object) -> object:

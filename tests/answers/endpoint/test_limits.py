@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 import psutil
 import pytest
 
+from fillerscope.answers.endpoint.limits import _needed
 from fillerscope.errors import GenerationError
 from support.answering import SECRET, ask, completion, sending, serving
 from support.tiny import tiny_tokenizer
@@ -59,6 +60,30 @@ def test_a_small_body_that_unpacks_into_gigabytes_is_not_unpacked() -> None:
         reply = ask(url)
     assert reply.finish == "failed"
     assert "more than" in reply.error
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", '{"text":""}', "0"])
+def test_values_without_number_behind_an_answer_are_refused(value: str) -> None:
+    """OpenAI's client makes an object of each, which takes it minutes."""
+    body = completion().replace(
+        b'"choices": [', b'"more": [' + b",".join([value.encode()] * 300_000) + b'], "choices": ['
+    )
+    assert len(json.loads(body)["more"]) == 300_000
+    with serving(sending(gzip.compress(body), Content_Encoding="gzip")) as url, little_memory():
+        reply = ask(url)
+    assert reply.finish == "failed"
+    assert "more than" in reply.error
+
+
+def test_of_an_answer_no_more_is_kept_than_is_used() -> None:
+    whole = json.loads(completion())
+    whole["choices"] = [whole["choices"][0] | {"logprobs": [{}] * 9}, *[{}] * 9]
+    whole["usage"] = {"prompt_tokens": 3, "completion_tokens": 1, "details": {"more": [1]}}
+    needed = _needed(json.dumps(whole).encode())
+    assert needed == {
+        "choices": [{"text": "42", "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1},
+    }
 
 
 def test_a_body_without_end_is_left() -> None:

@@ -18,7 +18,7 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import Study
-from support.server import Served, llama_cpp, proxy, write_gguf
+from support.server import Served, llama_cpp, proxy, slow, write_gguf
 from support.studies import save_model, settings
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -78,6 +78,31 @@ def test_a_server_gives_the_answers_of_the_model_it_serves(
     assert any(text for table in here for text in table["text"])
     there = answers(run_study(served_by(server.url, folder), tmp_path / "there"), folder)
     assert_alike(there, here)
+
+
+def test_replicas_of_which_one_dies_give_the_run_of_one_server(
+    server: Served, weights: Path, folder: Path, tmp_path: Path
+) -> None:
+    """The same folder, the same numbers: which replica answered is in neither."""
+    alone = run_study(served_by(server.url, folder), tmp_path / "alone")
+    said: list[str] = []
+    with llama_cpp(weights) as mortal, proxy(server.url, always=slow(0.05)) as staying:
+
+        class Killing:
+            def stage(self, text: str, done: float, total: int | None) -> None:  # noqa: ARG002
+                if done >= 2:
+                    mortal.kill()
+
+            def say(self, text: str) -> None:
+                said.append(text)
+
+        endpoint = {"url": server.url, "retries": 0, "concurrency": 2}
+        shared = study({"name": str(folder), "endpoint": endpoint | {"replicas": [mortal.url, staying.url]}})
+        run = run_study(shared, tmp_path / "shared", Killing())
+    assert mortal.process.returncode
+    assert run.manifest["identity"] == alone.manifest["identity"]
+    assert answers(run, folder) == answers(alone, folder)
+    assert [line for line in said if "a replica has gone" in line and mortal.url in line]
 
 
 def test_a_server_is_asked_again_for_its_noise_floor(server: Served, folder: Path, tmp_path: Path) -> None:

@@ -33,21 +33,20 @@ _OTHER_SECRETS = re.compile(
 def read_key(spec: EndpointSpec) -> SecretStr:
     """The key for an endpoint, wrapped so that tracebacks do not show it; empty where its variable is not set.
 
-    Refuses a server that may not have it, or may not have the questions.
+    Refuses a server that may not have it, or may not have the questions, whichever of the replicas it is.
     """
     key = SecretStr(os.environ.get(spec.key, "").strip())
-    if not key.get_secret_value():
-        _require_host(spec)
-        return key
-    if not (key.get_secret_value().isascii() and key.get_secret_value().isprintable()):
+    value = key.get_secret_value()
+    if not (value.isascii() and value.isprintable()):
         raise GenerationError(f"the key in the environment variable {spec.key} has characters that no key has")
-    _require_key(spec)
+    for url in spec.urls:
+        _require_key(spec.key, url) if value else _require_host(url)
     return key
 
 
-def _require_host(spec: EndpointSpec) -> None:
+def _require_host(url: str) -> None:
     """Refuse to send questions to a host that the user has not confirmed."""
-    host = host_of(spec)
+    host = host_of(url)
     if not is_loopback(host) and host not in _Confirmed.load().all_hosts():
         raise GenerationError(
             f"the study asks to send its questions to {host}; "
@@ -55,25 +54,30 @@ def _require_host(spec: EndpointSpec) -> None:
         )
 
 
-def _require_key(spec: EndpointSpec) -> None:
+def _require_key(variable: str, url: str) -> None:
     """Refuse to send a variable to a host that it was not meant for."""
-    host = host_of(spec)
-    if is_loopback(host) and looks_like_a_key(spec.key):
+    host = host_of(url)
+    if is_loopback(host) and looks_like_a_key(variable):
         return
-    if not is_loopback(host) and urlsplit(spec.url).scheme != "https":
+    if not is_loopback(host) and urlsplit(url).scheme != "https":
         raise GenerationError(
-            f"the key in {spec.key} would go to {host} over plain http, where others can read it; "
+            f"the key in {variable} would go to {host} over plain http, where others can read it; "
             f"give an https URL, or name a variable in endpoint.key that is not set if the server needs no key"
         )
-    if (spec.key, host) not in _Confirmed.load().keys:
+    if (variable, host) not in _Confirmed.load().keys:
         raise GenerationError(
-            f"the study asks to send the environment variable {spec.key} to {host}; "
-            f"if that is meant, confirm it once with --allow-key {spec.key}={host}"
+            f"the study asks to send the environment variable {variable} to {host}; "
+            f"if that is meant, confirm it once with --allow-key {variable}={host}"
         )
 
 
-def host_of(spec: EndpointSpec) -> str:
-    return urlsplit(spec.url).hostname or ""
+def host_of(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _hosts_of(specs: Iterable[EndpointSpec]) -> list[str]:
+    """The hosts of all servers of some endpoints."""
+    return sorted({host_of(url) for spec in specs for url in spec.urls})
 
 
 def looks_like_a_key(name: str) -> bool:
@@ -99,7 +103,7 @@ def allow(keys: Iterable[str], hosts: Iterable[str], specs: Sequence[EndpointSpe
 def _pair(text: str, specs: Sequence[EndpointSpec]) -> tuple[str, str]:
     """The variable and the host of `VARIABLE=HOST`; the host may be left out where the study has one for it."""
     name, _, wanted = text.partition("=")
-    hosts = sorted({host_of(spec) for spec in specs if spec.key == name})
+    hosts = _hosts_of(spec for spec in specs if spec.key == name)
     if not hosts:
         raise GenerationError(f"--allow-key {name}: no endpoint of the study names this variable")
     if not wanted and len(hosts) > 1:
@@ -112,7 +116,7 @@ def _pair(text: str, specs: Sequence[EndpointSpec]) -> tuple[str, str]:
 
 
 def _named(host: str, specs: Sequence[EndpointSpec]) -> str:
-    if host.lower() not in {host_of(spec) for spec in specs}:
+    if host.lower() not in _hosts_of(specs):
         raise GenerationError(f"--allow-host {host}: no endpoint of the study is on this host")
     return host.lower()
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from fillerscope.answers.endpoint.allowed import is_loopback
+from fillerscope.answers.endpoint.allowed import host_of, is_loopback
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
@@ -94,24 +93,24 @@ def require_client() -> None:
         raise GenerationError("an endpoint needs the package openai: pip install 'fillerscope[endpoint]'") from None
 
 
-def open_client(spec: EndpointSpec, key: SecretStr, max_tokens: int) -> AsyncOpenAI:
-    """A client for answers of so many tokens, to be closed by the caller."""
+def open_client(spec: EndpointSpec, url: str, key: SecretStr, max_tokens: int) -> AsyncOpenAI:
+    """A client of one server for answers of so many tokens, to be closed by the caller."""
     from openai import AsyncOpenAI, Timeout
 
     from fillerscope.answers.endpoint.limits import LimitedClient
 
     sent = key.get_secret_value() or _NO_KEY
     try:
-        proxies = not is_loopback(urlsplit(spec.url).hostname or "")
+        proxies = not is_loopback(host_of(url))
         return AsyncOpenAI(
             api_key=sent,
-            base_url=spec.url,
+            base_url=url,
             timeout=Timeout(spec.timeout, connect=min(spec.timeout, _CONNECT), pool=None),
             max_retries=spec.retries,
             http_client=LimitedClient(sent, spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens, proxies),
         )
     except Exception as error:  # the client has no one class for a URL that is none
-        raise GenerationError(f"endpoint.url {spec.url} is not a URL: {error}") from None
+        raise GenerationError(f"endpoint.url {url} is not a URL: {error}") from None
 
 
 def used(completion: Completion, name: str) -> int:

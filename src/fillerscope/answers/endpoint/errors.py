@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from openai import APIConnectionError, APIStatusError, OpenAIError
 
 _OF_ONE_PROMPT = (400, 413, 422)
+_OF_NOW = (408, 409, 429)  # and from 500 on: what may be otherwise later, or on another server
 MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
 _LONGEST = 200  # characters of what a server says
 _LONG_SECRET = 16  # characters; a shorter one may stand in a text by chance, with spaces between
+
+
+class ServerGone(GenerationError):
+    """The server does not answer now, and another one may: it is not there, too slow, too busy or broken."""
+
+
+class TooLate(ServerGone):
+    """An answer did not come in time: the server hangs, or the answer is long."""
 
 
 class PromptRefused(Exception):
@@ -43,13 +52,17 @@ class Refusals:
         if isinstance(error, APIStatusError):
             return self._status(error)
         if isinstance(error, APITimeoutError):
-            return GenerationError(
-                f"{self.url} gave no complete answer within {self.timeout:g} s, {self._times}; "
-                "raise endpoint.timeout or lower endpoint.concurrency, then run again to resume"
-            )
+            return self.too_late(self._times)
         if isinstance(error, APIConnectionError):
             return self._unreachable(error)
         return GenerationError(f"{self.url} cannot be used: {self.line(error)}")
+
+    def too_late(self, times: str) -> TooLate:
+        """The error for an answer that did not come in time, with how often it was asked for."""
+        return TooLate(
+            f"{self.url} gave no complete answer within {self.timeout:g} s, {times}; "
+            "raise endpoint.timeout or lower endpoint.concurrency, then run again to resume"
+        )
 
     def not_a_completion(self, what: object) -> GenerationError:
         """The error for a reply that is not a completion."""
@@ -94,11 +107,12 @@ class Refusals:
             429: f"is asked too often (429: {reason}); lower endpoint.concurrency or wait, then run again to resume",
         }
         other = f"answers {status} ({reason}); see to the server, then run again to resume"
-        return GenerationError(f"{self.url} {advice.get(status, other)}")
+        kind = ServerGone if status in _OF_NOW or status >= 500 else GenerationError
+        return kind(f"{self.url} {advice.get(status, other)}")
 
-    def _unreachable(self, error: APIConnectionError) -> GenerationError:
+    def _unreachable(self, error: APIConnectionError) -> ServerGone:
         cause = self.line(error.__cause__ or error) or type(error.__cause__).__name__
-        return GenerationError(
+        return ServerGone(
             f"{self.url} cannot be reached ({cause}), {self._times}; "
             "start the server or correct endpoint.url, then run again to resume"
         )

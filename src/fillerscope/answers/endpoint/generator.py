@@ -10,10 +10,10 @@ its decision to sample at all. Knows nothing of problems, grades or the store.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from fillerscope.answers.endpoint.allowed import read_key
 from fillerscope.answers.endpoint.client import KEY_CAME_BACK, Server, open_client, require_client, used
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.answers.endpoint.replicas import Replicas, Talk
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError
@@ -40,7 +41,8 @@ _FINISHES: dict[str | None, Finish] = {"stop": "stop", "length": "length"}
 
 @dataclass
 class EndpointGenerator:
-    """A `Generator` that keeps `spec.concurrency` requests under way. It holds no key: each call reads it anew.
+    """A `Generator` that keeps `spec.concurrency` requests under way at each replica. It holds no key: each call reads
+    it anew.
 
     What belongs to one prompt (too long, no text for its ids, read as other tokens) makes one reply `failed`;
     whatever else goes wrong, an error 500 that does not pass included, is a GenerationError and stops the call.
@@ -49,47 +51,49 @@ class EndpointGenerator:
     spec: EndpointSpec
     name: str
     tokenizer: Tokenizer = field(repr=False)
-    _form: Form | None = field(default=None, init=False)  # None: not settled yet
+    say: Callable[[str], None] = field(default=lambda _: None, repr=False)  # called where a replica has gone
+    _forms: dict[str, Form] = field(default_factory=dict, init=False)  # by URL, what was settled
+    _gone: dict[str, float] = field(default_factory=dict, init=False)  # by URL, when a replica went
 
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
-        """`tick` is called in the caller's thread; what it raises, or Ctrl-C, cancels all that is under way."""
+        """`tick` and `say` are called in the caller's thread; what they raise, or Ctrl-C, cancels all that is under
+        way."""
         require_client()
         from anyio.from_thread import start_blocking_portal
 
         if not requests:
             return []
-        done: SimpleQueue[int] = SimpleQueue()
+        done: SimpleQueue[int | str] = SimpleQueue()
         with start_blocking_portal() as portal:  # in a thread: notebooks have a loop running in this one
             future = portal.start_task_soon(self._answer, requests, decoding, done.put)
             future.add_done_callback(lambda _: done.put(0))
             while more := done.get():
-                tick(more)
+                self.say(more) if isinstance(more, str) else tick(more)
             return future.result()
 
     async def _answer(
-        self, requests: Sequence[Request], decoding: Decoding, done: Callable[[int], None]
+        self, requests: Sequence[Request], decoding: Decoding, report: Callable[[int | str], None]
     ) -> list[Reply]:
         key = read_key(self.spec)
-        async with open_client(self.spec, key, decoding.max_tokens) as client:
-            server = Server(client, self._refusals(key), self.spec.model or self.name)
-            form = self._form or await self._settle(server, requests, decoding)
-            gate = asyncio.Semaphore(self.spec.concurrency)
+        async with AsyncExitStack() as stack:
+            servers = []
+            for url in self.spec.urls:
+                client = await stack.enter_async_context(open_client(self.spec, url, key, decoding.max_tokens))
+                servers.append(Server(client, self._refusals(url, key), self.spec.model or self.name))
+            settle = partial(self._settle, requests=requests, decoding=decoding)
+            talk = Talk(settle, partial(self._one, decoding=decoding), report, report)
+            return await Replicas(servers, self.spec, talk, self._gone).replies(requests)
 
-            async def one(request: Request) -> Reply:
-                async with gate:
-                    reply = await self._one(server, request, form, decoding)
-                done(1)
-                return reply
-
-            return await _all_of([one(request) for request in requests])
-
-    async def _settle(self, server: Server, requests: Sequence[Request], decoding: Decoding) -> Form:
+    async def _settle(self, server: Server, requests: Sequence[Request], decoding: Decoding) -> None:
         """Ask for a single token first, so that whatever is wrong with the server shows in one request.
 
         Settles whether it takes ids, and that it counts the tokens of a prompt as we do: where the first prompt
         is misread the others would be too, so the run stops. Where no form is answered nothing is settled, and
         each reply says why.
         """
+        url = server.refusals.url
+        if url in self._forms and url not in self._gone:
+            return
         probe = min(requests, key=lambda request: (prompt_text(self.tokenizer, request.ids) is None, len(request.ids)))
         brief = decoding.model_copy(update={"max_tokens": 1})
         misread = ""
@@ -99,13 +103,13 @@ class EndpointGenerator:
             except PromptRefused:
                 continue
             if not misread:
-                self._form = form
-                return form
+                self._forms[url] = form
+                return
         if misread:
-            raise GenerationError(f"{server.refusals.url}: {misread}; serve {self.name!r} with its own tokenizer there")
-        return _FORMS[self.spec.prompt][-1]
+            raise GenerationError(f"{url}: {misread}; serve {self.name!r} with its own tokenizer there")
 
-    async def _one(self, server: Server, request: Request, form: Form, decoding: Decoding) -> Reply:
+    async def _one(self, server: Server, request: Request, decoding: Decoding) -> Reply:
+        form = self._forms.get(server.refusals.url, _FORMS[self.spec.prompt][-1])
         try:
             return self._reply(await self._ask(server, request, form, decoding), request, server.refusals)
         except PromptRefused as refusal:
@@ -136,21 +140,11 @@ class EndpointGenerator:
     def _ends(self) -> tuple[str, ...]:
         return turn_ends(self.tokenizer)
 
-    def _refusals(self, key: SecretStr) -> Refusals:
+    def _refusals(self, url: str, key: SecretStr) -> Refusals:
         value = key.get_secret_value()
         secrets = (value,) if len(value) >= _SHORTEST_SECRET else ()
         model = self.spec.model or self.name
-        return Refusals(self.spec.url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
-
-
-async def _all_of(answers: Sequence[Coroutine[object, object, Reply]]) -> list[Reply]:
-    """The replies in order. The first error cancels the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(answer) for answer in answers]
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+        return Refusals(url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
 
 
 def _misread(completion: Completion, request: Request) -> str:

@@ -7,17 +7,21 @@ this machine is asked without a proxy.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from openai import DefaultAsyncHttpxClient
 
+from fillerscope.files import Json, refuse_large_json
 from fillerscope.problems.http_body import TooLarge, read_whole
 
 if TYPE_CHECKING:
     from httpx2 import Request, Response
 
 REFUSED = "fillerscope_refused"  # the key of a body that stands for one that was not read to its end
+MEMORY_OF_BYTE = 8  # of a body's values, for each byte that it may have
 _NO_PROXY = {"all://": None, "http://": None, "https://": None}  # all keys that proxies of the environment have
 
 
@@ -47,14 +51,43 @@ class LimitedClient(DefaultAsyncHttpxClient):
         )
         try:
             async with asyncio.timeout(self.seconds):
-                return await read_whole(await super().send(request, **options), self.most_bytes)
+                response = await read_whole(await super().send(request, **options), self.most_bytes)
         except TooLarge as error:  # as a response: an exception would be taken for a fault to try again
-            stand_in = sys.modules[_library(request)].Response
-            return stand_in(200, json={REFUSED: str(error)}, request=request)  # type: ignore[no-any-return]
+            return _stand_in(request, {REFUSED: str(error)})
         except TimeoutError:
             raise sys.modules[_library(request)].ReadTimeout(
                 "the answer was not complete in time", request=request
             ) from None
+        try:
+            refuse_large_json(response.content, MEMORY_OF_BYTE * self.most_bytes)
+        except ValueError as error:
+            return _stand_in(request, {REFUSED: str(error)})
+        needed = _needed(response.content) if response.status_code == HTTPStatus.OK else None
+        return response if needed is None else _stand_in(request, needed)
+
+
+def _needed(body: bytes) -> Json | None:
+    """What is used of a completion: OpenAI's client makes an object of every value that a server adds, which takes it
+    far longer than reading them. None for anything else."""
+    try:
+        whole = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    choices = whole.get("choices") if isinstance(whole, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    usage = whole.get("usage")
+    return {
+        "choices": [{key: value for key, value in choices[0].items() if key in ("text", "finish_reason")}],
+        "usage": {key: value for key, value in usage.items() if type(value) is int}
+        if isinstance(usage, dict)
+        else None,
+    }
+
+
+def _stand_in(request: Request, body: Json) -> Response:
+    content, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    return sys.modules[_library(request)].Response(200, headers=kind, content=content, request=request)  # type: ignore[no-any-return]
 
 
 def _library(request: Request) -> str:
