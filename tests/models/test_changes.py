@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -147,6 +148,50 @@ def test_a_changed_file_in_the_hubs_cache_is_refused_and_downloaded_again(served
         resolve(str(first.path))
     assert resolve(HUB_ID, repair=True) == first == resolve(HUB_ID)
     assert served.files[name] == (first.path / name).read_bytes()
+
+
+def test_a_file_in_place_of_a_link_of_the_hubs_cache_is_refused(served: Hub) -> None:
+    """Its name says nothing of its bytes, and in a shared cache anybody may have put it there."""
+    first = resolve(HUB_ID)
+    file = first.path / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.unlink()
+    file.write_bytes(data)
+    with pytest.raises(ModelError, match=r"model\.safetensors is not what was converted or downloaded"):
+        resolve_here(HUB_ID)
+    assert served.files["model.safetensors"] != bytes(data)
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize("way", ["a link elsewhere", "another blob", "no link at all"])
+def test_links_of_the_hubs_cache_that_were_exchanged_are_refused(way: str, tmp_path: Path) -> None:
+    first = resolve(HUB_ID)
+    file, blobs = first.path / "model.safetensors", first.path.parent.parent / "blobs"
+    data = file.read_bytes()[:-1] + b"\0"
+    named = hashlib.sha256(data).hexdigest()
+    planted = blobs / "planted" if way == "another blob" else tmp_path / named
+    planted.write_bytes(data)
+    if way == "no link at all":
+        for one in list(first.path.iterdir()):
+            content = data if one == file else one.read_bytes()
+            one.unlink()
+            one.write_bytes(content)
+    else:
+        file.unlink()
+        file.symlink_to(planted)
+    with pytest.raises(ModelError, match="is not what was converted or downloaded"):
+        resolve_here(HUB_ID)
+
+
+def test_a_hubs_cache_that_others_can_write_to_is_said(
+    served: Hub, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(served, open_folder / "client", monkeypatch)
+    first, said = resolve(HUB_ID), Said()
+    (first.path.parent.parent / "blobs").chmod(0o777)
+    resolve_here(HUB_ID, said)
+    assert any("other users can write to" in line and "set HF_HUB_CACHE" in line for line in said.lines)
 
 
 @pytest.mark.usefixtures("served")

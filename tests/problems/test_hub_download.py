@@ -59,6 +59,15 @@ def test_a_model_is_downloaded_whole_under_one_progress(served: Hub) -> None:
     assert done[-1] == served.sent
 
 
+def test_a_hub_is_asked_for_nothing_else(served: Hub, tmp_path: Path) -> None:
+    """Its client would ask on its own account, and read the answer without a limit."""
+    places = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": served.url}
+    command = [sys.executable, "-c", "from fillerscope.models.hub import snapshot; snapshot('owner/name')"]
+    subprocess.run(command, env=os.environ | places, check=True, timeout=120)
+    assert served.paths
+    assert all("owner/name" in path for path in served.paths)
+
+
 def test_what_is_in_the_cache_is_not_downloaded_again(served: Hub) -> None:
     first = snapshot("owner/name")
     served.ranges.clear()

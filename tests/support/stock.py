@@ -25,7 +25,7 @@ from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import attention_modules, context_length, decoder_of, layers_of
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import Study
 from support.shards import run_shard

@@ -37,7 +37,7 @@ def _address(word: str) -> str:
 
 def _settings() -> list[tuple[str, str]]:
     """What `pip config list` prints, which holds PIP_ variables as `:env:`."""
-    command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
+    command = [sys.executable, "-P", "-m", "pip", "config", "list", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode:
         raise OSError(f"`pip config list` failed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")

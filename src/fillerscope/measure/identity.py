@@ -34,7 +34,6 @@ def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelS
     from fillerscope.models.loading import choose_device, choose_dtype
 
     device = choose_device(study.device)
-    judges = GRADING if study.generation else ()
     measured = study.measured()
     del measured["problems"], measured["device"], measured["models"]
     return {
@@ -53,8 +52,14 @@ def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelS
         ],
         "device": device.split(":")[0],
         "code": code_version(),
-        "libraries": {name: version(name) for name in ("torch", "transformers", *judges)},
+        "libraries": libraries(study),
     }
+
+
+def libraries(study: Study) -> dict[str, str]:
+    """The versions of the libraries that compute the numbers of a study."""
+    judges = GRADING if study.generation else ()
+    return {name: version(name) for name in ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges)}
 
 
 def _answered_by(spec: ModelSpec) -> Json | None:

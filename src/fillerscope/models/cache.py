@@ -47,15 +47,16 @@ def written_by_others(folder: Path) -> list[Path]:
     return found
 
 
-def open_cache_warning(folder: Path) -> str:
-    """A line that says that other users can change a folder of the cache; empty where they cannot."""
+def open_cache_warning(folder: Path, variable: str = "FILLERSCOPE_CACHE") -> str:
+    """A line that says that other users can change a folder of the cache which a variable names; empty where they
+    cannot."""
     if not (found := written_by_others(folder)):
         return ""
     more = f" and {len(found) - 1} more in the cache" if len(found) > 1 else ""
     below = "-R " if found[0].is_relative_to(cache_folder().resolve()) else ""  # what else is above is not ours
     return (
         f"other users can write to {found[0]}{more}, and change what is measured: "
-        f"`chmod {below}go-w {shlex.quote(str(found[0]))}` if it is yours, or set FILLERSCOPE_CACHE to one of your own"
+        f"`chmod {below}go-w {shlex.quote(str(found[0]))}` if it is yours, or set {variable} to one of your own"
     )
 
 

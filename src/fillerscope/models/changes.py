@@ -21,8 +21,20 @@ def changed_file(folder: Path, sums: Mapping[str, str]) -> Path | None:
     if folder.parent == cache_folder() / "models":
         return _unlike_the_record(folder, sums)
     if folder.parent.name == "snapshots":
-        return next((folder / name for name in sums if not _has_its_name(folder / name, sums[name])), None)
+        return next((folder / name for name, sha256 in sums.items() if not _is_of_hub(folder, name, sha256)), None)
     return None
+
+
+def _is_of_hub(folder: Path, name: str, sha256: str) -> bool:
+    """Whether a file of the hub's cache is what was downloaded: a link to the blob of the repository that has its
+    digest as its name. Where the system has no links there are no blobs."""
+    path, blobs = folder / name, folder.parent.parent / "blobs"
+    if not path.is_symlink():
+        return not blobs.is_dir() or not any(blobs.iterdir())
+    blob = path.resolve()
+    if blob.parent != blobs.resolve() or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
+        return False
+    return blob.name == (sha256 if len(blob.name) == 64 else git_sha1(blob))
 
 
 def _unlike_the_record(folder: Path, sums: Mapping[str, str]) -> Path | None:
@@ -32,11 +44,3 @@ def _unlike_the_record(folder: Path, sums: Mapping[str, str]) -> Path | None:
     noted = record.files if record else {}
     names = sorted(name for name in noted.keys() | sums.keys() if noted.get(name) != sums.get(name))
     return folder / (names[0] if noted and names else RECORD if noted else "")
-
-
-def _has_its_name(path: Path, sha256: str) -> bool:
-    """Whether a file of the hub's cache has the digest that it is named by; files named otherwise have."""
-    real = path.resolve()
-    if real.parent.name != "blobs" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", real.name):
-        return True
-    return real.name == (sha256 if len(real.name) == 64 else git_sha1(real))

@@ -22,6 +22,7 @@ PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
 ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 # Buffers that older versions of transformers saved: made anew from the config, they hold nothing that was trained.
 _IGNORABLE = re.compile(r"(^|\.)(inv_freq|position_ids|masked_bias|causal_mask|att(n|ention)\.bias|rotary_emb\.\w+)$")
+PLAUSIBLE = [[1 << 20]] * 2000  # shapes of tensors, where there are none that a config can be compared with
 LONGEST_HEADER = 100_000_000  # bytes of a safetensors file, as its own library has it
 MOST_NAMED = 3  # of weights in a message
 _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretrained, and give that folder"
@@ -41,6 +42,22 @@ def check_folder(folder: Path, name: str) -> None:
             f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
             "copy the tokenizer files of the model there"
         )
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether there are files of weights in a folder, sound or not."""
+    return any(any(file.match(pattern) for pattern in ("*.safetensors", *PICKLES)) for file in folder.iterdir())
+
+
+def check_description(folder: Path, name: str) -> None:
+    """Refuse a folder without weights of whose config no model must be built."""
+    if (other := pipe_or_device(folder)) is not None:
+        raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
+    config = _read_config(folder, name)
+    check_config(config, folder / "config.json", name)
+    _refuse_adapters(folder, name)
+    refuse_other_counts(config, PLAUSIBLE, name)
+    check_tokenizer_config(folder)
 
 
 def check_gguf(path: Path) -> None:

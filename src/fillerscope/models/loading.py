@@ -18,9 +18,9 @@ from fillerscope.display import readable
 from fillerscope.errors import ModelError
 from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
-from fillerscope.models.description import load_tokenizer, read_config, reason, refuse_changed
-from fillerscope.models.digests import model_digest
-from fillerscope.models.hashed_view import hashed_view
+from fillerscope.models.description import load_tokenizer, read_config, reason
+from fillerscope.models.hashed_view import hashed_view, refuse_changed
+from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
@@ -129,7 +129,7 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
     refuse_large_build(loader.from_config, config, folder)
-    with hashed_view(folder.path) as view:
+    with hashed_view(folder) as view:
         try:
             model, report = loader.from_pretrained(
                 view.path,
@@ -148,6 +148,17 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
             view.rename(loaded)
     refuse_other_weights(report, folder.name)
     return model.eval().requires_grad_(False)
+
+
+def without_weights(folder: ModelFolder, dtype: str) -> PreTrainedModel:
+    """A model as its config describes it, on no device: shapes without memory."""
+    config = read_config(folder)
+    _refuse_unbuildable(config, folder)
+    with quiet_transformers(), torch.device("meta"):
+        model: PreTrainedModel = _loader_for(config, folder.name).from_config(
+            config, dtype=DTYPES[dtype], trust_remote_code=False
+        )
+    return model
 
 
 def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:

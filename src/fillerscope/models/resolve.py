@@ -122,6 +122,9 @@ def _checked(found: ModelFolder, progress: Progress, fresh: bool = False) -> Mod
         raise ModelError(f"{changed} {_CHANGED}; {_remedy(found.name, changed)}")
     if found.path.parent == cache_folder() / "models":
         _warn_once(open_cache_warning(found.path), progress)
+    elif found.path.parent.name == "snapshots":
+        for folder in (found.path, found.path.parent.parent / "blobs"):
+            _warn_once(open_cache_warning(folder, "HF_HUB_CACHE"), progress)
     return replace(found, digest=digest_of_files(sums))
 
 

@@ -119,11 +119,14 @@ class Connection:
 
     async def _opened(self, url: str, headers: dict[str, str]) -> Response:
         """A response whose body has not been read. Bodies of redirects are not read at all."""
-        from huggingface_hub import constants
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+        from huggingface_hub import constants, get_token
 
+        # The headers that huggingface_hub builds come after a request of its own, which nothing limits.
+        own = {"User-Agent": "fillerscope"}
+        if (token := get_token()) is not None and not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
+            own["Authorization"] = f"Bearer {token}"
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        request = self.session.build_request("GET", url, headers={**build_hf_headers(), **headers}, timeout=timeout)
+        request = self.session.build_request("GET", url, headers={**own, **headers}, timeout=timeout)
         for _ in range(_REDIRECTS):
             if not is_the_hub(str(request.url)):
                 request.headers.pop("Authorization", None)

@@ -1,0 +1,231 @@
+"""The digest of a model in memory, one sha256, which goes into the id of a run.
+
+Two models have one digest only if they compute the same: what cannot be hashed, such as code that is not of torch or
+transformers, gives a model a new digest each time. Functions of these libraries that somebody replaced in their modules
+are not noticed.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property, partial, partialmethod
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from fillerscope.files import Json
+from fillerscope.models.digests import CHUNK, digest_of_pairs
+from fillerscope.models.structure import is_changed_by_code
+from fillerscope.prompts.tokenizer import Tokenizer
+
+LIBRARIES = ("torch", "transformers")
+STANDARD = ("builtins", "abc", "typing", "dataclasses", "enum", "functools", "contextlib", "collections", "types")
+CODE = (FunctionType, MethodType, partial)
+SIMPLE = bool | int | float | str | None
+# What every module has: tensors and modules are hashed by themselves, hooks are asked for, and training ends in eval.
+INTERNAL = frozenset(vars(nn.Module())) | {"_is_hf_initialized", "_hf_hook"}
+PLACES = ("name_or_path", "_name_or_path", "transformers_version")  # where it came from; a run has versions of its own
+GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
+
+
+class _UnknownError(Exception):
+    """There is something that cannot be hashed."""
+
+
+def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
+    """The digest of a model, from its classes, config, settings, weights, buffers and tokenizer."""
+
+    def hashed() -> Iterable[tuple[str, str]]:
+        yield "config", _sha256(_config_record(model))
+        yield "code", _code_sha256(model, tokenizer)
+        yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
+        # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions, and hooks may
+        # change what it says of weights.
+        tensors = model.state_dict() | dict(model.named_buffers()) | dict(model.named_parameters())
+        for name, tensor in sorted(tensors.items()):
+            yield f"{name} {tensor.dtype} {tuple(tensor.shape)}", _tensor_sha256(tensor.detach())
+
+    return digest_of_pairs(hashed())
+
+
+def _config_record(model: PreTrainedModel) -> list[object]:
+    """What a model is beside its tensors: its class, its config, and the tokens that end its answers."""
+    generation = getattr(model, "generation_config", None)
+    return [type(model).__name__, _json_of(model.config), generation and _json_of(generation)]
+
+
+def _json_of(config: PretrainedConfig | GenerationConfig) -> Json:
+    record: Json = json.loads(config.to_json_string())
+    return {key: value for key, value in record.items() if key not in PLACES}
+
+
+def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
+    """The digest of the classes of tokenizer and modules with their settings: a scale or a list of heads is no tensor,
+    and changes numbers. A new one each time where something cannot be hashed."""
+    try:
+        if is_changed_by_code(model) or any(isinstance(value, CODE) for value in vars(tokenizer).values()):
+            raise _UnknownError
+        for name in GLOBAL_HOOKS:
+            _refuse_own(getattr(torch.nn.modules.module, name).values())
+        settings = _Settings(model)
+        modules = [(name, _class(type(module)), settings.of(module)) for name, module in model.named_modules()]
+        return _sha256([_class(type(tokenizer)), *modules])
+    except _UnknownError:
+        return secrets.token_hex(32)
+
+
+class _Settings:
+    """The settings of a model's modules, as JSON takes them."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._own_configs = set(map(id, _configs(model.config)))  # hashed as one
+        for config in _configs(model.config):
+            attention = getattr(config, "_attn_implementation", None)
+            _refuse_own([ALL_ATTENTION_FUNCTIONS.get(attention)] if attention in ALL_ATTENTION_FUNCTIONS else [])
+
+    def of(self, module: nn.Module) -> list[object]:
+        return [(key, self._of(module, value)) for key, value in sorted(vars(module).items()) if key not in INTERNAL]
+
+    def _of(self, module: nn.Module, value: object) -> object:
+        if isinstance(value, MethodType) and value.__self__ is module:  # whose class and settings are hashed
+            _refuse_own([value.__func__])
+            return value.__func__.__qualname__
+        return self._value(value)
+
+    def _value(self, value: object) -> object:
+        if isinstance(value, SIMPLE):
+            return repr(value)
+        if isinstance(value, Tensor):
+            return [str(value.dtype), list(value.shape), _tensor_sha256(value.detach())]
+        if isinstance(value, Mapping):
+            return ["mapping", *sorted(([repr(key), self._value(one)] for key, one in value.items()), key=str)]
+        if isinstance(value, AbstractSet):
+            return ["set", *sorted((self._value(one) for one in value), key=str)]
+        if isinstance(value, Sequence):
+            return ["sequence", *(self._value(one) for one in value)]
+        return self._object(value)
+
+    def _object(self, value: object) -> object:
+        if isinstance(value, PretrainedConfig | GenerationConfig):
+            return type(value).__name__ if id(value) in self._own_configs else self._other_config(value)
+        if isinstance(value, torch.dtype | torch.device | torch.layout | enum.Enum):
+            return "" if isinstance(value, torch.device) else repr(value)
+        if isinstance(value, partial):
+            return ["partial", self._object(value.func), self._value(value.args), self._value(value.keywords)]
+        if isinstance(value, MethodType) and isinstance(value.__self__, type):
+            _refuse_own([value.__func__])
+            return [value.__func__.__name__, _class(value.__self__)]
+        if isinstance(value, FunctionType | BuiltinFunctionType):
+            return _function(value)
+        if isinstance(value, type):
+            return _class(value)
+        if isinstance(value, nn.Module):  # in a list, or kept from the model's own modules
+            inner = [(name, _class(type(one)), self.of(one)) for name, one in value.named_modules()]
+            return [inner, *(self._value(one) for one in value.state_dict().values())]
+        raise _UnknownError
+
+    def _other_config(self, config: PretrainedConfig | GenerationConfig) -> object:
+        """A config that is not of the model as a whole: a layer may have one of its own."""
+        return [type(config).__name__, _json_of(config), getattr(config, "_attn_implementation", None)]
+
+
+def _configs(config: PretrainedConfig) -> Iterable[PretrainedConfig]:
+    """A config and those in it, as of the text of a model that sees pictures."""
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, PretrainedConfig):
+            yield from _configs(value)
+
+
+def _class(kind: type) -> str:
+    """The name of a class, all of whose code is that of a library: somebody may have replaced a method of it."""
+    for one in kind.__mro__:
+        if not _is_library(one.__module__):
+            raise _UnknownError
+        _refuse_own(vars(one).values())
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _refuse_own(values: Iterable[object]) -> None:
+    """Raise where there is code that is not of a library."""
+    for value in values:
+        if any(not _is_library(code.__globals__.get("__name__")) for code in _code_in(value, set())):
+            raise _UnknownError
+
+
+def _code_in(value: object, seen: set[int]) -> Iterable[FunctionType]:
+    """The functions that a value calls: itself, and those that it wraps, whatever they are called. Objects that stand
+    for methods and are of no library are errors."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, FunctionType):
+        yield value
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        inner = [value.__dict__.get("__wrapped__"), *(one for one in cells if _is_code(one))]
+    elif isinstance(value, staticmethod | classmethod | MethodType):
+        inner = [value.__func__]
+    elif isinstance(value, property):
+        inner = [value.fget, value.fset]
+    elif isinstance(value, partial | partialmethod | cached_property):
+        inner = [value.func]
+    elif _is_code(value) and not _is_library(type(value).__module__):
+        raise _UnknownError
+    else:
+        inner = [getattr(value, "__wrapped__", None)] if _is_code(value) and not isinstance(value, type) else []
+    for one in inner:
+        yield from _code_in(one, seen)
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _is_code(value: object) -> bool:
+    return not isinstance(value, type) and (callable(value) or hasattr(type(value), "__get__"))
+
+
+def _is_library(module: object) -> bool:
+    return str(module).partition(".")[0] in (*LIBRARIES, *STANDARD)
+
+
+def _function(value: FunctionType | BuiltinFunctionType) -> str:
+    """The name of a function of a library. One made inside another has values of its own."""
+    if "<locals>" in value.__qualname__ or "<lambda>" in value.__qualname__ or not _is_library(value.__module__):
+        raise _UnknownError
+    _refuse_own([value])
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _sha256(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _tensor_sha256(tensor: Tensor) -> str:
+    """The sha256 of a tensor's bytes, which leave their device a piece at a time."""
+    hasher, values = hashlib.sha256(), tensor.reshape(-1)
+    for start in range(0, values.numel(), CHUNK):
+        hasher.update(values[start : start + CHUNK].cpu().contiguous().view(torch.uint8).numpy().data)
+    return hasher.hexdigest()
+
+
+def _tokenizer_bytes(tokenizer: Tokenizer) -> bytes:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    vocabulary = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
+    # Left behind by the last call, and set again by every other one.
+    kept = {key: value for key, value in vocabulary.items() if not backend or key not in ("padding", "truncation")}
+    special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.all_special_tokens]
+    settings = {key: repr(one) for key, one in vars(tokenizer).items() if isinstance(one, SIMPLE) and key not in PLACES}
+    settings["encode_special_tokens"] = repr(getattr(backend, "encode_special_tokens", None))
+    return json.dumps([kept, special, settings, tokenizer.chat_template], sort_keys=True).encode()

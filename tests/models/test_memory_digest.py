@@ -1,0 +1,127 @@
+"""The digest of a model in memory: whatever changes its numbers changes it, and what does not leaves it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from fillerscope.models.memory_digest import model_digest
+from support.tiny import FAMILIES, tiny_model, tiny_tokenizer
+
+Undo = Callable[[], object]
+TOKENIZER = tiny_tokenizer()
+TEXT = "What is 2 + 3? <|im_end|>"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_of_a_library_has_one_digest(family: str) -> None:
+    assert model_digest(tiny_model(family), TOKENIZER) == model_digest(tiny_model(family), TOKENIZER)
+
+
+def _replaced(model: Any, make: Callable[[Any], Any]) -> Undo:
+    """Put something in the place of a method of a class."""
+    kind = type(model.model.layers[0].mlp)
+    before = kind.forward
+    kind.forward = make(before)
+    return lambda: setattr(kind, "forward", before)
+
+
+def _wrapped(before: Any) -> Any:
+    @functools.wraps(before)
+    def forward(self: Any, *given: Any) -> Any:
+        return before(self, *given) * 3
+
+    return forward
+
+
+class Descriptor:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __get__(self, owner: object, _: type | None = None) -> Any:
+        return functools.partial(self.function, owner)
+
+
+def _global_hook(_: Any) -> Undo:
+    def doubled(module: nn.Module, _: object, out: Any) -> Any:
+        return out * 2 if isinstance(module, nn.Linear) else None
+
+    return nn.modules.module.register_module_forward_hook(doubled).remove
+
+
+def _own_attention(model: Any) -> None:
+    def weak(*given: Any, **named: Any) -> Any:
+        out, weights = sdpa_attention_forward(*given, **named)
+        return out * 0.1, weights
+
+    AttentionInterface.register("weak", weak)
+    model.set_attn_implementation("weak")
+
+
+def _own_config(model: Any) -> None:
+    for layer in model.model.layers:
+        layer.mlp.config = copy.deepcopy(model.config)
+        layer.mlp.config.hidden_act = "relu"
+
+
+def _own_method(model: Any) -> None:
+    norm = model.model.layers[0].input_layernorm
+    norm.extra_repr = types.MethodType(lambda _: "mine", norm)
+
+
+def _lying_state(model: Any) -> None:
+    layer = model.model.layers[0].mlp.down_proj
+    layer.weight.data *= 2
+    layer._register_state_dict_hook(lambda _, state, prefix, __: state.update({f"{prefix}weight": layer.weight / 2}))
+
+
+CHANGES: dict[str, Callable[[Any], Undo | None]] = {
+    "wrapped": lambda model: _replaced(model, _wrapped),
+    "without gradients": lambda model: _replaced(model, lambda one: torch.no_grad()(lambda *given: one(*given) * 3)),
+    "descriptor": lambda model: _replaced(model, lambda one: Descriptor(lambda *given: one(*given) * 3)),
+    "partial": lambda model: _replaced(model, lambda one: functools.partialmethod(lambda *given: one(*given) * 3)),
+    "global hook": _global_hook,
+    "attention": _own_attention,
+    "config of a layer": _own_config,
+    "method of a module": _own_method,
+    "hook of the state": _lying_state,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_that_was_changed_has_another_digest(change: str) -> None:
+    before = model_digest(tiny_model("llama"), TOKENIZER)
+    model = tiny_model("llama")
+    undo = CHANGES[change](model)
+    try:
+        assert model_digest(model, TOKENIZER) != before
+    finally:
+        if undo is not None:
+            undo()
+    assert model_digest(tiny_model("llama"), TOKENIZER) == before
+
+
+@pytest.mark.parametrize("setting", ["split_special_tokens", "add_bos_token"])
+def test_a_tokenizer_that_was_changed_has_another_digest(setting: str) -> None:
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    before, ids = model_digest(model, tokenizer), tokenizer.encode(TEXT)
+    setattr(tokenizer, setting, True)
+    assert tokenizer.encode(TEXT) != ids
+    assert model_digest(model, tokenizer) != before
+
+
+def test_use_changes_no_digest() -> None:
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    before = model_digest(model, tokenizer)
+    tokenizer([TEXT, "longer " * 20], padding=True, truncation=True, max_length=8, return_tensors="pt")
+    model.generate(torch.tensor([tokenizer.encode(TEXT)]), max_new_tokens=2, do_sample=False)
+    assert model_digest(model, tokenizer) == before
