@@ -70,6 +70,41 @@ def test_a_template_without_end_is_stopped(name: str) -> None:
     assert PromptMaker.of(tiny_tokenizer(), PromptSpec(), "chat", 0).plain("What is 1 + 1?").ids
 
 
+@pytest.mark.parametrize("drawn", ["{{ range(99999) | random }}", "{{ lipsum(n=1) }}"])
+def test_a_template_that_draws_gives_the_same_text_in_every_process(drawn: str) -> None:
+    def rendered() -> str:
+        chat_template._RENDERER.stop()
+        return apply_chat_template(tokenizer_with(drawn), TURNS)
+
+    first = rendered()
+    assert apply_chat_template(tokenizer_with(drawn), TURNS) == first
+    assert rendered() == first
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "{{ joiner() }}", "{{ cycler('a', 'b') }}", "{{ (joiner() | string)[-8:-1] }}", "{{ joiner() | upper }}",
+        "{{ joiner() | replace(' at ', ' ') }}", "{{ (raise_exception | string)[-8:-1] }}",
+        "{{ ('a b'.join | string)[-8:-1] }}",
+    ],
+)  # fmt: skip
+def test_a_template_that_writes_addresses_is_refused(shown: str) -> None:
+    with pytest.raises(PromptError, match="it writes the address of an object"):
+        apply_chat_template(tokenizer_with(shown), TURNS)
+
+
+def test_a_question_may_hold_an_address() -> None:
+    turns = [{"role": "user", "content": "What is <a.B object at 0x7f0011223344>?"}]
+    assert "0x7f0011223344" in apply_chat_template(tokenizer_with("{{ messages[0].content }}"), turns)
+
+
+@pytest.mark.parametrize("start", ["", "\n", "\n\n", "  ", "{# of mine #}\n", "{%- if true %}\n  a{% endif %}\n"])
+def test_how_a_template_begins_is_no_reason(start: str) -> None:
+    """It is rendered twice, once behind a comment."""
+    assert apply_chat_template(tokenizer_with(start + "{{ messages[0].content }}\n"), TURNS)
+
+
 def test_a_template_that_refuses_says_why() -> None:
     maker = PromptMaker.of(tokenizer_with("{{ raise_exception('no\nthanks') }}"), PromptSpec(), "chat", 0)
     with pytest.raises(PromptError, match="the chat template refuses a plain question: no thanks"):

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import sys
 import threading
 import time
 from datetime import datetime, tzinfo
-from typing import Any, Self
+from functools import partial
+from typing import Self
 
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from fillerscope.files import Json
 from fillerscope.prompts.child_process import limit_memory
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]{6,}")
+HELD = 8  # objects of a kind, in whose place others have other addresses
 MEMORY = 4 << 30  # addresses, of which a process has more than it uses
 
 
@@ -41,14 +49,24 @@ def main(longest: int) -> None:
 
     chat_template_utils.datetime = _OneDay  # it takes no clock, and no functions for templates
 
-    def rendered(request: dict[str, Any]) -> dict[str, str]:
+    def once(request: Json, template: str) -> str:
+        random.seed(0)  # templates can draw, and a prompt must not change with the process
+        texts, _ = chat_template_utils.render_jinja_template(
+            conversations=[request["turns"]], chat_template=template, **request["settings"]
+        )
+        return str(texts[0])
+
+    def rendered(request: Json) -> dict[str, str]:
         try:
-            texts, _ = chat_template_utils.render_jinja_template(
-                conversations=[request["turns"]], chat_template=request["template"], **request["settings"]
-            )
-            if len(texts[0]) > longest:
-                return {"error": f"it gives {len(texts[0])} characters, and {longest} is the most"}
-            return {"text": texts[0]}
+            text = once(request, request["template"])
+            if len(text) > longest:
+                return {"error": f"it gives {len(text)} characters, and {longest} is the most"}
+            held = [kind() for kind in (Joiner, Namespace, partial(Cycler, "")) for _ in range(HELD)]
+            # A comment, and the line break that goes with it: compiled anew, to other objects.
+            again = held and once(request, "{##}\n" + request["template"])
+            if again != text or any(one not in str(request["turns"]) for one in ADDRESS.findall(text)):
+                return {"error": "it writes the address of an object, which is another one in every process"}
+            return {"text": text}
         except Exception as error:  # templates raise what they like
             return {"error": " ".join(str(error).split())[:300] or type(error).__name__}
 
