@@ -16,7 +16,7 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.mechanism import activation_table, affine_table, flipped, mechanism_rows
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS, answer_attention_name, merged_name
 from fillerscope.study.conditions import PRESETS
 from fillerscope.study.study import Study

@@ -28,6 +28,7 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from support.answered import build, drawn_at_random
+from support.studies import replace_study
 from support.synthetic import MLESS, NONE, RANDOM, Effect, Synthetic
 
 HOSTILE = "<script>alert('x')</script>\"\u202e\x07"
@@ -308,7 +309,8 @@ def test_a_run_in_any_state_is_shown(shared: Shared, tmp_path: Path, lost: str) 
     if lost in files:
         (run.path / files[lost]).unlink()
     elif lost == "not a study":
-        (run.path / "study.json").write_text(json.dumps({"name": "<b>"}))
+        replace_study(run.path, json.dumps({"name": "<b>"}))
+        run = open_run(run.path)
     elif lost == "changed":
         data = bytearray((run.path / merged_name("tiny-a")).read_bytes())
         data[-1] ^= 1

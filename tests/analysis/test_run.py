@@ -11,7 +11,7 @@ import pytest
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Region, Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import PROBLEMS, merged_name
 from fillerscope.study.conditions import Condition
 from support.answered import build, drawn_at_random

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from fillerscope.errors import StudyError
-from fillerscope.store.job_part import JobPart, owner
+from fillerscope.store.job_part import JobPart
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 16])
 def test_every_shard_belongs_to_one_part(count: int) -> None:
     parts = [JobPart(number, count) for number in range(1, count + 1)]
     for shard in range(40):
-        assert [part for part in parts if part.has(shard)] == [owner(shard, count)]
+        assert sum(part.has(shard) for part in parts) == 1
+    for part in parts:
+        assert list(part.shards(40)) == [shard for shard in range(40) if part.has(shard)]
 
 
 def test_parts_differ_by_one_shard_at_most() -> None:

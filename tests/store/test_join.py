@@ -281,3 +281,35 @@ def test_more_parts_than_shards_leave_nothing_missing(study: Study, single: Path
         run_study(study, tmp_path / "run", choices=RunChoices(part=JobPart(number, 7)))
     join(tmp_path / "run", [])
     assert whole(tmp_path / "run") == whole(single)
+
+
+def test_a_study_that_was_changed_in_a_part_is_refused(run: Path) -> None:
+    """The merged run takes from it what the identity does not hold, such as the labels of conditions."""
+    file = part(run, 1) / "study.json"
+    file.write_text(file.read_text().replace('"name":', '"name": "other", "name":', 1).replace("mless", "other"))
+    with pytest.raises(StoreError, match=r"1-of-.*study.json is damaged; run the study again"):
+        join(run, [])
+
+
+def test_a_number_of_problems_beyond_all_measure_is_missing_parts(run: Path) -> None:
+    for number in range(1, COUNT + 1):
+        change(part(run, number), problems=10**15)
+    with pytest.raises(StoreError, match=f"{COUNT} of {COUNT} parts are missing"):
+        join(run, [])
+
+
+@pytest.mark.parametrize("record", [[1], "text", {"difference": 1}, {"difference": 1, "tolerance": 0},
+                                    {"difference": "1", "tolerance": 1}, None])  # fmt: skip
+@pytest.mark.parametrize("check", ["selfcheck", "rowcheck", "answercheck"])
+def test_a_check_that_says_nothing_is_refused(run: Path, check: str, record: object) -> None:
+    change_model(part(run, 2), **{check: record})
+    with pytest.raises(StoreError, match=f"its {check} is damaged; measure part 2/{COUNT} again"):
+        join(run, [])
+
+
+def test_models_of_another_kind_are_another_run(run: Path) -> None:
+    for number, models in ((1, ["a"]), (2, ["b"])):
+        store = RunStore.open(part(run, number))
+        store.note("identity", store.manifest["identity"] | {"models": models})
+    with pytest.raises(StoreError, match="is a part of another run"):
+        join(run, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -26,9 +25,10 @@ from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.errors import StoreError
 from fillerscope.measure.run_study import run_study
+from fillerscope.store.array_file import Part
 from fillerscope.store.live import LiveStore, StageProgress
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
     MANIFEST,
     PROBLEMS,
@@ -521,7 +521,7 @@ def test_before_the_study_is_written_there_is_no_progress(whole: Path, tmp_path:
     (tmp_path / "run" / STUDY).unlink()
     store = LiveStore.open(tmp_path / "run")
     assert (store.progress(), store.finished) == ([], False)
-    (tmp_path / "run" / STUDY).write_text(json.dumps(json.loads(study)))
+    (tmp_path / "run" / STUDY).write_text(study)
     assert [one.shards for one in store.progress()] == [0, 0, 0]
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fillerscope.errors import ProblemError
+from fillerscope.store.array_file import Part
 from fillerscope.store.merge import Merger
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import Part
 from fillerscope.store.schema import MOMENTS
 from support.studies import merge
 

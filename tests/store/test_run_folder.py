@@ -19,8 +19,9 @@ from pyarrow import parquet
 from fillerscope.errors import StoreError
 from fillerscope.files import digest_of, file_sha256, read_limited
 from fillerscope.store import run_folder
+from fillerscope.store.array_file import Part, Stacked
 from fillerscope.store.manifest import sealed
-from fillerscope.store.run_folder import Part, RunStore, Stacked
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
@@ -438,6 +439,19 @@ def test_a_lost_study_is_told_and_mended_by_running_again(store: RunStore, left:
     assert RunStore.create(store.path, IDENTITY, STUDY).study == STUDY
 
 
+def test_a_study_that_was_changed_is_refused_by_everybody_who_reads_it(store: RunStore) -> None:
+    file = store.path / "study.json"
+    file.write_text(json.dumps(STUDY | {"name": "other"}))
+    with refused(r"study\.json is damaged; run the study again to restore it"):
+        _ = store.study
+
+
+def test_a_study_that_another_process_has_just_written_is_read(store: RunStore) -> None:
+    other = {**STUDY, "name": "other"}
+    RunStore.create(store.path, IDENTITY, other)
+    assert store.study == other
+
+
 # Folders that are not ours
 
 
@@ -659,6 +673,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from fillerscope.store.manifest import sealed
+from fillerscope.store import run_folder
 from fillerscope.store.run_folder import RunStore
 with RunStore.open(Path(sys.argv[1])).writing():
     print("held", flush=True)
@@ -774,3 +789,20 @@ def test_arrays_that_are_fetched_piece_by_piece_are_written_as_one(tmp_path: Pat
     assert again.arrays["a"].dtype == np.int32
     assert again.arrays["b"].shape == (0, 3)
     assert again.records == [{"number": 1}]
+
+
+def test_a_large_run_is_not_listed_anew_for_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together its manifests would take bytes by the square of its files."""
+    monkeypatch.setattr(run_folder, "SHARE", 5)
+    store = RunStore.create(tmp_path / "run", {"study": 1}, {})
+    listed = []
+    with store.writing():
+        for number in range(1, 25):
+            store.put_bytes(f"shards/tiny/{number:05d}.safetensors", b"1")
+            listed.append(len(RunStore.open(store.path).manifest["files"]) - 1)  # without study.json
+    assert listed[:3] == [1, 2, 3]
+    assert len(set(listed)) < 14
+    assert listed[-1] < 24
+    assert all(number - there <= (number + 1) // 5 for number, there in enumerate(listed, 1))
+    assert RunStore.open(store.path).manifest["files"] == store.manifest["files"]
+    assert store.verify() == []

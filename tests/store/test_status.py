@@ -15,9 +15,10 @@ import psutil
 import pytest
 
 from fillerscope.errors import ModelError, StoreError
+from fillerscope.store.array_file import Part
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord, recording
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import JOB, answers_name, merged_name, shard_name
 from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, RUNNING, STOPPED, status_of
 from support.studies import study_of
@@ -152,3 +153,47 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 def test_the_number_that_a_scheduler_gave_is_kept() -> None:
     assert JobRecord.here({"SLURM_JOB_ID": "77"}).scheduled == "77"
     assert JobRecord.here({}).scheduled == ""
+
+
+def test_a_number_of_problems_beyond_all_measure_takes_no_time(tmp_path: Path) -> None:
+    make(tmp_path, 1, measured=2, answered=1, problems=6 * 10**15 + 2)
+    status = status_of(tmp_path)[0]
+    assert (status.problems, status.problems_total) == (3, 3 * 10**15 + 2)
+    assert status.stage == f"measuring {MODEL}: 6 of {3 * 10**15 + 2}"
+
+
+@pytest.mark.parametrize("facts", [{"problems": "8"}, {"problems": -8}, {"problems": 8.5}, {"problems": True},
+                                   {"part": 7}, {"part": "9/2"}, {"part": "1"}])  # fmt: skip
+def test_a_manifest_that_says_what_cannot_be_is_damaged(tmp_path: Path, facts: dict[str, Any]) -> None:
+    store = make(tmp_path, 1, measured=1)
+    for key, value in facts.items():
+        store.note(key, value)
+    assert [(one.part, one.state) for one in status_of(tmp_path)] == [("1/2", DAMAGED), ("2/2", ABSENT)]
+
+
+def test_folders_of_other_numbers_of_parts_add_no_parts_that_are_missing(tmp_path: Path) -> None:
+    make(tmp_path, 1)
+    make(tmp_path, 2)
+    for name in ("1-of-99999", "5-of-3", "1-of-1234567", "0-of-0"):
+        (tmp_path / "parts" / name).mkdir()
+        (tmp_path / "parts" / name / "manifest.json").write_text("{")
+    found = status_of(tmp_path)
+    assert sorted(one.part for one in found if one.state == STOPPED) == ["1/2", "2/2"]
+    assert sorted(one.part for one in found if one.state == DAMAGED) == ["", "", "", "1/99999"]
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize("changes", [{"pid": "x"}, {"born": "x"}, {"host": [1]}, {"scheduled": [1]}, {"error": 3},
+                                     {"ended": "x"}])  # fmt: skip
+def test_a_record_of_other_types_is_none(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = make(tmp_path, 1).path
+    ended(folder, **changes)
+    assert status_of(tmp_path)[0].pid is None
+    ended(folder)
+    assert status_of(tmp_path)[0].pid is not None
+
+
+@pytest.mark.parametrize("pid", [10**30, -1])
+def test_a_process_that_cannot_be_is_not_alive(tmp_path: Path, pid: int) -> None:
+    ended(make(tmp_path, 1).path, pid=pid)
+    assert status_of(tmp_path)[0].alive is not True

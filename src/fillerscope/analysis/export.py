@@ -137,7 +137,7 @@ def _problems(run: Run) -> Iterator[Columns]:
         records = one.records()
         columns: Columns = {key: np.array([record[key] for record in records]) for key in ("number", "id", "status")}
         columns["error"] = np.array([record.get("error", "") for record in records])
-        columns["tokens"] = np.array([len(record.get("tokens", ())) for record in records])
+        columns["tokens"] = np.array([len(record["tokens"]) if record["status"] == "ok" else 0 for record in records])
         yield _keyed(columns, model=one.name)
 
 

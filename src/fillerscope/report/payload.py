@@ -39,8 +39,8 @@ from fillerscope.report.payload_types import (
     ProfileHeader,
     Tokens,
 )
+from fillerscope.store.array_file import Part, fitted
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import Part, fitted
 from fillerscope.store.schema import MOMENTS, ProblemRecord
 from fillerscope.study.conditions import BASELINE
 from fillerscope.study.study import QUERIES

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.run import Run, open_run
+from fillerscope.display import command
 from fillerscope.errors import FillerscopeError, StoreError
 from fillerscope.files import Json, parse_json, read_limited, replacing
 from fillerscope.models.catalogue import cache_folder
@@ -72,7 +73,7 @@ def _entry(path: Path) -> RunEntry:
     entry = RunEntry(path.name, str(path), NO_RUN, _bytes(path, DEPTH if is_run or is_in_parts else 0), _changed(path))
     if not is_run:
         if is_in_parts:
-            return replace(entry, state=IN_PARTS, note=f"`fillerscope status {path}` tells how far its parts are")
+            return replace(entry, state=IN_PARTS, note=f"`{command('status', path)}` tells how far its parts are")
         return replace(entry, note=f"it has no {MANIFEST}")
     try:
         store = LiveStore.glance(path)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from fillerscope.errors import StoreError
+from fillerscope.store.addresses import local_folder
 from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, STUDY
 
 RUNS = Path("runs")  # where runs go, in the current folder
@@ -14,11 +15,11 @@ MOST_LISTED = 8  # names in an error
 
 
 def find_run(text: str | Path) -> Path:
-    """The run at a path; else the one run whose name begins so; `latest` is the newest in `runs`.
+    """The run at a path or an address; else the one run whose name begins so; `latest` is the newest in `runs`.
 
     A name is looked for in `runs`, and a path such as `elsewhere/demo` in its own folder. What exists and is no run,
     such as a model's folder of the study's name, is returned only where no run is meant by that name."""
-    path = Path(text).expanduser()
+    path = local_folder(text).expanduser()
     if _is_run(path):
         return path
     try:

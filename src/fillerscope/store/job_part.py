@@ -36,6 +36,10 @@ class JobPart:
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"
 
+    def shards(self, count: int) -> range:
+        """The shards of this part, of so many from 0."""
+        return range(count)[self.number - 1 :: self.count]
+
     def has(self, shard: int) -> bool:
         """Whether a shard belongs to this part, by its index from 0."""
         return shard % self.count == self.number - 1
@@ -45,6 +49,9 @@ class JobPart:
         return run / PARTS_FOLDER / f"{self.number}-of-{self.count}"
 
 
-def owner(shard: int, count: int) -> JobPart:
-    """The part that a shard belongs to, by its index from 0."""
-    return JobPart(shard % count + 1, count)
+def is_part(text: object) -> bool:
+    """Whether it is a text such as 3/16."""
+    try:
+        return isinstance(text, str) and bool(JobPart.parse(text))
+    except StudyError:
+        return False

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
+from pydantic import TypeAdapter
 
 from fillerscope.display import first_line
-from fillerscope.files import json_bytes, parse_json, read_limited, write_whole
+from fillerscope.files import json_bytes, read_limited, write_whole
+from fillerscope.store.addresses import remote_of
 from fillerscope.store.lock import writing_to
 from fillerscope.store.schema import JOB
 
@@ -43,8 +45,8 @@ class JobRecord:
     def read(cls, part: Path) -> JobRecord | None:
         """The record of a part; None where there is none that can be read."""
         try:
-            return cls(**parse_json(read_limited(part / JOB)))
-        except (OSError, ValueError, TypeError):
+            return TypeAdapter(cls).validate_json(read_limited(part / JOB), strict=True)
+        except (OSError, ValueError):
             return None
 
     def is_alive(self) -> bool | None:
@@ -75,3 +77,5 @@ def recording(part: Path) -> Iterator[None]:
 def _write(part: Path, record: JobRecord) -> None:
     with writing_to(part):
         write_whole(part / JOB, [json_bytes(asdict(record))], sync=False)
+    if (remote := remote_of(part)) is not None:
+        remote.publish_freely(JOB)

@@ -12,10 +12,12 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from fillerscope.display import command
 from fillerscope.errors import StoreError
 from fillerscope.files import Json
+from fillerscope.store.addresses import local_folder
 from fillerscope.store.contents import measured_models, merged_files, shard_files
-from fillerscope.store.job_part import JobPart, owner
+from fillerscope.store.job_part import JobPart
 from fillerscope.store.merge import Merger
 from fillerscope.store.part_facts import joined_facts
 from fillerscope.store.run_folder import RunStore
@@ -30,6 +32,7 @@ def join(out: Path, parts: Sequence[Path], mixed: bool = False) -> RunStore:
 
     A path is the folder of a part, or one that holds parts. `mixed` accepts parts whose machines found different pass
     sizes or thresholds: their numbers are alike to rounding, not to the bit."""
+    out, parts = local_folder(out), [local_folder(part) for part in parts]
     found = PartSet.of(part_folders(parts or [out]), out)
     files = found.files()
     facts = joined_facts(found.stores, found.study, mixed)
@@ -114,20 +117,32 @@ class PartSet:
     def files(self) -> dict[str, RunStore]:
         """Every file that the run has before merging, with a part that holds it whole. Missing ones are an error."""
         files: dict[str, RunStore] = {}
-        missing: dict[JobPart, int] = {}
-        for shard in range(self.shards):
-            part = owner(shard, self.count)
-            stores = self._by_part.get(part, [])
-            for name in [
-                one for model, asked in measured_models(self.study) for one in shard_files(asked, model, shard)
-            ]:
-                if holder := _holder(stores, name):
-                    files[name] = holder
-                else:
-                    missing[part] = missing.get(part, 0) + 1
+        missing: list[JobPart] = []
+        for part in (JobPart(number, self.count) for number in range(1, self.count + 1)):
+            held = self._held(part)
+            if held is None:
+                missing.append(part)
+            else:
+                files |= held
         if missing:
             raise StoreError(self._told_missing(missing))
         return files | self._problem_table()
+
+    def _held(self, part: JobPart) -> dict[str, RunStore] | None:
+        """The files of a part, each with a folder that holds it whole; None where some are missing."""
+        shards, stores = part.shards(self.shards), self._by_part.get(part, [])
+        if len(shards) > sum(len(one.manifest["files"]) for one in stores):
+            return None  # without a look at each: a manifest may say anything of how many there are
+        held: dict[str, RunStore] = {}
+        for shard in shards:
+            for name in (
+                one for model, asked in measured_models(self.study) for one in shard_files(asked, model, shard)
+            ):
+                holder = _holder(stores, name)
+                if holder is None:
+                    return None
+                held[name] = holder
+        return held
 
     def _problem_table(self) -> dict[str, RunStore]:
         if self.study.generation is None:
@@ -154,19 +169,19 @@ class PartSet:
                     "are of one number; give those of one number alone"
                 )
 
-    def _told_missing(self, missing: dict[JobPart, int]) -> str:
+    def _told_missing(self, missing: Sequence[JobPart]) -> str:
         there = {_part(one) for one in self.stores}
-        told = [f"{part} ({'not finished' if part in there else 'not there'})" for part in sorted(missing)]
+        told = [f"{part} ({'not finished' if part in there else 'not there'})" for part in missing]
         more = f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
         return (
             f"{len(told)} of {self.count} parts are missing: {', '.join(told[:MOST_NAMED])}{more}; "
-            f"{self._command(min(missing))}"
+            f"{self._command(missing[0])}"
         )
 
     def _command(self, part: JobPart) -> str:
         """What makes a part, from the study that lies in another one."""
         run = self.first.path.parent.parent if self.first.path.parent.name == PARTS_FOLDER else self.out
-        return f"make it with: fillerscope run {self.first.path / STUDY} --shard {part} --out {run}"
+        return f"make it with: {command('run', self.first.path / STUDY, '--shard', part, '--out', run)}"
 
 
 def _holder(stores: Iterable[RunStore], name: str) -> RunStore | None:
@@ -193,7 +208,10 @@ def _difference(one: Json, other: Json) -> str:
 
 def _differs(key: str, one: object, other: object) -> str:
     if key == "models" and isinstance(one, list) and isinstance(other, list):
-        named = [f"{a.get('name')} ({_keys(a, b)})" for a, b in zip(one, other, strict=False) if a != b]
+        pairs = [
+            (a, b) for a, b in zip(one, other, strict=False) if a != b and isinstance(a, dict) and isinstance(b, dict)
+        ]
+        named = [f"{a.get('name')} ({_keys(a, b)})" for a, b in pairs]
         return f"models differ: {', '.join(named) or 'another number of them'}"
     if isinstance(one, dict) and isinstance(other, dict):
         inside = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]

@@ -23,9 +23,11 @@ from typing import NoReturn, Self
 import numpy as np
 
 from fillerscope.errors import StoreError
+from fillerscope.store.addresses import remote_of
+from fillerscope.store.array_file import Part, fitted
 from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, measured_models, merged_files, stage_files
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import Part, RunStore, fitted
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, PROBLEMS, Array, Manifest, answer_attention_name, merged_name
 from fillerscope.study.study import Study
 
@@ -48,8 +50,8 @@ class LiveStore(RunStore):
 
     def __init__(self, path: Path, manifest: Manifest, checksums: bool = True) -> None:
         """`checksums=False` checks only the sizes of files before they are read; call `verify` in the background."""
-        super().__init__(path, manifest)
-        self.checksums = checksums
+        super().__init__(path, manifest, remote_of(path))
+        self.checksums = checksums or self.remote is not None  # a copy may have files of before
         self.problems: int | None = None  # how many there will be, where that is known
         self._seen: tuple[object, list[str]] | None = None
         self._parts: dict[str, Part] = {}  # by the name of the file that is not written yet
@@ -79,6 +81,8 @@ class LiveStore(RunStore):
     def refresh(self) -> bool:
         """Merge the shards written since the last call, and return whether anything changed."""
         with self._lock:
+            if self.remote is not None:
+                self.remote.pull()
             stamp = _stamp(self.path / MANIFEST)
             if stamp is None or (stamp, self._existing()) == self._seen:
                 return False

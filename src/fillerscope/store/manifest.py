@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+from fillerscope.display import command
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, digest_of, parse_json
+from fillerscope.files import Json, digest_of, json_bytes, parse_json, write_whole
+from fillerscope.store.addresses import address_of
+from fillerscope.store.job_part import is_part
 from fillerscope.store.reading import read_steadily, unreadable
-from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, READABLE, SEALED, Manifest
+from fillerscope.store.remote import RemoteFolder
+from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, READABLE, SEALED, STUDY, Manifest
 
 RESTORE = "restore it from a copy, or choose another folder with --out and run the study again"
 
@@ -19,8 +25,8 @@ def read_manifest(path: Path) -> Manifest:
         manifest = parse_json(read_steadily(path / MANIFEST))
     except (FileNotFoundError, NotADirectoryError):
         if (path / PARTS_FOLDER).is_dir():
-            raise StoreError(f"{path} holds parts of a run; `fillerscope merge {path}` makes the run of them") from None
-        raise StoreError(f"no run at {path}: it has no {MANIFEST}; `fillerscope run` makes one") from None
+            raise StoreError(f"{path} holds parts of a run; `{command('merge', path)}` makes the run of them") from None
+        raise StoreError(f"no run at {address_of(path)}: it has no {MANIFEST}; `fillerscope run` makes one") from None
     except OSError as error:
         raise unreadable(path / MANIFEST, error) from None
     except ValueError as error:
@@ -33,6 +39,31 @@ def read_manifest(path: Path) -> Manifest:
         raise StoreError(f"{path / MANIFEST} is damaged; {RESTORE}")
     manifest.pop("digest", None)  # of the file as it was; `sealed` gives the next one
     return cast(Manifest, manifest)
+
+
+def refuse_other_study(path: Path, manifest: Manifest, text: str) -> None:
+    """Compare the study of a run with its checksum, then with that of now: a process may have just written another."""
+    if not _lists_study(manifest, text):
+        with suppress(StoreError):
+            if _lists_study(read_manifest(path), text):
+                return
+        raise StoreError(f"{path / STUDY} is damaged; run the study again to restore it")
+
+
+def _lists_study(manifest: Manifest, text: str) -> bool:
+    """Whether a manifest has the checksum of a study; early formats had none of it."""
+    entry = manifest["files"].get(STUDY)
+    if entry is None:
+        return manifest["format"] < SEALED
+    return entry["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_manifest(path: Path, manifest: Manifest, remote: RemoteFolder | None) -> None:
+    """Write the manifest of a run folder, and of the object store that it is a copy of."""
+    data = json_bytes(sealed(manifest))
+    write_whole(path / MANIFEST, [data])
+    if remote is not None:
+        remote.publish_manifest(data)
 
 
 def sealed(manifest: Manifest) -> Manifest:
@@ -52,7 +83,10 @@ def _is_valid(manifest: Json) -> bool:
     files, models = manifest["files"], manifest.get("models", {})
     if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
         return False
-    inside = all(not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
+    problems, part = manifest.get("problems", 0), manifest.get("part", "1/1")
+    if type(problems) is not int or problems < 0 or not is_part(part):
+        return False
+    inside = all(name.isprintable() and not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
     entries = all(
         isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
         for entry in files.values()

@@ -10,8 +10,8 @@ import numpy as np
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
+from fillerscope.store.array_file import Part, Stacked
 from fillerscope.store.moments import Counts, Moments
-from fillerscope.store.run_folder import Part, Stacked
 from fillerscope.store.schema import Array, ArrayName, ProblemRecord
 
 Reducer = TypeVar("Reducer", Moments, Counts)
@@ -44,12 +44,12 @@ class Merger:
         """Merge a shard that was just measured, after the pending ones before it."""
         while (first := self.pending.pop(0)) != name:
             self._add(first, self.fetch(first, None))
-        self._add(name, part)
+        self._add(name, Part(part.arrays, self.fetch(name, []).records))  # as they are stored: those take little memory
 
     def append(self, name: str, part: Part) -> None:
-        """Merge one more shard after all that were named."""
-        self.pending.append(name)
-        self.add(name, part)
+        """Merge one more shard, which was read from disk, where none is pending."""
+        assert not self.pending
+        self._add(name, part)
 
     def merged(self) -> Part:
         """All shards merged; those still pending are fetched first."""

@@ -14,7 +14,7 @@ from fillerscope.errors import StoreError
 from fillerscope.files import Json
 from fillerscope.store.contents import measured_models
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import ModelFacts, answers_name
+from fillerscope.store.schema import MANIFEST, ModelFacts, answers_name
 from fillerscope.study.study import Study
 
 Decision = Callable[[ModelFacts], object]
@@ -32,6 +32,7 @@ def joined_facts(stores: Sequence[RunStore], study: Study, mixed: bool = False) 
     """What the manifest of the whole run notes, from parts in their order.
 
     Where facts that decide numbers differ it is an error, or with `mixed` all of them are kept."""
+    _refuse_damaged(stores)
     differing = _differing(stores, study)
     if differing and not mixed:
         raise StoreError(
@@ -44,6 +45,22 @@ def joined_facts(stores: Sequence[RunStore], study: Study, mixed: bool = False) 
     models = {model: _model_facts(stores, study, model) for model, _ in measured_models(study)}
     facts["models"] = {model: found for model, found in models.items() if found}
     return facts | _several(stores, differing)
+
+
+def _refuse_damaged(stores: Sequence[RunStore]) -> None:
+    """Raise where a check of a part is not what checks note: a run comes from anybody."""
+    for one in stores:
+        for facts in one.manifest.get("models", {}).values():
+            for check in CHECKS:
+                if check in facts and not _is_check(cast(Json, facts)[check]):
+                    raise StoreError(f"{one.path / MANIFEST}: its {check} is damaged; measure part {one.part} again")
+
+
+def _is_check(record: object) -> bool:
+    if not isinstance(record, dict):
+        return False
+    sizes = [record.get(key) for key in ("difference", "tolerance")]
+    return all(isinstance(size, float | int) for size in sizes) and record["tolerance"] > 0
 
 
 def _several(stores: Sequence[RunStore], differing: Sequence[str]) -> Json:

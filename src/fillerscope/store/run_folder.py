@@ -7,16 +7,14 @@ file or the new one. Does not know what the arrays mean, and needs no torch.
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -31,10 +29,14 @@ from fillerscope.files import (
     parse_json,
     write_whole,
 )
+from fillerscope.store.addresses import remote_of
+from fillerscope.store.array_file import RECORDS, Part, file_pieces, fitted, stored_records
+from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.lock import locked, writing_to
-from fillerscope.store.manifest import read_manifest, sealed
+from fillerscope.store.manifest import read_manifest, refuse_other_study, write_manifest
 from fillerscope.store.reading import read_steadily, refuse_hollow, sha256_of, size_of, unreadable, unusable
+from fillerscope.store.remote import RemoteFolder
 from fillerscope.store.schema import (
     COLUMN_TYPES,
     FILES,
@@ -47,57 +49,32 @@ from fillerscope.store.schema import (
     Array,
     Columns,
     Manifest,
-    ProblemRecord,
     upgraded,
 )
 from fillerscope.store.tables import FREE, RATIO, arrow_type, read_table
 
 COPIED = 1 << 24  # bytes at a time
-DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Arrays concatenated on the first axis, fetched one at a time: together they need not fit in memory."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.generic]
-    pieces: Callable[[], Iterator[Array]]
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
-
-    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> Array:
-        return np.concatenate(list(self.pieces())).astype(dtype or self.dtype, copy=bool(copy))
-
-
-@dataclass(frozen=True)
-class Part:
-    """The contents of one stored file: named arrays and the records of their problems."""
-
-    arrays: Mapping[str, Any]  # numpy arrays, or `Stacked` where they are to be written
-    records: list[ProblemRecord]
+SHARE = 500  # a manifest of so many files is written at every second file, one of twice as many at every third
 
 
 class RunStore:
     """A run folder. `create` or `open` makes one."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(self, path: Path, manifest: Manifest, remote: RemoteFolder | None = None) -> None:
+        """`remote` is the object store that the folder is a copy of."""
+        self.path, self.manifest, self.remote = path, manifest, remote
         self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
+        self._unlisted = 0  # files written since the manifest was
         self._checked: set[str] = set()  # files whose checksum was compared when they were first read
 
     @classmethod
     def create(cls, path: Path, identity: Json, study: Json, part: JobPart | None = None) -> RunStore:
         """Open the folder of this identity, or of a part of its run, which is made where it is missing."""
+        if (remote := remote_of(path)) is not None:
+            remote.pull()
         if not (path / MANIFEST).exists():
             empty: Manifest = {"format": FORMAT, "identity": identity, "files": {}}
-            _make_folder(path, empty if part is None else empty | {"part": str(part)})
+            _make_folder(path, empty if part is None else empty | {"part": str(part)}, remote)
         store = cls.open(path)
         if store.part != part:
             raise StoreError(f"{path} holds {_told(store.part)}, not {_told(part)}; choose another folder with --out")
@@ -112,7 +89,9 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path) -> RunStore:
-        return cls(path, read_manifest(path))
+        if (remote := remote_of(path)) is not None:
+            remote.pull()
+        return cls(path, read_manifest(path), remote)
 
     @property
     def part(self) -> JobPart | None:
@@ -124,9 +103,16 @@ class RunStore:
     def writing(self) -> Iterator[None]:
         """Lock the folder for writing. The lock of a process that was killed is free."""
         with locked(self.path):
-            self.manifest = self.open(self.path).manifest
+            now = RunStore.open(self.path)
+            self.manifest, self.remote = now.manifest, now.remote
             self._remove_temporaries()
-            yield
+            if self.remote is not None:
+                self.note("writer", secrets.token_hex(8))  # from now on no other process writes there
+            try:
+                yield
+            finally:
+                if self._unlisted or self.manifest.pop("writer", ""):
+                    self._save_manifest()
 
     def _remove_temporaries(self) -> None:
         """Remove the files that a kill left half-written. Only the lock's holder may: they could be somebody's.
@@ -145,7 +131,9 @@ class RunStore:
     @property
     def study(self) -> Json:
         try:
-            data: Json = parse_json(read_steadily(self.path / STUDY))
+            text = read_steadily(self.path / STUDY)
+            refuse_other_study(self.path, self.manifest, text)
+            data: Json = parse_json(text)
         except FileNotFoundError:
             raise StoreError(f"{self.path / STUDY} is missing; run the study again") from None
         except ValueError as error:
@@ -170,15 +158,19 @@ class RunStore:
     def has(self, name: str) -> bool:
         """Whether a file is listed in the manifest and has the listed size."""
         entry = self.manifest["files"].get(name)
-        return entry is not None and size_of(self.path / name) == entry["bytes"]
+        if entry is None or self.remote is None:
+            return entry is not None and size_of(self.path / name) == entry["bytes"]
+        return self.remote.has(name, entry["bytes"])
 
     def is_sound(self, name: str) -> bool:
         """Whether a file has the listed checksum. Reads all of it."""
-        return name in self.manifest["files"] and not self._fault(name)
+        if name not in self.manifest["files"] or self._fault(name):
+            return False
+        return self.remote is None or self.remote.is_like_copy(name) or not self._remote_fault(name)
 
     def put(self, name: str, part: Part) -> None:
         """Write a file of arrays and records."""
-        self._write(name, _safetensors(part))
+        self._write(name, file_pieces(part))
 
     def put_table(self, name: str, columns: Columns) -> None:
         """Write a table whose columns have the types of the schema."""
@@ -190,13 +182,29 @@ class RunStore:
         parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
         self._write(name, [data.getbuffer()])
 
+    def put_bytes(self, name: str, data: bytes) -> None:
+        """Write a file that another process made for this run, in a `MemoryStore`."""
+        self._write(name, [data])
+
     def _write(self, name: str, pieces: Pieces) -> None:
         with writing_to(self.path):
             self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
+            self._publish(name)
             self.manifest["files"][name] = {"bytes": size, "sha256": digest}
             self._checked.add(name)  # its checksum is that of the bytes just written
-            self._save_manifest()
+            self._unlisted += 1
+            if self._unlisted > len(self.manifest["files"]) // SHARE:  # else all manifests together grow as a square
+                self._save_manifest()
+
+    def _publish(self, name: str) -> None:
+        if self.remote is not None:
+            self.remote.publish(name)
+
+    def publish_others(self) -> None:
+        """Store figures, tables and the report as well, where the run is in an object store."""
+        if self.remote is not None:
+            self.remote.publish_others(self.manifest["files"])
 
     def adopt(self, files: Mapping[str, RunStore]) -> bool:
         """Copy files from other run folders that this one lacks or has otherwise; whether there were any.
@@ -212,6 +220,7 @@ class RunStore:
                 written = write_whole(self.path / name, iter(partial(file.read, COPIED), b""))
             if written != (entries[name]["bytes"], entries[name]["sha256"]):
                 raise StoreError(f"{files[name].path / name} changed while it was copied; try again")
+            self._publish(name)
         if wanted:
             self.manifest["files"] |= {name: entries[name] for name in wanted}
             self._checked.update(wanted)
@@ -225,10 +234,12 @@ class RunStore:
         self._check(name)
         try:
             with safe_open(self.path / name, framework="numpy") as file:
-                wanted = file.keys() if keys is None else keys
+                there = file.keys()
+                wanted = [key for key in there if key != RECORDS] if keys is None else keys
                 arrays = {key: file.get_tensor(key) for key in wanted}
                 refuse_hollow(arrays.values())
-                records = parse_json((file.metadata() or {}).get("records", "[]"))
+                large = math.prod(file.get_slice(RECORDS).get_shape()) if RECORDS in there else None
+                records = stored_records(self.path / name, file.metadata() or {}, large)
         except (SafetensorError, OSError, ValueError, TypeError) as error:
             raise unusable(self.path / name, error) from None
         return Part(arrays, records)
@@ -260,10 +271,8 @@ class RunStore:
             raise unusable(self.path / name, error) from None
 
     def folder(self, name: str) -> Path:
-        """A folder in the run to write to. A link that leads out of the run is an error: a run comes from anybody."""
-        if not is_inside(self.path / name, self.path):
-            raise StoreError(f"{self.path / name} would be written outside the run: a link leads there; remove it")
-        return self.path / name
+        """A folder in the run to write to."""
+        return inside(self.path / name, self.path)
 
     def _check(self, name: str) -> None:
         """Compare a file with its checksum before it is first used."""
@@ -280,14 +289,32 @@ class RunStore:
 
     def verify(self) -> list[str]:
         """A line for each file that is missing or damaged, and for a folder that has the name of another run."""
-        files = [line for name in sorted(self.manifest["files"]) if (line := self._fault(name))]
+        names = sorted(self.manifest["files"])
+        files = [line for name in names if (line := self._fault(name) or self._remote_fault(name))]
         named = re.fullmatch(r".*-([0-9a-f]{10})", self.path.resolve().name)
         if named and named[1] != (expected := digest_of(self.manifest["identity"])[:10]):
             files.append(f"{MANIFEST}: what was measured has the digest {expected}, the folder's name says {named[1]}")
         return files
 
     def _fault(self, name: str) -> str:
-        """What is wrong with a file; empty where nothing is."""
+        """What is wrong with a file; empty where nothing is. One that a copy has not, or otherwise, is fetched."""
+        fault = self._fault_here(name)
+        if self.remote is None:
+            return fault
+        if not self.remote.has(name, size := self.manifest["files"][name]["bytes"]):
+            return f"{name}: missing at {self.remote.address}, or not of {size} bytes"
+        if fault:
+            self.remote.fetch(name, size)
+        return self._fault_here(name) if fault else ""
+
+    def _remote_fault(self, name: str) -> str:
+        """What is wrong with a file in an object store, whatever the copy has."""
+        entry = self.manifest["files"][name]
+        if self.remote is None or (sha256 := self.remote.sha256(name, entry["bytes"])) == entry["sha256"]:
+            return ""
+        return f"{name}: sha256 {sha256[:12]} at {self.remote.address}; the copy at {self.path} is sound"
+
+    def _fault_here(self, name: str) -> str:
         path, entry = self.path / name, self.manifest["files"][name]
         if (size := size_of(path)) is None:
             return f"{name}: missing"
@@ -298,39 +325,15 @@ class RunStore:
 
     def _save_manifest(self) -> None:
         with writing_to(self.path):
-            write_whole(self.path / MANIFEST, [json_bytes(sealed(self.manifest))])
+            write_manifest(self.path, self.manifest, self.remote)
+            self._unlisted = 0
 
 
 def _told(part: JobPart | None) -> str:
     return "a whole run" if part is None else f"part {part} of a run"
 
 
-def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
-    """An index for an array in which axes of size 1 are broadcast."""
-    return tuple(
-        slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
-    )
-
-
-def _safetensors(part: Part) -> Iterator[bytes | memoryview]:
-    """A safetensors file in pieces, without copies of the arrays, of which the library's own `save` makes two."""
-    order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
-    header: Json = {"__metadata__": {"records": json.dumps(part.records, sort_keys=True)}}
-    stop = 0
-    for key in order:
-        array = part.arrays[key]
-        start, stop = stop, stop + array.nbytes
-        header[key] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (start, stop)}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    for key in order:
-        array = part.arrays[key]
-        for piece in array.pieces() if isinstance(array, Stacked) else [array]:
-            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
-
-
-def _make_folder(path: Path, manifest: Manifest) -> None:
+def _make_folder(path: Path, manifest: Manifest, remote: RemoteFolder | None) -> None:
     """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
     with writing_to(path):
         names = {item.name for item in path.iterdir()} if path.is_dir() else set()
@@ -341,4 +344,4 @@ def _make_folder(path: Path, manifest: Manifest) -> None:
         path.mkdir(parents=True, exist_ok=True)
     with locked(path), writing_to(path):
         if not (path / MANIFEST).exists():
-            write_whole(path / MANIFEST, [json_bytes(sealed(manifest))])
+            write_manifest(path, manifest, remote)

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from fillerscope.files import Json
 
-FORMAT = 4  # of run folders; 3 had no digest in its manifest, 2 token ids of answers as text, 1 no m3 in moments
-READABLE = (2, 3, 4)
+# The number of the format of run folders. 4 had all of its records in the headers of files, 3 no digest in its
+# manifest, 2 token ids of answers as text, 1 no m3 in moments.
+FORMAT = 5
+READABLE = (2, 3, 4, 5)
 SEALED = 4  # from this format on the manifest holds a digest of all that it says
 MANIFEST, STUDY, PROBLEMS = FILES = ("manifest.json", "study.json", "problems.parquet")
 FOLDERS = ("shards", "merged", "lookback", "answers", "again")  # what the names of its folders begin with
@@ -193,6 +195,7 @@ class Manifest(TypedDict):
     format: int
     identity: Json
     files: dict[str, FileEntry]
+    writer: NotRequired[str]  # a mark of the process that writes to an object store, as long as it does
     digest: NotRequired[str]  # of all the rest
     environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import StoreError, StudyError
 from fillerscope.files import Json
 from fillerscope.store.contents import measured_models, merged_files, stage_files
-from fillerscope.store.job_part import JobPart
+from fillerscope.store.job_part import JobPart, is_part
 from fillerscope.store.job_record import JobRecord
 from fillerscope.store.lock import is_being_written
 from fillerscope.store.manifest import read_manifest
@@ -56,9 +57,9 @@ def status_of(path: Path) -> list[PartStatus]:
 
 
 def _absent(run: Path, parts: Sequence[PartStatus]) -> Iterator[PartStatus]:
-    """The parts that others have begun to be parts beside, and that are not there."""
-    there = {one.part for one in parts}
-    for count in {JobPart.parse(part).count for part in there if part}:
+    """The parts of the run that are not there, where most of those that are have one number of parts."""
+    there = {one.part for one in parts if one.part}
+    for count, _ in Counter(JobPart.parse(part).count for part in there).most_common(1):
         for part in (JobPart(number, count) for number in range(1, count + 1)):
             if str(part) not in there:
                 yield PartStatus(str(part.folder(run)), str(part), ABSENT)
@@ -71,25 +72,36 @@ def _order(part: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Work:
-    """The problems of a run or a part, by shard, and the files of every stage."""
+    """The problems of a run or a part, by shard, and the files of every stage. Looks at the shards of which there are
+    files alone: a manifest may say anything of how many there will be."""
 
     store: RunStore
     study: Study
     problems: int  # of the whole study
 
-    @property
-    def sizes(self) -> dict[int, int]:
-        """How many problems each of the shards has that belong here."""
-        size, part = self.study.batch.shard, self.store.part
-        shards = range(-(-self.problems // size))
-        return {shard: min(size, self.problems - shard * size) for shard in shards if part is None or part.has(shard)}
+    @cached_property
+    def shards(self) -> range:
+        """Those that belong here."""
+        return (self.store.part or JobPart(1, 1)).shards(-(-self.problems // self.study.batch.shard))
+
+    @cached_property
+    def begun(self) -> set[int]:
+        """The shards of which there is a file."""
+        numbers = (re.search(r"/([0-9]{5,12})\.", name) for name in self.store.manifest["files"])
+        return {shard for number in numbers if number and (shard := int(number[1])) in self.shards}
+
+    def problems_of(self, shards: Collection[int]) -> int:
+        """How many problems some shards have: the last one of the study may have fewer than the others."""
+        size = self.study.batch.shard
+        last, missing = divmod(self.problems - 1, size)
+        return len(shards) * size - (size - 1 - missing if last in shards else 0)
 
     def stages(self) -> Iterator[tuple[str, set[int]]]:
         """Every stage of every model in the order of the work, with the shards that are done."""
         for model, asked in measured_models(self.study):
             for stage, named in stage_files(asked).items():
                 name = partial(named, model)
-                yield f"{stage} {model}", {shard for shard in self.sizes if self.store.has(name(shard))}
+                yield f"{stage} {model}", {shard for shard in self.begun if self.store.has(name(shard))}
 
     def is_merged(self) -> bool:
         models = measured_models(self.study)
@@ -101,8 +113,8 @@ def _status(path: Path) -> PartStatus:
     try:
         return _status_of(RunStore.open(path))
     except (StoreError, StudyError, ValueError) as error:
-        named = re.fullmatch(r"([0-9]+)-of-([0-9]+)", path.name)
-        return PartStatus(str(path), f"{named[1]}/{named[2]}" if named else "", DAMAGED, error=first_line(error))
+        part = path.name.replace("-of-", "/")
+        return PartStatus(str(path), part if is_part(part) else "", DAMAGED, error=first_line(error))
 
 
 def _status_of(store: RunStore) -> PartStatus:
@@ -122,13 +134,13 @@ def _progress(store: RunStore) -> Json:
     if problems is None:
         return {}
     work = _Work(store, Study.model_validate(store.study), problems)
-    stages, sizes = dict(work.stages()), work.sizes
-    done = set.intersection(set(sizes), *stages.values())
-    counts = {"problems": sum(sizes[shard] for shard in done), "problems_total": sum(sizes.values())}
-    next_one = next(((stage, shards) for stage, shards in stages.items() if len(shards) < len(sizes)), None)
+    stages = dict(work.stages())
+    done = set.intersection(*stages.values())
+    counts = {"problems": work.problems_of(done), "problems_total": work.problems_of(work.shards)}
+    next_one = next(((stage, shards) for stage, shards in stages.items() if len(shards) < len(work.shards)), None)
     if next_one is not None:
         stage, shards = next_one
-        return counts | {"stage": f"{stage}: {sum(sizes[one] for one in shards)} of {counts['problems_total']}"}
+        return counts | {"stage": f"{stage}: {work.problems_of(shards)} of {counts['problems_total']}"}
     if store.part is None and not work.is_merged():
         return counts | {"stage": "merging"}
     return counts | {"state": FINISHED, "error": ""}

@@ -30,13 +30,14 @@ from fillerscope.progress import Silent
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.report.explorer import remeasure
 from fillerscope.report.explorer.remeasure import KEPT, Remeasured, Remeasurer
+from fillerscope.store.array_file import Part
 from fillerscope.store.manifest import sealed
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, merged_name
 from fillerscope.study.generation import EndpointSpec
 from fillerscope.study.study import Study
 from support.shards import run_shard
-from support.studies import CONDITIONS, merge, save_model, study_of
+from support.studies import CONDITIONS, merge, replace_study, save_model, study_of
 
 MLESS = CONDITIONS[1]
 CHANGED: tuple[Any, ...] = (
@@ -364,6 +365,7 @@ def test_changed_weights(own: tuple[Run, Path]) -> None:
 
 def renamed(run: Run, name: str, **identity: Any) -> Run:
     """The same run with a model of another name."""
+    study = json.dumps(run.store.study).replace(json.dumps(run.models[0]), json.dumps(name))
     manifest = json.loads(json.dumps(run.store.manifest).replace(json.dumps(run.models[0]), json.dumps(name)))
     files = manifest["files"]
     old, new = merged_name(run.models[0]), merged_name(name)
@@ -371,9 +373,7 @@ def renamed(run: Run, name: str, **identity: Any) -> Run:
     (run.path / old).rename(run.path / new)
     manifest["identity"] |= identity
     (run.path / "manifest.json").write_text(json.dumps(sealed(manifest)))
-    (run.path / "study.json").write_text(
-        json.dumps(run.store.study).replace(json.dumps(run.models[0]), json.dumps(name))
-    )
+    replace_study(run.path, study)
     return Run(RunStore.open(run.path))
 
 
@@ -470,7 +470,7 @@ def test_another_study_beside_the_numbers(own: tuple[Run, Path]) -> None:
     run, folder = own
     study = run.store.study
     study["seed"] += 1
-    (run.path / "study.json").write_text(json.dumps(study))
+    replace_study(run.path, json.dumps(study))
     run = open_run(run.path)
     reason = f"study.json in {run.path} is not the study that was measured: run the study again"
     refused(run, str(folder), reason, StoreError)

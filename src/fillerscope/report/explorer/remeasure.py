@@ -19,13 +19,14 @@ import numpy as np
 from fillerscope.analysis.integrity import is_measured_study
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
+from fillerscope.display import command
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
 from fillerscope.files import Json, digest_of
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
 from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import FILLER, QUESTION, Prompt, token_texts
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
 from fillerscope.study.study import QUERIES, Study
 
@@ -117,7 +118,7 @@ class Remeasurer:
         if agreement > EXACT and not differs and _setting(run)[1] == "float32":
             raise CaptureError(
                 f"problem {record['id']} measured again differs from the run by {agreement:.0e} ({EXACT:.0e} is "
-                f"allowed): see whether the run is sound with `fillerscope verify {run.path}`"
+                f"allowed): see whether the run is sound with `{command('verify', run.path)}`"
             )
         told = f"its column means agree with the stored run to {agreement:.1g}"
         return f"{told} ({differs})." if differs else f"{told}."
@@ -307,7 +308,7 @@ def _compared(run: ModelRun, number: int, part: Part, differs: str, dtype: str) 
     if dtype == "float32":
         raise CaptureError(
             f"problem {part.records[0]['id']} measured again differs from the run by {agreement:.0e} of the largest "
-            f"value ({EXACT:.0e} is allowed): see whether the run is sound with `fillerscope verify {run.path}`"
+            f"value ({EXACT:.0e} is allowed): see whether the run is sound with `{command('verify', run.path)}`"
         )
     return Remeasured(part, agreement, f"in {dtype}, what is measured beside a problem changes how it is rounded")
 

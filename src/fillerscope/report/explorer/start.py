@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 from fillerscope.errors import FigureError
+from fillerscope.store.addresses import address_of
 
 HOST, USUAL = "127.0.0.1", 8642
 EVERYWHERE = ("0.0.0.0", "::")
@@ -33,7 +34,7 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
     listening = _listen(port, host)
     name = socket.gethostname() if host in EVERYWHERE else _in_address(host)
     address = f"http://{name}:{listening.getsockname()[1]}/?token={access.token}"
-    say(f"Looking at {', '.join(str(path) for path in paths)}: {address} (Ctrl-C ends it)")
+    say(f"Looking at {', '.join(map(address_of, paths))}: {address} (Ctrl-C ends it)")
     with _browsing(address, browse), suppress(KeyboardInterrupt):  # the way to end it
         uvicorn.Server(configured(app)).run(sockets=[listening])
 

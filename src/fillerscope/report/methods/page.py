@@ -67,7 +67,8 @@ def _model(run: ModelRun, spec: ModelSpec) -> str:
     ]  # fmt: skip
     if spec.endpoint:
         called = spec.endpoint.model or spec.name
-        parts.append(f"answers from {spec.endpoint.url} (model {called}, prompts as {spec.endpoint.prompt})")
+        servers = " and ".join(spec.endpoint.urls)
+        parts.append(f"answers from {servers} (model {called}, prompts as {spec.endpoint.prompt})")
     return "; ".join(filter(None, parts))
 
 

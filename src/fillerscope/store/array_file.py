@@ -1,0 +1,155 @@
+"""A file of arrays and the records of their problems, in the format of safetensors, written without copies."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fillerscope.files import Json, open_file, parse_json
+from fillerscope.store.reading import unusable
+from fillerscope.store.schema import Array, ProblemRecord
+
+DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
+RECORDS = "records"  # the small fields of all records, and the bytes of the large ones, which are the file's last
+SIZES = "sizes"  # of the large fields of each record, in bytes
+LARGE = ("prompts", "tokens")  # fields; a header may not be long, nor memory hold those of very many problems
+MOST_KEPT = 4096  # records of a file whose large fields stay in memory once they were read
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Arrays concatenated on the first axis, fetched one at a time: together they need not fit in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    pieces: Callable[[], Iterator[Array]]
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> Array:
+        return np.concatenate(list(self.pieces())).astype(dtype or self.dtype, copy=bool(copy))
+
+
+@dataclass(frozen=True)
+class Part:
+    """The contents of one stored file: named arrays and the records of their problems."""
+
+    arrays: Mapping[str, Any]  # numpy arrays, or `Stacked` where they are to be written
+    records: list[ProblemRecord]
+
+
+class StoredRecord(Mapping[str, object]):
+    """A record in a file. Its large fields, which lie at `start`, are read when they are asked for."""
+
+    def __init__(self, small: Json, path: Path, start: int, size: int, keep: bool) -> None:
+        self.small, self._path, self._start, self._size, self._keep = small, path, start, size, keep
+        self._large: Json | None = None
+
+    def __getitem__(self, key: str) -> object:
+        if key not in LARGE:
+            return self.small[key]
+        if key not in (large := self._read()):
+            raise unusable(self._path, ValueError(f"a record has no {key}"))
+        return large[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.small, *self._read()])
+
+    def __len__(self) -> int:
+        return len(self.small) + len(self._read())
+
+    def __or__(self, other: Mapping[str, object]) -> dict[str, object]:
+        return {**self, **other}
+
+    def _read(self) -> Json:
+        if self._large is not None:
+            return self._large
+        try:
+            large: Json = dict(parse_json(self.large()))
+        except (OSError, ValueError, TypeError) as error:
+            raise unusable(self._path, error) from None
+        if self._keep:
+            self._large = large
+        return large
+
+    def large(self) -> bytes:
+        with open_file(self._path) as file:
+            file.seek(self._start)
+            return file.read(self._size)
+
+
+def stored_records(path: Path, metadata: Mapping[str, str], large: int | None) -> list[ProblemRecord]:
+    """The records of a file, of which `large` bytes are large fields; None in formats that had all in the header.
+
+    Whatever does not fit together is a ValueError."""
+    records = parse_json(metadata.get(RECORDS, "[]"))
+    if large is None:
+        return cast(list[ProblemRecord], records)
+    sizes = parse_json(metadata.get(SIZES, "[]"))
+    if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) != large:
+        raise ValueError("the sizes of its records are not those of its bytes")
+    starts, keep = accumulate(sizes, initial=path.stat().st_size - large), len(sizes) <= MOST_KEPT
+    made = [
+        StoredRecord(record, path, start, size, keep) if size else record
+        for record, size, start in zip(records, sizes, starts, strict=False)
+    ]
+    if len(made) != len(records):
+        raise ValueError("it has another number of records than of their sizes")
+    return cast(list[ProblemRecord], made)
+
+
+def _small(record: ProblemRecord) -> Json:
+    if isinstance(record, StoredRecord):
+        return record.small
+    return {key: value for key, value in record.items() if key not in LARGE}
+
+
+def large_fields(record: ProblemRecord) -> bytes:
+    """The bytes of a record's large fields; none where it has none."""
+    if isinstance(record, StoredRecord):
+        return record.large()
+    large = {key: value for key, value in record.items() if key in LARGE}
+    return json.dumps(large, sort_keys=True).encode() if large else b""
+
+
+def file_pieces(part: Part) -> Iterator[bytes | memoryview]:
+    """A safetensors file in pieces, without copies of the arrays, of which the library's own `save` makes two."""
+    order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
+    small = [_small(record) for record in part.records]
+    sizes = [len(large_fields(record)) for record in part.records]
+    header: Json = {"__metadata__": {RECORDS: json.dumps(small, sort_keys=True), SIZES: json.dumps(sizes)}}
+    stop = 0
+    for key in order:
+        array = part.arrays[key]
+        start, stop = stop, stop + array.nbytes
+        header[key] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (start, stop)}
+    header[RECORDS] = {"dtype": "U8", "shape": (sum(sizes),), "data_offsets": (stop, stop + sum(sizes))}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for key in order:
+        array = part.arrays[key]
+        for piece in array.pieces() if isinstance(array, Stacked) else [array]:
+            yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+    yield from map(large_fields, part.records)
+
+
+def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:
+    """An index for an array in which axes of size 1 are broadcast."""
+    return tuple(
+        slice(None) if size == 1 and isinstance(one, slice) else one for one, size in zip(index, shape, strict=False)
+    )

@@ -1,0 +1,282 @@
+"""A run in an object store: a copy in the user's cache, whose files are published as they are written.
+
+Everything else reads and writes the copy. Its manifest is published last, so what a manifest lists is there whole.
+Object stores have no locks. Whoever begins to write a run publishes a manifest with a mark of its own, and a writer
+that finds another manifest than its last one is stopped before it replaces a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fillerscope.display import first_line
+from fillerscope.errors import StoreError
+from fillerscope.files import (
+    LARGEST_JSON,
+    Json,
+    is_temporary,
+    open_file,
+    parse_json,
+    read_limited,
+    write_whole,
+)
+from fillerscope.store.inside import inside
+from fillerscope.store.schema import JOB, MANIFEST, PARTS_FOLDER, STUDY
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+EXTRAS = {"s3": "s3", "gs": "gcs"}  # what of fillerscope's has to be installed, by the beginning of an address
+PIECE = 1 << 24  # bytes that are read at once
+TIME_KEYS = ("LastModified", "mtime")  # when it was written
+MOST_AT_ONCE = 1 << 30  # bytes that are stored by one request, which S3 compares versions for
+TRIES = 5  # a manifest that is replaced while it is read is read again
+PART_NAME = re.compile(r"[0-9]{1,5}-of-[0-9]{1,5}")
+VERSION_KEYS = ("ETag", "generation", "etag")  # what tells the versions of an object apart
+
+
+def _identity(manifest: bytes) -> object:
+    """Which run a manifest is of; None where it is none."""
+    try:
+        return parse_json(manifest)["identity"]
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+_md5 = partial(hashlib.md5, usedforsecurity=False)
+
+
+@dataclass
+class RemoteFolder:
+    """A folder in an object store and its copy. `version` is that of the manifest which this object has seen."""
+
+    address: str
+    copy: Path
+    version: str | None = field(default=None, init=False)
+    _sizes: dict[str, int] | None = field(default=None, init=False)  # of what is there, as it was last listed
+
+    @cached_property
+    def _system(self) -> AbstractFileSystem:
+        import fsspec
+
+        return fsspec.filesystem(self._kind, use_listings_cache=False)
+
+    @property
+    def _kind(self) -> str:
+        return self.address.partition("://")[0]
+
+    def pull(self) -> None:
+        """Fetch the manifest, the study and the record of the job, where the manifest is not the one seen before.
+
+        An object store is right, whatever a copy says: what the copy has of another run, or of one that is gone, is
+        removed."""
+        with self._reached():
+            for _ in range(TRIES):
+                version = self._version()
+                if version is None:
+                    self._empty()
+                elif version != self.version or not (self.copy / MANIFEST).exists():
+                    data = self._read(MANIFEST)
+                    if _identity(data) != _identity(self._manifest_here()):
+                        self._empty()
+                    self._keep(MANIFEST, data)
+                    for name in (STUDY, JOB):
+                        with suppress(FileNotFoundError):
+                            self._keep(name, self._read(name))
+                if self._version() == version:
+                    self._sizes = self._sizes if version == self.version else None
+                    self.version = version
+                    return
+        raise StoreError(f"{self.address}/{MANIFEST} changes all the time; try again")
+
+    def _manifest_here(self) -> bytes:
+        try:
+            return read_limited(self.copy / MANIFEST)
+        except OSError:
+            return b""
+
+    def _empty(self) -> None:
+        """Remove the files of the copy, but its lock, which a process may hold that is about to publish its first."""
+        there = list(self.copy.iterdir()) if self.copy.exists() else []
+        for path in [path for path in there if path.name not in ("lock", PARTS_FOLDER)]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def pull_all(self) -> None:
+        """Fetch what tells how far a run and its parts are."""
+        self.pull()
+        with self._reached():
+            there = {name for name in self._listed(PARTS_FOLDER) if PART_NAME.fullmatch(name)}
+        for name in sorted(there):
+            (self.copy / PARTS_FOLDER / name).mkdir(parents=True, exist_ok=True)
+        for part in sorted((self.copy / PARTS_FOLDER).glob("*-of-*")):
+            RemoteFolder(f"{self.address}/{PARTS_FOLDER}/{part.name}", part).pull()
+
+    def has(self, name: str, size: int) -> bool:
+        """Whether a file of this size is there, as far as the manifest of now tells."""
+        if self._sizes is None:
+            with self._reached():
+                self._system.invalidate_cache()
+                found = self._system.find(self.address, detail=True)
+            start = len(self.address.partition("://")[2]) + 1
+            self._sizes = {path[start:]: int(info["size"]) for path, info in found.items()}
+        return self._sizes.get(name) == size
+
+    def fetch(self, name: str, size: int) -> None:
+        """Bring a file of this size into the copy."""
+        path = self.copy / name
+        with self._reached():
+            inside(path.parent, self.copy).mkdir(parents=True, exist_ok=True)
+            write_whole(path, self._pieces(name, size))
+
+    def sha256(self, name: str, size: int) -> str:
+        """The SHA-256 of a file of this size as it is there."""
+        digest = hashlib.sha256()
+        with self._reached():
+            for piece in self._pieces(name, size):
+                digest.update(piece)
+        return digest.hexdigest()
+
+    def is_like_copy(self, name: str) -> bool:
+        """Whether a file is known to be there as it is in the copy, without reading it: S3 tells the MD5 of most."""
+        with self._reached(), open_file(self.copy / name) as file:
+            return self._tag(name) == f'"{hashlib.file_digest(file, _md5).hexdigest()}"'
+
+    def _pieces(self, name: str, size: int) -> Iterator[bytes]:
+        """The first bytes of a file; whoever owns the bucket may exchange it for a longer one at any time."""
+        for start in range(0, size, PIECE):
+            yield self._system.cat_file(self._path(name), start=start, end=min(start + PIECE, size))
+
+    def publish(self, name: str) -> None:
+        """Store a file of the copy, unless another process has begun to write. It appears whole, or not at all."""
+        with self._reached():
+            self._refuse_another()
+            try:
+                self._put(name, {"mode": "create"})
+            except FileExistsError:  # of an earlier writer that was killed, or damaged
+                tag = self._tag(name)
+                self._refuse_another()
+                self._put(name, {"IfMatch": tag})
+        if self._sizes is not None:
+            self._sizes[name] = (self.copy / name).stat().st_size
+
+    def publish_freely(self, name: str) -> None:
+        """Store a file on which no number depends."""
+        with self._reached():
+            self._put(name, {})
+
+    def _put(self, name: str, condition: Json) -> None:
+        path = self.copy / name
+        if condition and self._kind == "s3" and path.stat().st_size < MOST_AT_ONCE:
+            self._system.pipe_file(self._path(name), path.read_bytes(), chunksize=MOST_AT_ONCE, **condition)
+        else:
+            self._system.put_file(str(path), self._path(name))
+
+    def _refuse_another(self) -> None:
+        if self._version() != self.version:
+            raise StoreError(
+                f"another process is writing {self.address}; wait for it, or stop it and run again: it goes on from "
+                "there"
+            )
+
+    def publish_manifest(self, data: bytes) -> None:
+        """Store a manifest in place of the one that was seen last; an error where another one is there."""
+        with self._reached():
+            replaced = self._version() == self.version and self._replace_manifest(data)
+            if not replaced and self._read(MANIFEST) != data:  # else only the answer was lost
+                self._refuse_another()
+            self.version = replaced or self._version()
+
+    def publish_others(self, listed: Collection[str]) -> None:
+        """Store what lies in the copy beside the files that are listed: figures, tables, the report."""
+        for path in sorted(path for path in self.copy.rglob("*") if path.is_file() and not path.is_symlink()):
+            name = path.relative_to(self.copy).as_posix()
+            known = name in listed or name in (MANIFEST, "lock") or name.startswith(f"{PARTS_FOLDER}/")
+            if not known and not is_temporary(path.name):
+                self.publish_freely(name)
+
+    def _replace_manifest(self, data: bytes) -> str | None:
+        """Replace the manifest of the version that was seen last, and return the new version; None where another came
+        between. S3 compares versions itself; elsewhere another may come in the moment since they were compared."""
+        path, seen = self._path(MANIFEST), self.version
+        try:
+            if self._kind != "s3":
+                self._system.pipe_file(path, data)
+                return self._version()
+            condition = {"mode": "create"} if seen is None else {"IfMatch": seen}
+            return str(self._system.pipe_file(path, data, chunksize=MOST_AT_ONCE, **condition)["ETag"])
+        except OSError:
+            if self._version() == seen:
+                raise  # for another reason
+            return None
+
+    def _version(self) -> str | None:
+        """What tells the manifest of now from an earlier one; None where there is none."""
+        try:
+            return self._tag(MANIFEST)
+        except FileNotFoundError:
+            return None
+
+    def _tag(self, name: str) -> str:
+        """What tells an object from another of the same name."""
+        info = self._info(name)
+        return str(next(info[key] for key in VERSION_KEYS if info.get(key)))
+
+    def _info(self, name: str) -> Json:
+        self._system.invalidate_cache()
+        info: Json = self._system.info(self._path(name))
+        if info["type"] != "file":
+            raise FileNotFoundError(name)
+        return info
+
+    def _listed(self, name: str) -> list[str]:
+        self._system.invalidate_cache()
+        try:
+            return [Path(str(one["name"])).name for one in self._system.ls(self._path(name), detail=True)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Write a file of the copy, with the time at which it was stored."""
+        info = self._info(name)
+        write_whole(self.copy / name, [data])
+        written = next((info[key].timestamp() for key in TIME_KEYS if isinstance(info.get(key), datetime)), None)
+        if written is not None:
+            os.utime(self.copy / name, (written, written))  # `status` tells when it was
+
+    def _read(self, name: str) -> bytes:
+        data: bytes = self._system.cat_file(self._path(name), start=0, end=LARGEST_JSON + 1)
+        if len(data) > LARGEST_JSON:
+            raise StoreError(f"{self.address}/{name} is larger than {LARGEST_JSON >> 20} MiB; it is not of a run")
+        return data
+
+    def _path(self, name: str) -> str:
+        return f"{self.address}/{name}"
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Whatever keeps an object store from answering, in one line: each has errors of its own."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except ImportError:
+            told = f"pip install 'fillerscope[{EXTRAS[self._kind]}]'"
+            raise StoreError(f"{self.address} cannot be reached without a library: {told}") from None
+        except PermissionError as error:
+            raise StoreError(f"no permission for {self.address}: {first_line(error)}") from None
+        except Exception as error:
+            told = first_line(error) or type(error).__name__
+            raise StoreError(f"cannot reach {self.address}: {told}; nothing was lost: try again") from None
