@@ -25,7 +25,7 @@ from fillerscope.capture.activations import (
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.measure.prepare import Shard
 from fillerscope.problems.problem import Problem
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import ACTIVATION_METRICS
 from fillerscope.study.token_classes import class_names
 from support.grid import grid

@@ -14,7 +14,7 @@ from fillerscope.capture.affine import Pairs, affine
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.measure.prepare import Shard
 from fillerscope.problems.problem import Problem
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import AFFINE_METRICS
 from fillerscope.study.study import Study
 from support.grid import grid

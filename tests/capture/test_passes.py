@@ -19,7 +19,7 @@ from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.study.study import Study
 from support.grid import some_fast
 from support.shards import run_shard

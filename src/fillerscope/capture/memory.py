@@ -26,8 +26,13 @@ def pass_tokens(model: nn.Module, most: int | None = None) -> int:
 
     A power of two: machines of the same kind have not quite the same memory free, and must not differ for that."""
     device = device_of(model)
-    held = max(FEWEST, int(SHARE * free_memory(device) / bytes_a_token(model)))
-    return min(MOST[device.type] if most is None else most, 1 << held.bit_length() - 1)
+    return tokens_in(free_memory(device), model, MOST[device.type] if most is None else most)
+
+
+def tokens_in(free: int, model: nn.Module, most: int) -> int:
+    """How many tokens of a pass so many bytes hold, up to `most`."""
+    held = max(FEWEST, int(SHARE * free / bytes_a_token(model)))
+    return min(most, 1 << held.bit_length() - 1)
 
 
 def bytes_a_token(model: nn.Module) -> int:

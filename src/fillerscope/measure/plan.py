@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from typing import NamedTuple
 
 from fillerscope.measure.prepare import Shard
 from fillerscope.progress import PlannedStage
+from fillerscope.store.contents import ANSWERING, ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, stage_files
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import answer_attention_name, answers_name, repeated_answers_name, shard_name
 from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import Study
 
@@ -38,16 +38,27 @@ def samples(spec: GenerationSpec) -> int:
     return sum(spec.drawn(temperature) for temperature in spec.temperature)
 
 
+class StageWork(NamedTuple):
+    """A stage of a model: its name in `store.contents`, its text, and how much work it is."""
+
+    stage: str
+    text: str
+    each: int  # units of a problem; a unit is a prompt measured or an answer written
+    cost: float  # of a unit
+
+
 def stages(
     study: Study, model: str, label: str, shards: Sequence[Shard], store: RunStore
 ) -> dict[str, PlannedStage]:  # fmt: skip
-    """The stages of one model, by their texts. A unit is a prompt measured or an answer written."""
+    """The stages of one model, by their texts."""
+    files = stage_files(study)
     return {
-        text: PlannedStage(
-            text.removesuffix(label), each * _problems(shards),
-            each * _problems([shard for shard in shards if store.is_sound(name(model, shard.index))]), cost,
+        one.text: PlannedStage(
+            one.text.removesuffix(label), one.each * _problems(shards),
+            one.each * _problems([shard for shard in shards if store.is_sound(files[one.stage](model, shard.index))]),
+            one.cost,
         )
-        for text, name, each, cost in _stages(study, label)
+        for one in stage_works(study, label)
     }  # fmt: skip
 
 
@@ -55,16 +66,15 @@ def _problems(shards: Sequence[Shard]) -> int:
     return sum(len(shard.problems) for shard in shards)
 
 
-def _stages(study: Study, label: str) -> Iterator[tuple[str, FileName, int, float]]:
-    """Text, files, units of a problem, and cost of a unit."""
+def stage_works(study: Study, label: str) -> Iterator[StageWork]:
+    """The stages that a study asks for, in the order of the work."""
     conditions, generation = len(study.conditions), study.generation
-    if study.probes.attention is not None:
-        yield measuring(label), shard_name, conditions, 1.0
-    if generation is not None:
-        cost = generation.max_tokens / TOKENS_LIKE_A_PROMPT
-        yield answering(label), answers_name, conditions * samples(generation), cost
-        if generation.noise is not None:
-            repeated: FileName = partial(repeated_answers_name, dtype=generation.noise.dtype)
-            yield answering_again(label), repeated, samples(generation), cost
-    if study.probes.answering:
-        yield measuring_answers(label), answer_attention_name, conditions, 1.0
+    answers = samples(generation) if generation is not None else 0
+    cost = generation.max_tokens / TOKENS_LIKE_A_PROMPT if generation is not None else 0.0
+    works = (
+        StageWork(MEASURING, measuring(label), conditions, 1.0),
+        StageWork(ANSWERING, answering(label), conditions * answers, cost),
+        StageWork(MEASURING_ANSWERS, measuring_answers(label), conditions, 1.0),
+        StageWork(ANSWERING_AGAIN, answering_again(label), answers, cost),
+    )
+    return (work for work in works if work.stage in stage_files(study))

@@ -1,0 +1,1 @@
+"""What a study will take, told before it runs: work, time, memory and bytes."""

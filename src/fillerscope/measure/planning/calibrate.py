@@ -1,0 +1,297 @@
+"""A short calibration: a model is loaded and checked as in a run, and some passes, decode steps and answers are timed.
+
+Everything is done by the code of a run, on prompts of the study, in a run folder that is thrown away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import psutil
+import torch
+
+from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.request import Request
+from fillerscope.capture.attention import capturing
+from fillerscope.capture.passes import Layout, PassRunner
+from fillerscope.capture.self_check import check_capture
+from fillerscope.measure.answer_shard import answer_shard, answer_tasks
+from fillerscope.measure.engines.answers import AnswerStage
+from fillerscope.measure.engines.local import probing_of
+from fillerscope.measure.engines.model_work import ModelWork
+from fillerscope.measure.planning.counting import CountingRunner, count_shard
+from fillerscope.measure.planning.decoding import Generation, Lengths
+from fillerscope.measure.planning.model_size import ModelSize
+from fillerscope.measure.planning.rates import AnswerBytes, Rates
+from fillerscope.measure.prepare import Prepared, StudyShards
+from fillerscope.measure.shard import start_shard
+from fillerscope.models.structure import context_length, device_of
+from fillerscope.store.schema import Columns, answers_name, shard_name
+from fillerscope.study.generation import GenerationSpec
+from fillerscope.study.study import Study
+
+PROBLEMS = 8  # of the sample that is measured, at most
+ANSWERS = 16  # that are sampled, about
+SECONDS = 10.0  # for the passes of the sample
+ANSWER_SECONDS = 30.0  # for its answers
+STEPS, FEW = 4, 2  # that are timed at a number of rows, and where one takes longer than SLOW
+SLOW = 0.25  # seconds
+LOOKED_AT = 4  # shards among whose problems the sample is chosen
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Memory at its peak, in bytes: of the process, and on a GPU."""
+
+    process: int
+    device: int
+
+    @classmethod
+    def now(cls) -> Peak:
+        device = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+        return cls(_peak_resident(), device)
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What was measured: rates, and memory with what was in it."""
+
+    rates: Rates
+    size: ModelSize
+    layout: Layout
+    rows: int  # answers at once
+    pass_tokens: int
+    base: int  # bytes of the process before the model was loaded
+    peak: Peak
+    positions: int = 0  # of the shard that was measured
+    bytes: int = 0  # of its file
+    prefill: int = 0  # tokens of the largest prefill pass
+    cells: int = 0  # of the slots
+
+
+class Calibration:
+    """Times a model on a study. `work` has a store that is thrown away."""
+
+    def __init__(self, work: ModelWork, shards: StudyShards) -> None:
+        self.work, self.shards, self.study = work, shards, work.study
+
+    def run(self) -> Calibrated:
+        base = psutil.Process().memory_info().rss
+        began = time.monotonic()
+        model = self.work.loaded.model
+        load = time.monotonic() - began
+        size = ModelSize.of(model)
+        items = self._sample()
+        nothing = Rates(0.0, 0.0, lambda *_: 0.0, 0.0, 0.0, load)
+        done = Calibrated(nothing, size, "shared", 1, 256, base, Peak.now())
+        if self.study.probes.attention is not None:
+            done = self._measured(done, items)
+        if self.study.generation is not None and self.work.spec.endpoint is None:
+            done = self._answered(done, items)
+        return replace(done, peak=Peak.now())
+
+    def _sample(self) -> list[Prepared]:
+        """Problems of which some are short and some are long."""
+        prompts = self.work.prompts
+        items = [item for shard in self.shards.all[:LOOKED_AT] for item in prompts.of(shard) if not item.error]
+        items.sort(key=lambda item: sum(map(len, item.prompts.values())))
+        places = np.linspace(0, len(items) - 1, min(PROBLEMS, len(items))).round().astype(int)
+        return [items[place] for place in dict.fromkeys(places.tolist())]
+
+    def _measured(self, done: Calibrated, items: list[Prepared]) -> Calibrated:
+        work, study, model = self.work, self.study, self.work.loaded.model
+        began = time.monotonic()
+        check_capture(work.loaded)
+        layout = work.layout(self.shards.all)
+        tokens = work.pass_tokens()
+        runner = PassRunner(model, tokens, probing=probing_of(work, self.shards.all, layout), layout=layout)
+        checks = time.monotonic() - began
+        work.progress.stage(f"timing passes of {work.folder.label}", 0, None)
+        if not items:
+            return replace(done, layout=layout, pass_tokens=tokens)
+        with capturing(model):
+            middle = items[len(items) // 2]
+            start_shard(study, [middle], runner, _quiet).reduced(study).part()  # warms up
+            once = _timed(lambda: start_shard(study, [middle], runner, _quiet).finite())
+            items = _spread(items, max(2, int(SECONDS / max(once, 1e-3))))
+            runner._prefixes.clear()
+            began = time.monotonic()
+            pending = start_shard(study, items, runner, _quiet)
+            pending.finite()
+            passed = time.monotonic()
+            part = pending.reduced(study).part()
+            reduced = time.monotonic()
+        work.store.put(shard_name(work.spec.name, 0), part)
+        written = time.monotonic()
+        counter = CountingRunner(model, tokens, study.probes, done.size, layout)
+        counted, _ = count_shard(study, items, counter)
+        rates = replace(
+            done.rates,
+            operation=(passed - began) / done.size.operations(counted.work),
+            reduce=(reduced - passed) / (counted.positions * done.size.layers * done.size.heads),
+            write=(written - reduced) / counted.bytes,
+            measure_checks=checks,
+        )
+        return replace(
+            done, rates=rates, layout=layout, pass_tokens=tokens, positions=counted.positions, bytes=counted.bytes
+        )
+
+    def _answered(self, done: Calibrated, items: list[Prepared]) -> Calibrated:
+        work = self.work
+        assert self.study.generation is not None
+        began = time.monotonic()
+        generator = AnswerStage(work, self.shards.all).generator
+        checks = time.monotonic() - began
+        rows = generator.rows if isinstance(generator, LocalGenerator) else 1
+        done = replace(done, rows=rows, rates=replace(done.rates, answer_checks=checks))
+        if not items or not isinstance(generator, LocalGenerator):
+            return done
+        work.progress.stage(f"timing answers of {work.folder.label}", 0, None)
+        spec = self.study.generation
+        each = len(self.study.conditions) * sum(spec.drawn(one) for one in spec.temperature)
+        items = _spread(items, max(1, ANSWERS // each))
+        requests = _requests(self.study, items)
+        middle = sorted(requests, key=lambda request: len(request.ids))[len(requests) // 2]
+        timer = StepTimer(generator, middle, spec, min(rows, self._most_at_once()))
+        step = timer.step
+        affordable = int(ANSWER_SECONDS / max(step(min(rows, len(requests)), len(middle.ids)), 1e-6))
+        limit = max(1, min(spec.max_tokens, affordable))
+        rates = replace(done.rates, step=step, prefill=timer.prefill(requests, done.size))
+        return self._sampled(replace(done, rates=rates), items, requests, generator, limit)
+
+    def _sampled(
+        self, done: Calibrated, items: list[Prepared], requests: list[Request], generator: LocalGenerator, limit: int
+    ) -> Calibrated:
+        """Answer a sample, of at most `limit` tokens each: how long answers are, and what they take besides steps."""
+        assert self.study.generation is not None
+        most = self.study.generation.max_tokens
+        brief = self.study.generation.model_copy(update={"max_tokens": limit})
+        study = self.study.model_copy(update={"generation": brief})
+        ticks: list[float] = []
+        with Grader() as grader:
+            table, _ = answer_shard(study, items, generator, grader, lambda _: ticks.append(time.monotonic()))
+            graded = time.monotonic()
+        form = Generation(done.rows, device_of(generator.model).type, limit, context_length(generator.model))
+        work = form.work(requests, [limit] * len(requests))
+        rates = replace(
+            done.rates,
+            grade=(graded - ticks[-1]) / len(requests),
+            lengths=_lengths(table, limit, most),
+            answer_bytes=self._bytes(table),
+        )
+        return replace(done, rates=rates, prefill=work.largest, cells=work.cells)
+
+    def _bytes(self, table: Columns) -> AnswerBytes:
+        """Bytes of answers, from the sample and from half of it."""
+        sizes = []
+        half = {name: column[::2] for name, column in table.items()}
+        for number, columns in enumerate((table, half)):
+            name = answers_name(self.work.spec.name, number)
+            self.work.store.put_table(name, columns)
+            sizes.append(self.work.store.manifest["files"][name]["bytes"])
+        rows, tokens = len(table["text"]) - len(half["text"]), sum(table["tokens"]) - sum(half["tokens"])
+        row, token = AnswerBytes().row, (sizes[0] - sizes[1] - AnswerBytes().row * rows) / max(1, tokens)
+        fixed = sizes[0] - row * len(table["text"]) - token * sum(table["tokens"])
+        return AnswerBytes(max(0.0, fixed), row, max(0.1, token))
+
+    def _most_at_once(self) -> int:
+        """The most requests that are answered together."""
+        first = _requests(self.study, self.work.prompts.of(self.shards.all[0]))
+        by_kind: dict[object, int] = {}
+        for request in first:
+            by_kind[request.change] = by_kind.get(request.change, 0) + 1
+        return max(by_kind.values(), default=1)
+
+
+class StepTimer:
+    """Times decode steps of one prompt in several rows, whose prefill is computed once."""
+
+    def __init__(self, generator: LocalGenerator, request: Request, spec: GenerationSpec, most: int) -> None:
+        """Up to `most` rows are timed."""
+        self.generator, self.request, self.spec = generator, request, spec
+        self.steps = FEW
+        self.steps = FEW if self._seconds(1, len(request.ids)) > SLOW else STEPS  # warms up as well
+        self.step = self._step_times(most)
+
+    def _step_times(self, most: int) -> Callable[[int, float], float]:
+        """Seconds of a step as a function of its rows and keys: interpolated between numbers of rows at the keys of the
+        prompt, and growing with the keys as it does in all rows at once."""
+        rows = sorted({1, max(1, most // 4), most})
+        context = context_length(self.generator.model) or 1 << 20
+        short = len(self.request.ids)
+        long = max(short, min(short + self.spec.max_tokens, context - STEPS - 2))
+        seconds = [self._seconds(count, short) for count in rows]
+        longer = self._seconds(most, long) - seconds[-1] if long > short else 0.0
+        key = max(0.0, longer) / (most * max(1, long - short))  # of one row
+
+        def step(count: int, width: float) -> float:
+            return float(np.interp(count, rows, seconds)) + count * key * max(0.0, width - short)
+
+        return step
+
+    def prefill(self, requests: Sequence[Request], size: ModelSize) -> float:
+        """Seconds of an operation of prefill passes, from requests without interventions."""
+        plain = [replace(request, change=None) for request in requests]
+        model = self.generator.model
+        form = Generation(self.generator.rows, device_of(model).type, 1, context_length(model))
+        work = form.work(plain, [1] * len(plain))
+        decoding = self.spec.decoding(self.spec.temperature[0]).model_copy(update={"max_tokens": 1})
+        seconds = _timed(lambda: self.generator.answer(plain, decoding, _quiet))
+        stepping = sum(self.step(one.rows, one.width) for one in work.steps)
+        return max(seconds - stepping, 0.1 * seconds) / size.operations(work.prefill)
+
+    def _seconds(self, rows: int, width: int) -> float:
+        ids = np.resize(np.array(self.request.ids), width).tolist()
+        request = replace(self.request, ids=tuple(ids), shared=width, change=None, filler=(0, 0), gap=(0, 0))
+        stops, ticks = self.generator.stops, [time.monotonic()]
+        decoding = self.spec.decoding(self.spec.temperature[0]).model_copy(update={"max_tokens": self.steps + 2})
+        self.generator.stops = frozenset()
+        try:
+            before, self.generator.rows = self.generator.rows, max(rows, self.generator.rows)
+            self.generator.answer([request] * rows, decoding, lambda _: ticks.append(time.monotonic()))
+        finally:
+            self.generator.stops, self.generator.rows = stops, before
+        gaps = np.diff(ticks[: self.steps + 3])[1:]  # without the prefill
+        return float(np.median(gaps[gaps > 1e-6])) if (gaps > 1e-6).any() else 1e-6
+
+
+def _lengths(table: Columns, limit: int, most: int) -> Lengths:
+    """Lengths of sampled answers, the stop token included: it takes a step."""
+    rows = [row for row in zip(table["tokens"], table["finish"], strict=True) if row[1] != "failed"]
+    ended = tuple(tokens + 1 for tokens, finish in rows if finish == "stop")
+    return Lengths(ended, tuple(tokens for tokens, finish in rows if finish != "stop" and tokens <= limit), most)
+
+
+def _requests(study: Study, items: Sequence[Prepared]) -> list[Request]:
+    return [task.request for task in answer_tasks(study, items) if task.request is not None]
+
+
+def _spread(items: Sequence[Prepared], count: int) -> list[Prepared]:
+    """So many of the items, from the first to the last."""
+    if count == 1:
+        return [items[len(items) // 2]]
+    places = np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int)
+    return [items[place] for place in dict.fromkeys(places.tolist())]
+
+
+def _timed(do: Callable[[], object]) -> float:
+    began = time.monotonic()
+    do()
+    return time.monotonic() - began
+
+
+def _quiet(_: float) -> None:
+    pass
+
+
+def _peak_resident() -> int:
+    """The most memory that this process has had; what it has now where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return int(psutil.Process().memory_info().rss)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
