@@ -33,7 +33,7 @@ from fillerscope.models.structure import decoder_of
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.methods.reproducing import again, study_yaml
 from fillerscope.store.schema import merged_name
-from support.studies import save_model
+from support.studies import replace_study, save_model
 from support.tiny import tiny_model, tiny_tokenizer
 
 TEXTS = (
@@ -579,7 +579,7 @@ def test_figures_with_other_options_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ['{"name": "zz"}', "[]", "3", "null", '{"name": "zz", "models": []}'])
 def test_a_stored_study_that_is_none_is_one_line(tmp_path: Path, text: str) -> None:
     run = fillerscope.run(SMALL, tmp_path / "run", model=tiny_model("llama"), tokenizer=tiny_tokenizer())
-    (run.path / "study.json").write_text(text)
+    replace_study(run.path, text)
     opened = fillerscope.open_run(run.path)
     for use in (opened.heads, opened.findings, opened.figures, lambda: opened[None], lambda: opened.model()):
         with pytest.raises(StoreError, match=r"study\.json does not hold a study"):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from fillerscope.capture.head_matrix import HeadMatrix
     from fillerscope.capture.passes import Measured
+    from fillerscope.measure.engines.ray.cluster import RayChoices
     from fillerscope.models.in_memory import ModelInMemory
     from fillerscope.models.loading import LoadedModel
 
@@ -103,6 +104,8 @@ class RunOptions(TypedDict, total=False):
     accept_licence: bool  # of models that ask for it; False
     # Called with the run as far as it is, as soon as the attention of a model is measured, before its answers.
     on_measured: Callable[[Run], None]
+    # Measure with the workers of a Ray cluster, such as {"workers": 4, "cpus": 2, "gpus": 1, "address": "auto"}.
+    ray: RayChoices | None
 
 
 def run(
@@ -121,7 +124,8 @@ def run(
     leaves `models` out. A digest of its weights names the run: the same model resumes it, a changed one starts another.
     `name` is what the run calls the model, else the name that it was loaded by. Options: `progress` is what it reports
     to, nobody by default; `accept_licence=True` accepts that of models which ask for it; `on_measured` is called with
-    the run so far, as soon as the attention of a model is measured.
+    the run so far, as soon as the attention of a model is measured; `ray={"workers": 4}` measures with the workers of
+    a Ray cluster, each with `cpus` and `gpus` of its own, at an `address` or on this machine.
     """
     refuse_unknown("run", options, RunOptions.__annotations__)
     check_arguments({"out": out, "name": name, **options}, optional=("out", "name", "on_measured"))
@@ -130,13 +134,13 @@ def run(
     checked = study_from(study, needs_models=model is None)
     folder = Path(out) if out else None
     if model is None:
-        return Run(_run_study(checked, folder, None, **options))
+        return Run(_run_study(checked, folder, None, options))
     from fillerscope.models.borrowing import borrowed
     from fillerscope.models.in_memory import ModelInMemory
 
     source = ModelInMemory.of(model, tokenizer, name)
     with borrowed(model):
-        return Run(_run_study(_study_of(checked, source), folder, source, **options))
+        return Run(_run_study(_study_of(checked, source), folder, source, options))
 
 
 def merge(out: str | Path, *parts: str | Path, mixed: bool = False) -> Run:
@@ -169,21 +173,17 @@ def _study_of(study: Study, source: ModelInMemory) -> Study:
     return study.model_copy(update={"models": (spec,), "device": source.device})
 
 
-def _run_study(
-    study: Study,
-    out: Path | None,
-    source: ModelInMemory | None,
-    progress: Progress = SILENT,
-    accept_licence: bool = False,
-    on_measured: Callable[[Run], None] | None = None,
-) -> RunStore:
+def _run_study(study: Study, out: Path | None, source: ModelInMemory | None, options: RunOptions) -> RunStore:
+    from fillerscope.measure.engines.ray.cluster import RayOptions
     from fillerscope.measure.run_study import RunChoices, run_study
 
     def measured(store: RunStore) -> None:
-        if on_measured is not None:
+        if (on_measured := options.get("on_measured")) is not None:
             on_measured(Run(LiveStore.open(store.path).snapshot(), partial=True))
 
-    return run_study(study, out, progress, RunChoices(accept_licence, measured, source))
+    ray = RayOptions.of(options.get("ray"))
+    choices = RunChoices(options.get("accept_licence", False), measured, source, ray=ray)
+    return run_study(study, out, options.get("progress", SILENT), choices)
 
 
 ANSWER_TOKENS = 48  # of an answer to a question that is tried: a small model writes them in a few seconds

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import unicodedata
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
@@ -89,3 +90,8 @@ _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 def spreadsheet_text(text: str) -> str:
     """A text for a cell of a CSV file, with an apostrophe before what a spreadsheet would run as a formula."""
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def command(*words: object) -> str:
+    """A command of ours that can be typed as it is: paths may hold spaces and worse."""
+    return shlex.join(["fillerscope", *map(str, words)])

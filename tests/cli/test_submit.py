@@ -14,8 +14,8 @@ import pytest
 
 from fillerscope.analysis.export import export
 from fillerscope.api import open_run
-from fillerscope.cli.submit import Submission, submit
-from fillerscope.errors import StudyError
+from fillerscope.cli.submit import Submission, _executor, submit
+from fillerscope.errors import StoreError, StudyError
 from fillerscope.study.study import Study
 from support.slurm import running_slurm, slurm, wait_for, wait_until_done, why_not
 from support.studies import CONDITIONS, save_model, write_study
@@ -39,7 +39,7 @@ def test_options_have_the_names_that_submitit_knows() -> None:
     given = ("partition=gpu", "gpus_per_node=1", "timeout_min=30", "mem_gb=1.5", "exclusive=true")
     assert Submission("slurm", 4, given).parameters() == {
         "slurm_partition": "gpu", "gpus_per_node": 1, "timeout_min": 30, "mem_gb": 1.5, "slurm_exclusive": True,
-        "name": "fillerscope",
+        "name": "fillerscope", "slurm_setup": ["export PYTHONSAFEPATH=1"],
     }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """fillerscope as jobs find it, with what they need in their environment."""
     folder = tmp_path_factory.mktemp("command")
     program = folder / "fillerscope"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fillerscope.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m fillerscope.cli "$@"\n')
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -104,9 +104,47 @@ def tables(run: Path) -> dict[str, bytes]:
 @pytest.mark.slow
 def test_jobs_on_this_machine(command: list[str], study: Path, single: dict[str, bytes], tmp_path: Path) -> None:
     pytest.importorskip("submitit")
-    run = tmp_path / "run"
-    subprocess.run([*command, "run", study, "--out", run, "--submit", "local", "--jobs", "2"], check=True)
+    run, here = tmp_path / "run", tmp_path / "received"
+    here.mkdir()
+    (here / "submitit.py").write_text("open('witness', 'w').close()")
+    subprocess.run([*command, "run", study, "--out", run, "--submit", "local", "--jobs", "2"], check=True, cwd=here)
     assert tables(run) == single
+    assert not (here / "witness").exists(), "code that lies where jobs are started was run"
+
+
+def test_what_a_received_run_holds_is_not_loaded(tmp_path: Path) -> None:
+    """submitit loads results as Python objects, which run code, by names that can be guessed."""
+    pytest.importorskip("submitit")
+    received = tmp_path / "run/parts/logs"
+    received.mkdir(parents=True)
+    folders = [Path(_executor(Submission("local", 1), tmp_path / "run").folder) for _ in range(2)]
+    assert len({received, *folders}) == 3
+    for folder in folders:
+        assert folder.parent == received.parent
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a\nb", "p%jq", "\x1b[31m"])
+def test_names_that_slurm_reads_otherwise_are_refused(study: Path, tmp_path: Path, name: str) -> None:
+    """A line break in the path of a log would begin a command of the job's script."""
+    pytest.importorskip("submitit")
+    with pytest.raises(
+        StudyError, match="Slurm reads % and line breaks in names of folders; choose another with --out"
+    ):
+        submit(Study.load(study), tmp_path / name, Submission("local", 1), False, False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_write_nothing_through_a_link_out_of_the_run(study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+    (run / "parts").symlink_to(elsewhere)
+    with pytest.raises(StoreError, match="parts would be written outside the run: a link leads there; remove it"):
+        submit(Study.load(study), run, Submission("local", 1), False, False)
+    assert not list(elsewhere.iterdir())
 
 
 needs_slurm = pytest.mark.skipif(bool(why_not()), reason=why_not())

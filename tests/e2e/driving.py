@@ -305,9 +305,8 @@ class Growth:
         self.whole, self.folder = run.path, folder
         self.manifest = json.loads((run.path / MANIFEST).read_text())
         folder.mkdir()
-        shutil.copy(self.whole / "study.json", folder)
         self.there: list[str] = []
-        self.land("problems.parquet")
+        self.land("study.json", "problems.parquet")
 
     def land(self, *beginnings: str) -> None:
         names = sorted(name for name in self.manifest["files"] if name.startswith(beginnings))

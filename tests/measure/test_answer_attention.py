@@ -21,7 +21,7 @@ from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import ANSWER_COLUMNS, METRICS, Columns
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution

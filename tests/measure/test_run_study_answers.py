@@ -349,7 +349,7 @@ def test_a_server_answers_without_the_weights(saved: Path, tmp_path: Path, monke
     asked: list[Any] = []
 
     class Server:
-        def __init__(self, spec: Any, name: str, tokenizer: Any) -> None:
+        def __init__(self, spec: Any, name: str, tokenizer: Any, _: Any) -> None:
             asked.append((spec.url, name, tokenizer.eos_token))
 
         def answer(self, requests: Sequence[Request], _: Any, tick: Callable[[int], None]) -> list[Reply]:

@@ -21,7 +21,7 @@ from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import Prompt, PromptMaker
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import METRICS
 from fillerscope.study.study import Study
 from support.grid import some_fast

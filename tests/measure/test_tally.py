@@ -22,8 +22,9 @@ from fillerscope.measure.run_study import run_study
 from fillerscope.measure.tally import tally
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
+from fillerscope.store.array_file import Part
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
     ACTIVATION_METRICS,
     AFFINE_METRICS,

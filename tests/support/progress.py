@@ -7,6 +7,16 @@ from collections.abc import Callable
 from fillerscope.progress import Silent
 
 
+class Heard(Silent):
+    """A progress that remembers the lines that were said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+
 class Told(Silent):
     """A progress that calls a function at every stage."""
 

@@ -8,7 +8,7 @@ from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts
 from fillerscope.measure.shard import start_shard
 from fillerscope.prompts.prompt import PromptMaker
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.study.study import Study
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from fillerscope.store.array_file import Part
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import Part
+from fillerscope.store.run_folder import RunStore
 from fillerscope.study.study import Study
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -29,6 +30,11 @@ def save_model(folder: Path, family: str = "llama", seed: int = 0, **overrides: 
     tiny_model(family, seed, **overrides).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
+
+
+def replace_study(run: Path, text: str) -> None:
+    """Write another study into a run folder, with its checksum."""
+    RunStore.open(run)._write("study.json", [text.encode()])
 
 
 def study_of(model: Path | str, **changes: Any) -> Study:

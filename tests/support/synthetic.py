@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fillerscope.analysis.run import Run, open_run
+from fillerscope.store.array_file import Part
 from fillerscope.store.moments import Moments
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import (
     ACTIVATION_METRICS,
     METRICS,

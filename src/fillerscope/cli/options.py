@@ -17,14 +17,31 @@ def _found(given: Path | list[Path]) -> Path | list[Path]:
     return [find_run(path) for path in given] if isinstance(given, list) else find_run(given)
 
 
-_RUN = "A run folder, the beginning of the name of one in runs/, or latest"
+def _on_disk(given: Path | None) -> Path | None:
+    """A folder or file of this machine: only runs go to object stores."""
+    if given is not None:
+        from fillerscope.errors import StoreError
+        from fillerscope.store.addresses import is_address
+
+        if is_address(given):
+            raise StoreError(f"{given} is not on this machine: give a path with --out")
+    return given
+
+
+_RUN = "A run folder or its address, the beginning of the name of one in runs/, or latest"
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help=f"{_RUN}.", callback=_found)]
 RunPaths = Annotated[
     list[Path], typer.Argument(metavar="RUN...", help=f"{_RUN}; finished or in progress.", callback=_found)
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.")]
+RunOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The folder of the run, or its address, such as s3://bucket/run.")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write to.", callback=_on_disk)]
 Force = Annotated[bool, typer.Option("--force", help="Replace files in --out that were not written by fillerscope.")]
-File = Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; report.html in the run by default.")]
+File = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The file to write; report.html in the run by default.", callback=_on_disk),
+]
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", help="Catalogue name, hub id, folder or .gguf file; repeat for several."),
@@ -96,6 +113,30 @@ JobOptions = Annotated[
     typer.Option(
         "--job", metavar="KEY=VALUE",
         help="An option of submitted jobs, such as partition=gpu, gpus_per_node=1, timeout_min=600; repeat.",
+    ),
+]  # fmt: skip
+Engine = Annotated[
+    str, typer.Option("--engine", metavar="local|ray", help="Measure in this process, or with the workers of Ray.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, help="With Ray: how many workers, each with a model loaded; by default what fits."
+    ),
+]
+NumCpus = Annotated[
+    float | None,
+    typer.Option("--num-cpus", min=0, help="With Ray: CPUs of each worker; one for each of its threads, 1 with GPUs."),
+]
+NumGpus = Annotated[
+    float | None, typer.Option("--num-gpus", min=0, help="With Ray: GPUs of each worker; 1 where there are any.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address", metavar="HOST:PORT",
+        help="With Ray: the cluster, or auto for that of this machine. By default RAY_ADDRESS, else one is started "
+        "that only this run can reach.",
     ),
 ]  # fmt: skip
 Findings = Annotated[bool, typer.Option("--findings", help="List all findings after the verdict.")]

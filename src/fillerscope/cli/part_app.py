@@ -14,7 +14,7 @@ part_app = typer.Typer()
 
 @part_app.command(rich_help_panel="Studies")
 def merge(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the whole run, which is made.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the whole run, or its address.")],
     parts: Annotated[
         list[Path] | None,
         typer.Argument(metavar="PART", help="Parts, or folders that hold some; by default those in OUT/parts."),

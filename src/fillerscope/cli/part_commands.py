@@ -15,6 +15,7 @@ from fillerscope.cli.run_list import age
 from fillerscope.cli.scheduler import chosen_part
 from fillerscope.files import Json
 from fillerscope.progress import TerminalProgress
+from fillerscope.store.addresses import address_of
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.status import ABSENT, FINISHED, PartStatus, status_of
 from fillerscope.study.study import Study
@@ -41,8 +42,8 @@ def measure_part(study: Study, out: Path | None, part: JobPart, json: bool, acce
     if json:
         tables.print_json({"part": str(part), "folder": str(folder), "run": str(run)})
         return
-    merging = shlex.join(["fillerscope", "merge", str(run)])
-    tables.lines([f"Part {part} is finished: {folder}", f"When all {part.count} are: {merging}"])
+    merging = shlex.join(["fillerscope", "merge", address_of(run)])
+    tables.lines([f"Part {part} is finished: {address_of(folder)}", f"When all {part.count} are: {merging}"])
 
 
 def merge_parts(out: Path, parts: Sequence[Path], mixed: bool, json: bool) -> None:
@@ -57,12 +58,12 @@ def merge_parts(out: Path, parts: Sequence[Path], mixed: bool, json: bool) -> No
     if json:
         tables.print_json({"run": str(run.path), "problems": problems, "models": run.models, "parts": several or None})
         return
-    tables.lines([f"{run.path}: {plural(problems, 'problem')}, {', '.join(run.models)}"])
+    tables.lines([f"{address_of(run.path)}: {plural(problems, 'problem')}, {', '.join(run.models)}"])
     if several:
         machines = {str(machine) for machine in several["environments"].values()}
         told = f"Measured on {plural(len(machines), 'kind')} of machine: numbers agree to rounding."
         tables.lines([told, *several["differences"]])
-    path = shlex.quote(str(run.path))
+    path = shlex.quote(address_of(run.path))
     tables.lines([f"Next: fillerscope findings {path}, fillerscope report {path}, fillerscope view {path}"])
 
 
@@ -74,7 +75,7 @@ def show_status(runs: Sequence[Path], json: bool) -> None:
         return
     for run, rows in found.items():
         columns = ("part", "state", "problems", "at", "last write", "host", "process")
-        tables.table(str(run), columns, [_cells(one) for one in rows])
+        tables.table(address_of(run), columns, [_cells(one) for one in rows])
         tables.lines(_notes(run, rows))
 
 
@@ -94,5 +95,5 @@ def _notes(run: Path, rows: Sequence[PartStatus]) -> list[str]:
     if left:
         notes.append(f"Not started here: {', '.join(left)}.")
     if parts and len(parts) == len(rows) and all(one.state == FINISHED for one in parts):
-        notes.append(f"All parts are finished: {shlex.join(['fillerscope', 'merge', str(run)])}")
+        notes.append(f"All parts are finished: {shlex.join(['fillerscope', 'merge', address_of(run)])}")
     return notes

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from fillerscope.cli.options import (
+    Address,
     AllowHosts,
     AllowKeys,
     Device,
+    Engine,
     Findings,
     Heads,
     JobOptions,
@@ -21,16 +23,20 @@ from fillerscope.cli.options import (
     Limit,
     MaxTokens,
     Models,
+    NumCpus,
+    NumGpus,
     Out,
     Problems,
     Published,
     Queries,
+    RunOut,
     Seed,
     Settings,
     Shard,
     StudyConditions,
     Submit,
     Verbose,
+    Workers,
 )
 
 run_app = typer.Typer()
@@ -42,7 +48,7 @@ FILLER = "mless (slashes), mful (words), random (a sentence), or any text; '\" .
 
 @run_app.command(rich_help_panel="Start here")
 def demo(
-    out: Out = None, limit: Limit = None, max_tokens: MaxTokens = None, condition: StudyConditions = None,
+    out: RunOut = None, limit: Limit = None, max_tokens: MaxTokens = None, condition: StudyConditions = None,
     seed: Seed = None, set_: Settings = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer problems and conditions: about a minute.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
@@ -90,10 +96,12 @@ def try_question(
 @run_app.command(rich_help_panel="Studies")
 def run(
     study: Annotated[Path, typer.Argument(help="A study file in YAML; studies/ has examples.")],
-    out: Out = None, model: Models = None, limit: Limit = None, problems: Problems = None,
+    out: RunOut = None, model: Models = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
     device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None,
     shard: Shard = None, submit: Submit = None, jobs: Jobs = 16, job: JobOptions = None,
+    engine: Engine = "local", workers: Workers = None, num_cpus: NumCpus = None, num_gpus: NumGpus = None,
+    address: Address = None,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -107,10 +115,18 @@ def run(
 
     All sixteen of them: `fillerscope run my-study.yaml --submit slurm --jobs 16 --job partition=gpu`
 
+    With Ray, on this machine or a cluster: `fillerscope run my-study.yaml --engine ray --workers 4 --num-gpus 1`
+
+    In an object store: `fillerscope run my-study.yaml --out s3://bucket/my-study`
+
+    As a job of a Ray cluster: `ray job submit -- fillerscope run my-study.yaml --engine ray`
+
     Example: `fillerscope run my-study.yaml --limit 20`
     """
     from fillerscope.cli.part_commands import measure_part, part_of
+    from fillerscope.cli.ray_options import ray_choices
     from fillerscope.cli.run_commands import ShowOptions, allow_servers_of, measure_and_show
+    from fillerscope.errors import StudyError
     from fillerscope.study.overrides import Changes, data_path
     from fillerscope.study.study import Study
 
@@ -121,7 +137,12 @@ def run(
     options = ShowOptions(json, report, findings, verbose)
     changed = changes.apply(Study.load(study))
     allow_servers_of(changed, allow_key, allow_host)
-    if submit is not None:
+    ray = ray_choices(engine, {"workers": workers, "cpus": num_cpus, "gpus": num_gpus, "address": address})
+    if ray is not None and (submit or shard not in (None, "all")):
+        raise StudyError("--engine ray measures everything; leave --shard and --submit out")
+    if ray is not None:
+        measure_and_show(changed, out, options, accept_licence, ray)
+    elif submit is not None:
         from fillerscope.cli.submit import Submission
         from fillerscope.cli.submit import submit as submit_jobs
 
@@ -139,7 +160,7 @@ def reproduce(
     ],
     model: Models = None, layer: Layers = None, head: Heads = None, limit: Limit = None, problems: Problems = None,
     max_tokens: MaxTokens = None, condition: StudyConditions = None, seed: Seed = None, set_: Settings = None,
-    queries: Queries = None, published: Published = False, out: Out = None, device: Device = None,
+    queries: Queries = None, published: Published = False, out: RunOut = None, device: Device = None,
     accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Draw a published figure, with the published models and heads or with yours.

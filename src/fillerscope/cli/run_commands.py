@@ -20,6 +20,7 @@ from fillerscope.figures.registry import check, draw, draw_and_save, names_for, 
 from fillerscope.figures.request import Request
 from fillerscope.figures.saved import SavedFigure, save_stamped, stamp_of
 from fillerscope.files import Json
+from fillerscope.measure.engines.ray.cluster import RayChoices
 from fillerscope.problems.sources import skipped_rows
 from fillerscope.progress import PlannedStage, TerminalProgress
 from fillerscope.study.conditions import BASELINE
@@ -40,15 +41,18 @@ class ShowOptions:
     verbose: bool = False
 
 
-def measure_and_show(study: Study, out: Path | None, options: ShowOptions, accept_licence: bool = False) -> None:
+def measure_and_show(
+    study: Study, out: Path | None, options: ShowOptions, accept_licence: bool = False, ray: RayChoices | None = None
+) -> None:
     """Run a study; then its figures, its report if asked, and its verdict."""
     check(study)
     figures = PlannedStage(DRAWING, len(names_of(study)), cost=FIGURE_COST)
     with TerminalProgress(options.json, {DRAWING: figures}) as reporter:
-        run = measure(study, out, reporter, accept_licence)
+        run = measure(study, out, reporter, accept_licence, ray)
         drawn, missed = draw_run(run, reporter)
         results = Results.of(run)
         report = current_report(run, drawn, reporter) if options.report else None
+        run.store.publish_others()
     if options.json:
         tables.print_json(_summary(results, drawn) | {"not_drawn": missed, "report": report and str(report)})
         return
@@ -68,12 +72,14 @@ def allow_servers_of(study: Study, keys: Sequence[str] | None, hosts: Sequence[s
         allow(keys or (), hosts or (), [model.endpoint for model in study.models if model.endpoint])
 
 
-def measure(study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool) -> Run:
+def measure(
+    study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool, ray: RayChoices | None = None
+) -> Run:
     """Run a study. Its first figures are drawn as soon as attention is measured."""
     from fillerscope.api import run
 
     first = partial(draw_first, reporter=reporter)
-    return run(study, out, progress=reporter, accept_licence=accept_licence, on_measured=first)
+    return run(study, out, progress=reporter, accept_licence=accept_licence, on_measured=first, ray=ray)
 
 
 def draw_first(run: Run, reporter: TerminalProgress) -> None:

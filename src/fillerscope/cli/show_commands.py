@@ -12,6 +12,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.api import open_run
 from fillerscope.cli import tables
 from fillerscope.files import Json
+from fillerscope.store.addresses import address_of
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,8 @@ def verify_run(path: Path, json: bool) -> bool:
     elif faults:
         tables.lines([*faults, f"{path}: {len(faults)} faults; run the study again to mend missing or damaged files"])
     else:
-        tables.lines(
-            [f"{path}: {len(run.store.manifest['files'])} files as they were written, all problems accounted for"]
-        )
+        count = len(run.store.manifest["files"])
+        tables.lines([f"{address_of(path)}: {count} files as they were written, all problems accounted for"])
     return not faults
 
 

@@ -1,4 +1,4 @@
-"""The commands about a study of one's own: init, fields, check, study."""
+"""The commands about a study of one's own: init, fields, check, plan, study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fillerscope.cli.options import Json, Limit
+from fillerscope.cli.options import Json, Limit, MaxTokens, Models, Problems, Settings, StudyConditions
 
 study_app = typer.Typer()
 
@@ -93,6 +93,44 @@ def check(
 
     if not show_check(study, json):
         raise typer.Exit(1)
+
+
+@study_app.command(rich_help_panel="Studies")
+def plan(
+    study: Annotated[Path, typer.Argument(help="A study file in YAML.")],
+    model: Models = None, limit: Limit = None, problems: Problems = None, max_tokens: MaxTokens = None,
+    condition: StudyConditions = None, set_: Settings = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="cpu, cuda or mps of this machine; or a100, h100, h200, l4, ... by peak rates."),
+    ] = None,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate/--no-calibrate", help="Time the model here; else by peak rates, without weights."),
+    ] = True,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Tell how long the longest of so many jobs takes.")] = 1,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Tell what a study will take before it runs: prompts, tokens, passes, memory, bytes and hours.
+
+    A minute of calibration: the model is loaded, and some passes, decode steps and answers are timed.
+
+    For a machine that is not here: `fillerscope plan my-study.yaml --device h100 --jobs 16`
+
+    Without weights, for a folder with config.json and a tokenizer: `fillerscope plan my-study.yaml -m ./my-model
+    --device h100`
+
+    Example: `fillerscope plan my-study.yaml`
+    """
+    from fillerscope.cli.plan_commands import show_plan
+    from fillerscope.study.overrides import Changes, data_path
+    from fillerscope.study.study import Study
+
+    changes = Changes(
+        tuple(model or ()), limit, data_path(problems), max_tokens=max_tokens, conditions=tuple(condition or ()),
+        settings=tuple(set_ or ()),
+    )  # fmt: skip
+    show_plan(study, changes.apply(Study.load(study)), device, calibrate, jobs, json)
 
 
 @study_app.command(cls=KeysInHelp, rich_help_panel="Studies")

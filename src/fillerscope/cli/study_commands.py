@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.analysis.findings.wording import plural
 from fillerscope.cli import tables
-from fillerscope.display import printable, readable
+from fillerscope.display import command, printable, readable
 from fillerscope.errors import ProblemError
 from fillerscope.problems.sources import skipped_rows
 from fillerscope.report.preview.check import ModelCheck, StudyCheck, check_study
@@ -49,7 +49,7 @@ def new_study(new: NewStudy, force: bool) -> None:
     told = [f"Wrote {new.path}: {starter.model} on {starter.source}, {plural(starter.limit or 0, 'problem')}."]
     if starter.answers is None:
         told.append("It asks for no answers: not every problem has a reference answer to grade by.")
-    tables.lines([*told, "", f"Next: fillerscope check {file}", f"      fillerscope run {file}"])
+    tables.lines([*told, "", f"Next: {command('check', file)}", f"      {command('run', file)}"])
 
 
 def show_fields(spec: ProblemsSpec, model: str | None, json: bool) -> None:
@@ -88,7 +88,7 @@ def show_check(path: Path, json: bool) -> bool:
     for obstacle in check.obstacles:
         tables.lines(["", f"It cannot run as it is. {obstacle}"])
     if not check.obstacles:
-        tables.lines(["", f"Next: fillerscope run {shlex.quote(str(path))}"])
+        tables.lines(["", f"Next: {command('run', path)}"])
     return not check.obstacles
 
 

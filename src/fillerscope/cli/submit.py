@@ -5,21 +5,25 @@ A job that runs into its time limit is put back into the queue, and goes on wher
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 import yaml
 
 from fillerscope.cli import tables
-from fillerscope.display import first_line
+from fillerscope.display import command, first_line
 from fillerscope.errors import FillerscopeError, StudyError
 from fillerscope.files import Json
 from fillerscope.measure.run_part import run_part
 from fillerscope.measure.run_study import RUNS
 from fillerscope.progress import TerminalProgress
+from fillerscope.store.addresses import is_address
+from fillerscope.store.inside import inside
 from fillerscope.store.join import join
 from fillerscope.store.schema import PARTS_FOLDER
 from fillerscope.study.study import Study
@@ -31,6 +35,7 @@ CLUSTERS = ("slurm", "local")
 SHARED = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 TIMEOUT = 240  # minutes, where nobody says how long a job may take
 MOST_TIMEOUTS = 100  # a job that was stopped so often is not put back
+SAFE_PATH = "PYTHONSAFEPATH"  # keeps jobs, which inherit it, from importing modules that lie where they are started
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Submission:
 
     def parameters(self) -> Json:
         """The options by the names of submitit: those that only Slurm has are prefixed there."""
-        found: Json = {"timeout_min": TIMEOUT, "name": "fillerscope"}
+        found: Json = {"timeout_min": TIMEOUT, "name": "fillerscope", "slurm_setup": [f"export {SAFE_PATH}=1"]}
         for option in self.options:
             key, equals, value = option.partition("=")
             if not equals or not key.isidentifier():
@@ -80,33 +85,48 @@ def merge_job(out: str) -> str:
 
 def submit(study: Study, out: Path | None, submission: Submission, accept_licence: bool, json: bool) -> None:
     """Submit a job for each part, and one that merges them; say where to look."""
+    if out is not None and is_address(out):
+        raise StudyError(
+            "--submit keeps the logs of jobs on a disk that they share: give a folder with --out, or start the jobs by "
+            f"a script of your own, each with --shard N/{submission.jobs} --out and the address"
+        )
     run = (out or RUNS / study.name).absolute()
     record = study.model_dump(mode="json")
     parts = [f"{number}/{submission.jobs}" for number in range(1, submission.jobs + 1)]
     jobs = [PartJob(record, part, str(run), accept_licence) for part in parts]
     with _explained():
-        numbers = _submitted(submission, run, jobs)
+        executor = _executor(submission, run)
+        numbers = _submitted(executor, submission.cluster, jobs, str(run))
     if json:
         tables.print_json({"run": str(run), "jobs": numbers})
         return
     done = "are merged" if submission.cluster == "local" else "will be merged by the last"
     told = f"{submission.jobs} jobs ({', '.join(numbers[:2])}, ...), whose parts {done}: {run}"
-    tables.lines([told, f"How far they are: fillerscope status {run}", f"What they say: {run / PARTS_FOLDER / 'logs'}"])
+    tables.lines([told, f"How far they are: {command('status', run)}", f"What they say: {executor.folder}"])
 
 
-def _submitted(submission: Submission, run: Path, jobs: Sequence[Callable[[], str]]) -> list[str]:
+def _new_logs(run: Path) -> Path:
+    """A new folder for what submitit writes. It loads what lies there as Python objects, which run code, so a folder
+    that came with the run is not used."""
+    if "%" in str(run) or not str(run).isprintable():
+        raise StudyError(f"{str(run)!r}: Slurm reads % and line breaks in names of folders; choose another with --out")
+    parts = inside(run / PARTS_FOLDER, run)
+    parts.mkdir(parents=True, exist_ok=True)
+    return Path(mkdtemp(prefix="logs-", dir=parts))
+
+
+def _submitted(executor: submitit.AutoExecutor, cluster: str, jobs: Sequence[Callable[[], str]], run: str) -> list[str]:
     """The numbers of the jobs. Those that are started here are waited for."""
-    executor = _executor(submission, run)
     started = executor.submit_array(jobs)
     numbers = [str(job.job_id) for job in started]
-    if submission.cluster == "local":
+    if cluster == "local":
         for job in started:
             job.result()
-        merge_job(str(run))
+        merge_job(run)
         return numbers
     whole = numbers[0].partition("_")[0]
     executor.update_parameters(slurm_dependency=f"afterok:{whole}", gpus_per_node=0, name="fillerscope-merge")
-    return [*numbers, str(executor.submit(merge_job, str(run)).job_id)]
+    return [*numbers, str(executor.submit(merge_job, run).job_id)]
 
 
 def _executor(submission: Submission, run: Path) -> submitit.AutoExecutor:
@@ -116,9 +136,8 @@ def _executor(submission: Submission, run: Path) -> submitit.AutoExecutor:
         raise StudyError("submitit is missing, which submits jobs: pip install 'fillerscope[slurm]'") from None
     if submission.cluster not in CLUSTERS:
         raise StudyError(f"--submit takes {' or '.join(CLUSTERS)}, not {submission.cluster!r}")
-    executor = submitit.AutoExecutor(
-        run / PARTS_FOLDER / "logs", cluster=submission.cluster, slurm_max_num_timeout=MOST_TIMEOUTS
-    )
+    os.environ[SAFE_PATH] = "1"
+    executor = submitit.AutoExecutor(_new_logs(run), cluster=submission.cluster, slurm_max_num_timeout=MOST_TIMEOUTS)
     executor.update_parameters(**submission.parameters())
     return executor
 

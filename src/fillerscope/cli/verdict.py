@@ -18,6 +18,7 @@ from fillerscope.analysis.run import Run, open_run
 from fillerscope.cli import tables
 from fillerscope.figures.captions import data_name
 from fillerscope.report.headline import Headline, headline
+from fillerscope.store.addresses import address_of
 
 QUESTION = 100  # characters of a question that are shown
 TOP = 5  # heads, where there are no answers to show
@@ -88,9 +89,9 @@ def _asked(run: Run) -> str:
 
 def _where(run: Run, figures: Sequence[str], report: Path | None) -> list[str]:
     me = "fillerscope" if shutil.which("fillerscope") else shlex.quote(sys.argv[0])
-    folder = shlex.quote(str(run.path))
+    folder = shlex.quote(address_of(run.path))
     return [
-        f"Run:      {run.path}",
+        f"Run:      {address_of(run.path)}",
         f"Figures:  {run.path / 'figures'} ({', '.join(figures) or 'none'})",
         f"Report:   {report or f'{me} report {folder}'}",
         f"Findings: {me} findings {folder}",

@@ -15,7 +15,7 @@ from fillerscope.capture.packing import GROUPS, Text
 from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import start_shard, texts_of
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import Array, ArrayName, Columns
 from fillerscope.study.study import Study
 

@@ -38,9 +38,9 @@ def answer_shard(
     """Generate and grade the answers. Returns their table, in the order of problems, and the greedy replies.
 
     `repeat` answers the baseline alone, with the same random numbers."""
-    tasks = [task for task in answer_tasks(study, items) if task.condition == BASELINE or not repeat]
+    tasks = _tasks(study, items, repeat)
     tick(sum(task.request is None for task in tasks))
-    replies = [Reply("", 0, "failed", task.item.error) for task in tasks]
+    replies = _failed(tasks)
     for temperature, group in groupby(_with_prompt(tasks), key=lambda pair: pair[1].temperature):
         places, wanted = zip(*group, strict=True)
         assert study.generation is not None
@@ -49,13 +49,31 @@ def answer_shard(
             places, generator.answer(requests, study.generation.decoding(temperature), tick), strict=True
         ):
             replies[place] = reply
-    order = sorted(range(len(tasks)), key=lambda place: tasks[place].item.number)  # a stable sort
-    rows = [
-        _row(tasks[place], replies[place], grader, not repeat and is_measured(study, tasks[place])) for place in order
-    ]
-    pairs = zip(tasks, replies, strict=True)
+    pairs = list(zip(tasks, replies, strict=True))
     greedy = [(task, reply) for task, reply in pairs if task.request and not task.temperature]
-    return {name: [row[i] for row in rows] for i, name in enumerate(ANSWER_COLUMNS)}, greedy
+    return _table(study, pairs, grader, repeat), greedy
+
+
+def failed_answers(study: Study, items: Sequence[Prepared], repeat: bool = False) -> Columns:
+    """The table of a shard none of whose problems has a prompt; each answer has failed for its problem's reason."""
+    tasks = _tasks(study, items, repeat)
+    with Grader() as grader:
+        return _table(study, list(zip(tasks, _failed(tasks), strict=True)), grader, repeat)
+
+
+def _tasks(study: Study, items: Sequence[Prepared], repeat: bool) -> list[AnswerTask]:
+    return [task for task in answer_tasks(study, items) if task.condition == BASELINE or not repeat]
+
+
+def _failed(tasks: Sequence[AnswerTask]) -> list[Reply]:
+    return [Reply("", 0, "failed", task.item.error) for task in tasks]
+
+
+def _table(study: Study, pairs: Sequence[tuple[AnswerTask, Reply]], grader: Grader, repeat: bool) -> Columns:
+    """The graded answers in the order of problems."""
+    ordered = sorted(pairs, key=lambda pair: pair[0].item.number)  # a stable sort
+    rows = [_row(task, reply, grader, not repeat and is_measured(study, task)) for task, reply in ordered]
+    return {name: [row[i] for row in rows] for i, name in enumerate(ANSWER_COLUMNS)}
 
 
 def is_measured(study: Study, task: AnswerTask) -> bool:

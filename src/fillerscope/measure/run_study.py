@@ -16,22 +16,27 @@ from typing import TYPE_CHECKING
 from fillerscope.answers.endpoint.allowed import read_key
 from fillerscope.errors import ProblemError, StoreError, StudyError
 from fillerscope.files import Json, digest_of
+from fillerscope.measure.engines.ray.cluster import RayOptions, require_ray
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import StudyShards, shards_of
 from fillerscope.measure.reuse import has_more_conditions, holds
+from fillerscope.measure.tasks import Task, tasks_of
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
+from fillerscope.store.addresses import local_folder, remote_of
 from fillerscope.store.contents import merged_files, shard_files
+from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import recording
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import PROBLEMS, Columns, merged_name, slug
+from fillerscope.store.schema import MANIFEST, PROBLEMS, Columns, merged_name, slug
 from fillerscope.study.study import ModelSpec, Study
 
 if TYPE_CHECKING:
+    from fillerscope.measure.engines.model_work import ModelWork
     from fillerscope.models.in_memory import ModelInMemory, ModelSource
 
 RUNS = Path("runs")  # where runs go that are given no folder
@@ -46,6 +51,7 @@ class RunChoices:
     in_memory: ModelInMemory | None = None  # the one model of the study, where it is not to be found by its name
     reuse: bool = False  # a finished run that holds all of it is returned as it is, whatever its study is called
     part: JobPart | None = None  # what this job measures, where several share the work; its folder is one of its own
+    ray: RayOptions | None = None  # where shards are measured by Ray's workers, not by this process
 
 
 USUAL = RunChoices()
@@ -57,6 +63,7 @@ def run_study(
     """Measure and answer what is missing from the run of a study, and return its folder."""
     if not study.models:
         raise StudyError(f"study {study.name!r} names no model: give it `models`")
+    out = local_folder(out) if out else None
     data = read_problems(study.problems, progress, graded=study.generation is not None)
     problems = data.problems
     if data.recognised is not None and data.recognised.form != "whole":
@@ -70,7 +77,7 @@ def run_study(
     }
     identity = identify(study, problems, folders)
     shards = StudyShards(shards_of(problems, study.batch.shard), choices.part)
-    tasks = [task for spec in study.models for task in _tasks(study, spec, folders[spec.name])]
+    tasks = [task for spec in study.models for task in tasks_of(study, spec, folders[spec.name])]
     _refuse_shared_files([task.spec.name for task in tasks])
     if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, shards)):
         progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
@@ -87,8 +94,9 @@ def run_study(
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     _refuse_servers(study, todo)
-    from fillerscope.measure.engines.local import measure_model  # needs torch, which a complete run does not
-    from fillerscope.measure.engines.model_work import ModelWork
+    if choices.ray is not None:
+        require_ray()
+    from fillerscope.measure.engines.model_work import ModelWork  # needs torch, which a complete run does not
 
     with store.writing(), recording(path) if choices.part else nullcontext():
         store.note("environment", environment(study.device))
@@ -96,18 +104,33 @@ def run_study(
         if data.recognised is not None:
             store.note("data", data.record())
         if study.generation is not None and is_outdated:
-            store.put_table(PROBLEMS, _problem_table(problems))
+            store.put_table(PROBLEMS, problem_table(problems))
         announce(progress, _plan(tasks, shards, store))
-        for task in todo:
-            work = ModelWork(task.study, task.spec, task.folder, store, progress)
-            measure_model(work, shards, None if task.is_twin else partial(choices.on_measured, store))
+        works = [ModelWork(task.study, task.spec, task.folder, store, progress) for task in todo]
+        _measure(works, shards, choices, partial(choices.on_measured, store))
     return store
+
+
+def _measure(
+    works: Sequence[ModelWork], shards: StudyShards, choices: RunChoices, on_measured: Callable[[], None]
+) -> None:
+    """Measure models by this process, or by the workers of a Ray cluster."""
+    if choices.ray is not None and works:
+        from fillerscope.measure.engines.ray.driver import measure_on_ray
+
+        measure_on_ray(works, shards.all, choices.ray, choices.accept_licence, on_measured)
+        return
+    from fillerscope.measure.engines.local import measure_model
+
+    for work in works:
+        measure_model(work, shards, on_measured if work.folder.untrained is None else None)
 
 
 def _part_folder(run: Path, part: JobPart) -> Path:
     """The folder of a part. Parts of another number beside it are refused: a job may have been told a wrong one."""
-    folder = part.folder(run)
-    others = {path.name.partition("-of-")[2] for path in folder.parent.glob("*-of-*")} - {str(part.count)}
+    folder = inside(part.folder(run), run)
+    begun = [path for path in folder.parent.glob("*-of-*") if remote_of(path) is None or (path / MANIFEST).exists()]
+    others = {path.name.partition("-of-")[2] for path in begun} - {str(part.count)}
     if others:
         other = min(others)
         raise StoreError(
@@ -125,19 +148,6 @@ def _nothing_to_do(part: JobPart, shards: StudyShards, problems: int) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A model, or an untrained twin of one, and the part of the study that it is for."""
-
-    study: Study
-    spec: ModelSpec
-    folder: ModelSource
-
-    @property
-    def is_twin(self) -> bool:
-        return self.folder.untrained is not None
-
-
 def _refuse_shared_files(names: Sequence[str]) -> None:
     """Refuse models whose numbers would be stored in the same files, also where file systems know no capitals."""
     stored: dict[str, str] = {}
@@ -147,28 +157,19 @@ def _refuse_shared_files(names: Sequence[str]) -> None:
         stored[slug(name).casefold()] = name
 
 
-def _refuse_servers(study: Study, tasks: Sequence[_Task]) -> None:
+def _refuse_servers(study: Study, tasks: Sequence[Task]) -> None:
     """Refuse servers that may not have the questions or the key, before anything is measured."""
     for task in tasks if study.generation is not None else ():
         if task.spec.endpoint is not None:
             read_key(task.spec.endpoint)
 
 
-def _plan(tasks: Sequence[_Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:
+def _plan(tasks: Sequence[Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:
     """All stages of all models, with what is done already."""
     plan: dict[str, PlannedStage] = {}
     for task in tasks:
         plan |= stages(task.study, task.spec.name, task.folder.label, shards.own, store)
     return plan
-
-
-def _tasks(study: Study, spec: ModelSpec, folder: ModelSource) -> list[_Task]:
-    """The tasks of a model: itself, then its untrained twins."""
-    twins = [
-        _Task(study.untrained, spec.model_copy(update={"name": name, "endpoint": None}), folder.twin(name, seed))
-        for seed, name in enumerate(study.twins(spec.name), 1)
-    ]
-    return [_Task(study, spec, folder), *twins]
 
 
 def _runs(out: Path | None) -> list[RunStore]:
@@ -180,9 +181,7 @@ def _runs(out: Path | None) -> list[RunStore]:
     return stores
 
 
-def _measured_before(
-    stores: list[RunStore], identity: Json, tasks: list[_Task], shards: StudyShards
-) -> RunStore | None:
+def _measured_before(stores: list[RunStore], identity: Json, tasks: list[Task], shards: StudyShards) -> RunStore | None:
     """The first finished run that holds what is asked for; one of just this identity before others."""
     for store in sorted(stores, key=lambda one: one.manifest["identity"] != identity):
         stored = store.manifest["identity"]
@@ -199,7 +198,7 @@ def _elsewhere(before: RunStore, study: Study) -> str:
     return "" if source == study.problems.source else f" from {source}, the same problems"
 
 
-def _has_failed(store: RunStore, task: _Task) -> bool:
+def _has_failed(store: RunStore, task: Task) -> bool:
     """Whether any problem could not be measured."""
     if task.study.probes.attention is None:
         return False
@@ -224,10 +223,10 @@ def _refuse_unanswered(problems: list[Problem], source: str) -> None:
 
 def _has_problems(store: RunStore, problems: list[Problem]) -> bool:
     """Whether the table of problems is stored as it would be written now: a data set may give more fields."""
-    return store.is_sound(PROBLEMS) and store.get_table(PROBLEMS) == _problem_table(problems)
+    return store.is_sound(PROBLEMS) and store.get_table(PROBLEMS) == problem_table(problems)
 
 
-def _problem_table(problems: list[Problem]) -> Columns:
+def problem_table(problems: list[Problem]) -> Columns:
     return {
         "id": [problem.id for problem in problems],
         "question": [problem.question for problem in problems],

@@ -21,7 +21,7 @@ from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.reduce import reduce
 from fillerscope.measure.tally import tally
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.store.run_folder import Part
+from fillerscope.store.array_file import Part
 from fillerscope.store.schema import ProblemRecord, PromptRecord
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Knockout, Redistribution

@@ -19,7 +19,8 @@ from fillerscope.measure.prepare import StudyShards, refuse_missing_layers, shar
 from fillerscope.measure.shard import ReducedShard
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
-from fillerscope.store.run_folder import Part, RunStore
+from fillerscope.store.array_file import Part
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import shard_name
 from support.studies import save_model, study_of
 

@@ -5,9 +5,9 @@ Chooses the generator that writes them. `answer_shard` computes the answers of o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.grading.grade import Grader
@@ -18,9 +18,9 @@ from fillerscope.answers.request import Generator, Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.files import Json, digest_of
 from fillerscope.measure.answer_shard import AnswerTask, answer_shard, answer_tasks
-from fillerscope.measure.engines.model_work import ModelWork
-from fillerscope.measure.plan import FileName, answering, answering_again, samples
-from fillerscope.measure.prepare import Shard, StudyShards
+from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
+from fillerscope.measure.plan import answering, answering_again, samples
+from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.study.generation import GenerationSpec, NoiseSpec
 
@@ -29,12 +29,12 @@ RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compa
 
 @dataclass
 class AnswerStage:
-    """Writes the answers of a model: `answer` those of the study, `repeat` those of its noise floor.
+    """Writes the answers of a model.
 
     Checks look at the first shard of the study, so that every job comes to the same result; see `_recheck`."""
 
     work: ModelWork
-    shards: StudyShards
+    shards: Sequence[Shard]  # all of the study
 
     @property
     def spec(self) -> GenerationSpec:
@@ -46,45 +46,33 @@ class AnswerStage:
         assert self.spec.noise is not None
         return self.spec.noise
 
-    def answer(self, named: FileName) -> None:
-        """Answer the shards whose files are missing."""
-        work = self.work
-        if not (missing := work.missing(self.shards.own, named)):
-            return
-        generator = self._generator()
+    @cached_property
+    def generator(self) -> Generator:
+        """The server, or the local generator that passed the check of answers."""
+        if self.work.spec.endpoint is not None:
+            return self._server()
+        self._refuse_same_dtype()
+        return self._local(self._engine(), self.work.loaded)
+
+    def prepare(self) -> None:
+        _ = self.work.prompts  # notes label and template
+        _ = self.generator
+
+    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:  # noqa: ARG002
+        """Answer shards; tables are not merged."""
+        work, generator = self.work, self.generator
         each = len(work.study.conditions) * samples(self.spec)
-        tick = work.counter(answering(work.folder.label), missing, len(self.shards.own), each)
+        tick = work.counter(answering(work.folder.label), missing, count, each)
         with Grader() as grader:
             for shard, name in missing:
                 table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
                 self._recheck(greedy)
                 work.store.put_table(name, table)
 
-    def repeat(self, named: FileName) -> None:
-        """Answer the baseline again, in other batches, in another dtype, or by a second request."""
-        work = self.work
-        if not (missing := work.missing(self.shards.own, named)):
-            return
-        generator_for = self._repeat_generators()
-        tick = work.counter(answering_again(work.folder.label), missing, len(self.shards.own), samples(self.spec))
-        with Grader() as grader:
-            for shard, name in missing:
-                table, _ = answer_shard(
-                    work.study, work.prompts.of(shard), generator_for(shard), grader, tick, repeat=True
-                )
-                work.store.put_table(name, table)
-
-    def _generator(self) -> Generator:
-        """The server, or the local generator that passed the check of answers."""
-        if self.work.spec.endpoint is not None:
-            return self._server()
-        self._refuse_same_dtype()
-        name = self._engine()
-        return self._local(name, self.work.loaded)
-
     def _server(self) -> Generator:
         assert self.work.spec.endpoint is not None
-        return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, self.work.prompts.maker.tokenizer)
+        tokenizer = self.work.prompts.maker.tokenizer
+        return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, tokenizer, self.work.progress.say)
 
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
@@ -97,7 +85,7 @@ class AnswerStage:
         """The name of the local generator whose first tokens are those of plain forward passes; checked once a run."""
         record = self.work.facts().get("answercheck")
         if record is None:
-            record = self._check(self._requests(self.shards.all[0]))
+            record = self._check(self._requests(self.shards[0]))
             if record["engine"] != "rows":
                 self.work.progress.say(
                     f"{self.work.folder.label}: answers are generated one at a time, which is slower"
@@ -115,32 +103,6 @@ class AnswerStage:
     def _requests(self, shard: Shard) -> list[Request]:
         tasks = answer_tasks(self.work.study, self.work.prompts.of(shard))
         return [task.request for task in tasks if task.request is not None]
-
-    def _repeat_generators(self) -> Callable[[Shard], Generator]:
-        """The generator of repeated answers, for each shard."""
-        if self.work.spec.endpoint is not None:
-            server = self._server()
-            return lambda _: server
-        self._refuse_same_dtype()
-        name = self._engine()
-        if self.noise.dtype is not None:
-            other = self._local(name, self.work.reload(self.noise.dtype))
-            return lambda _: other
-        seed = int(digest_of([self.work.study.seed, "answered again"])[:15], 16)
-
-        @lru_cache(maxsize=1)  # what was captured for one shard serves the next
-        def generator(rows: int) -> LocalGenerator:
-            return self._local(name, self.work.loaded, rows, seed)
-
-        return lambda shard: generator(self._repeat_rows(name, shard))
-
-    def _repeat_rows(self, name: str, shard: Shard) -> int:
-        """Half as many rows as in the batches of the first answers; with `exact` the number is fixed."""
-        rows = self._local(name, self.work.loaded).rows
-        if self.spec.exact:
-            return rows
-        batch = min(rows, sum(request.change is None for request in self._requests(shard)) // samples(self.spec))
-        return max(1, batch // 2) if batch > 1 else 2
 
     def _refuse_same_dtype(self) -> None:
         noise, dtype = self.spec.noise, choose_dtype(self.work.spec.dtype, choose_device(self.work.study.device))
@@ -179,3 +141,47 @@ class AnswerStage:
                 "differ when generated alone; set generation.rows to 1, or leave exact out, and please report this"
             )
         work.note(recheck=result)
+
+
+class RepeatStage(AnswerStage):
+    """Answers the baseline again for the noise floor: in other batches, in another dtype, or by a second request."""
+
+    def prepare(self) -> None:
+        _ = self.generator_for
+
+    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:  # noqa: ARG002
+        work, generator_for = self.work, self.generator_for
+        tick = work.counter(answering_again(work.folder.label), missing, count, samples(self.spec))
+        with Grader() as grader:
+            for shard, name in missing:
+                table, _ = answer_shard(
+                    work.study, work.prompts.of(shard), generator_for(shard), grader, tick, repeat=True
+                )
+                work.store.put_table(name, table)
+
+    @cached_property
+    def generator_for(self) -> Callable[[Shard], Generator]:
+        """The generator of repeated answers, for each shard."""
+        if self.work.spec.endpoint is not None:
+            server = self._server()
+            return lambda _: server
+        self._refuse_same_dtype()
+        name = self._engine()
+        if self.noise.dtype is not None:
+            other = self._local(name, self.work.reload(self.noise.dtype))
+            return lambda _: other
+        seed = int(digest_of([self.work.study.seed, "answered again"])[:15], 16)
+
+        @lru_cache(maxsize=1)  # what was captured for one shard serves the next
+        def generator(rows: int) -> LocalGenerator:
+            return self._local(name, self.work.loaded, rows, seed)
+
+        return lambda shard: generator(self._repeat_rows(name, shard))
+
+    def _repeat_rows(self, name: str, shard: Shard) -> int:
+        """Half as many rows as in the batches of the first answers; with `exact` the number is fixed."""
+        rows = self._local(name, self.work.loaded).rows
+        if self.spec.exact:
+            return rows
+        batch = min(rows, sum(request.change is None for request in self._requests(shard)) // samples(self.spec))
+        return max(1, batch // 2) if batch > 1 else 2

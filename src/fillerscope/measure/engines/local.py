@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from typing import Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
 
 from torch import nn
 
@@ -20,47 +21,54 @@ from fillerscope.capture.probes import Probing
 from fillerscope.capture.self_check import check_capture
 from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
-from fillerscope.measure.engines.answers import AnswerStage
-from fillerscope.measure.engines.model_work import MissingShards, ModelWork
+from fillerscope.measure.engines.answers import AnswerStage, RepeatStage
+from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
 from fillerscope.measure.plan import FileName, measuring, measuring_answers
 from fillerscope.measure.prepare import Shard, ShardPrompts, StudyShards
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
+from fillerscope.store.contents import ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
 from fillerscope.store.merge import Merger
-from fillerscope.store.run_folder import Part, RunStore
-from fillerscope.store.schema import (
-    answer_attention_name,
-    answers_name,
-    merged_name,
-    repeated_answers_name,
-    shard_name,
-)
-
-OnWritten = Callable[[str, Part], None]  # called with the name of a file and what was written
+from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import answers_name
 
 
 def measure_model(work: ModelWork, shards: StudyShards, on_measured: Callable[[], None] | None = None) -> None:
     """Compute the missing shards of every stage of one model, and merge them, unless they are a part of the study.
 
     `on_measured` is called when the prompts have been measured, if that was still to be done."""
-    study, name = work.study, work.spec.name
-    if study.probes.attention is not None:
-        with _merging(work, shards, shard_name, merged_name(name)) as on_written:
-            was_missing = _measure_prompts(work, shards, on_written)
-        if was_missing and on_measured is not None:
+    merged = {named: whole for whole, named in merged_files(work.study, work.spec.name).items()}
+    for stage, named in stage_files(work.study).items():
+        missing = work.missing(shards.own, named)
+        with _merging(work, shards, named, merged.get(named)) as on_written:
+            if missing:
+                stage_of(stage, work, shards.all).run(missing, len(shards.own), on_written)
+        if missing and stage == MEASURING and on_measured is not None:
             on_measured()
-    if study.generation is not None:
-        AnswerStage(work, shards).answer(answers_name)
-    if study.probes.answering:
-        with _merging(work, shards, answer_attention_name, answer_attention_name(name)) as on_written:
-            _measure_answers(work, shards, on_written)
-    if study.generation is not None and study.generation.noise is not None:
-        AnswerStage(work, shards).repeat(partial(repeated_answers_name, dtype=study.generation.noise.dtype))
+
+
+class Stage(Protocol):
+    """One kind of work on a model. What it needs before the first shard is found out once, from the whole study."""
+
+    def prepare(self) -> None:
+        """Load and check what the first shard needs, and note what is decided for all of them."""
+
+    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+        """Compute shards in order and write them; `count` is how many there are with those that are done."""
+
+
+def stage_of(name: str, work: ModelWork, shards: Sequence[Shard]) -> Stage:
+    """A stage by its name in `store.contents`; `shards` are all of the study."""
+    if name == MEASURING:
+        return PromptStage(work, shards)
+    if name == MEASURING_ANSWERS:
+        return AnswerAttentionStage(work, shards)
+    return RepeatStage(work, shards) if name == ANSWERING_AGAIN else AnswerStage(work, shards)
 
 
 @contextmanager
-def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str) -> Iterator[OnWritten]:
+def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str | None) -> Iterator[OnWritten]:
     """Merge what is written in the block, and what was written before, into one file. A part is not merged alone."""
-    if shards.part is not None:
+    if shards.part is not None or whole is None:
         yield lambda *_: None
         return
     merger = Merger([named(work.spec.name, shard.index) for shard in shards.all], work.store.get)
@@ -68,45 +76,62 @@ def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str) 
     work.store.put(whole, merger.merged())
 
 
-def _measure_prompts(work: ModelWork, shards: StudyShards, on_written: OnWritten) -> bool:
-    """Measure the prompts of missing shards; whether there were any.
+@dataclass
+class PromptStage:
+    """Measures prompts. What is found out before depends on the study as a whole, so that every job finds the same."""
 
-    What is found out before depends on the study as a whole, so that every job finds the same."""
-    missing = work.missing(shards.own, shard_name)
-    if not missing:
-        return False
-    check = check_capture(work.loaded)
-    assert work.prompts  # notes label and template first
-    work.note(selfcheck=check.record())
-    layout = work.layout(shards.all)
-    writer = Writer(work.store, on_written)
-    tokens = work.pass_tokens()
-    gauge = PassRunner(work.loaded.model, tokens, probing=_probing(work, shards.all, layout), layout=layout)
-    tick = work.counter(measuring(work.folder.label), missing, len(shards.own), len(work.study.conditions))
-    measure_shards(work.prompts, gauge, missing, writer, tick)
-    if gauge.tokens != tokens:
-        work.progress.say(f"out of memory: passes were shortened from {tokens} to {gauge.tokens} tokens")
-        work.note(batch_tokens=gauge.tokens)
-    return True
+    work: ModelWork
+    shards: Sequence[Shard]
 
+    @cached_property
+    def runner(self) -> PassRunner:
+        work = self.work
+        check = check_capture(work.loaded)
+        assert work.prompts  # notes label and template first
+        work.note(selfcheck=check.record())
+        layout = work.layout(self.shards)
+        probing = probing_of(work, self.shards, layout)
+        return PassRunner(work.loaded.model, work.pass_tokens(), probing=probing, layout=layout)
 
-def _measure_answers(work: ModelWork, shards: StudyShards, on_written: OnWritten) -> None:
-    """Measure the attention of the answers that were written."""
-    missing = work.missing(shards.own, answer_attention_name)
-    if not missing:
-        return
-    model, study = work.loaded.model, work.study
-    gauge = PassRunner(model, work.pass_tokens(), layout=work.layout(shards.all))
-    tick = work.counter(measuring_answers(work.folder.label), missing, len(shards.own), len(study.conditions))
-    with capturing(model):
-        for shard, name in missing:
-            answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
-            part = measure_answers(study, work.prompts.of(shard), answers, gauge, tick)
-            work.store.put(name, part)
-            on_written(name, part)
+    def prepare(self) -> None:
+        _ = self.runner
+
+    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+        work, runner = self.work, self.runner
+        tokens = runner.tokens
+        tick = work.counter(measuring(work.folder.label), missing, count, len(work.study.conditions))
+        measure_shards(work.prompts, runner, missing, Writer(work.store, on_written), tick)
+        if runner.tokens != tokens:
+            work.progress.say(f"out of memory: passes were shortened from {tokens} to {runner.tokens} tokens")
+            work.note(batch_tokens=runner.tokens)
 
 
-def _probing(work: ModelWork, shards: Sequence[Shard], layout: Layout) -> Probing:
+@dataclass
+class AnswerAttentionStage:
+    """Measures the attention of the answers that were written."""
+
+    work: ModelWork
+    shards: Sequence[Shard]
+
+    @cached_property
+    def runner(self) -> PassRunner:
+        return PassRunner(self.work.loaded.model, self.work.pass_tokens(), layout=self.work.layout(self.shards))
+
+    def prepare(self) -> None:
+        _ = self.runner
+
+    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+        work, study, runner = self.work, self.work.study, self.runner
+        tick = work.counter(measuring_answers(work.folder.label), missing, count, len(study.conditions))
+        with capturing(runner.model):
+            for shard, name in missing:
+                answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
+                part = measure_answers(study, work.prompts.of(shard), answers, runner, tick)
+                work.store.put(name, part)
+                on_written(name, part)
+
+
+def probing_of(work: ModelWork, shards: Sequence[Shard], layout: Layout) -> Probing:
     """The probes of the study. Activations are compared with a scale that is calibrated once and noted."""
     probes = work.study.probes
     if probes.activations is None:

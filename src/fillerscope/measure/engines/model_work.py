@@ -19,11 +19,13 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import layer_count, vocabulary_of
 from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
+from fillerscope.store.array_file import Part
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import ModelFacts
 from fillerscope.study.study import ModelSpec, Study
 
 MissingShards = list[tuple[Shard, str]]  # shards to compute, each with the name of its file
+OnWritten = Callable[[str, Part], None]  # called with the name of a file and what was written
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
 SLOWER_LAYOUTS = {
     "packed": "its texts do not share prefixes, which would change its numbers",

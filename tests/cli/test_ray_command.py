@@ -1,0 +1,228 @@
+"""`fillerscope run --engine ray` in real processes: options, kills, signals, a cluster of two nodes, a job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from fillerscope.cli.ray_options import ray_choices
+from fillerscope.errors import StudyError
+from fillerscope.measure.run_study import run_study
+from fillerscope.study.study import Study
+from support.ray_runs import files, needs_ray, processes_with, study_settings, wait_for
+
+NONE: Any = {"workers": None, "cpus": None, "gpus": None, "address": None}
+MARK = "FILLERSCOPE_CACHE"  # every process of a run has it in its environment
+
+
+def test_ray_is_asked_for_by_name() -> None:
+    assert ray_choices("local", NONE) is None
+    assert ray_choices("ray", NONE | {"workers": 2}) == NONE | {"workers": 2}
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("workers", "--workers"), ("cpus", "--num-cpus"), ("gpus", "--num-gpus"), ("address", "--address")],
+)
+def test_options_of_ray_without_ray_are_refused(option: str, told: str) -> None:
+    with pytest.raises(StudyError, match=f"^{told} belongs to --engine ray"):
+        ray_choices("local", NONE | {option: 1})
+
+
+def test_another_engine_is_refused() -> None:
+    with pytest.raises(StudyError, match="--engine takes local or ray, not 'spark'"):
+        ray_choices("spark", NONE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A study, with a cache that marks all processes of these tests."""
+    path = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, str(path / "cache"))
+        patch.delenv("RAY_ADDRESS", raising=False)
+        (path / "study.yaml").write_text(yaml.safe_dump(study_settings(path)), encoding="utf-8")
+        yield path
+
+
+@pytest.fixture(scope="module")
+def single(folder: Path) -> dict[str, bytes]:
+    return files(run_study(Study.load(folder / "study.yaml"), folder / "single").path)
+
+
+def words(folder: Path, out: Path, *options: str) -> list[str]:
+    return [
+        sys.executable, "-m", "fillerscope.cli", "run", str(folder / "study.yaml"), "--out", str(out),
+        "--engine", "ray", *(options or ("--workers", "2")),
+    ]  # fmt: skip
+
+
+def start(folder: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """A run on Ray, in a group of processes of its own."""
+    return subprocess.Popen(
+        words(folder, out, *options), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def wait_for_shards(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    def are_there() -> bool:
+        assert process.poll() is None, process.communicate()[1]
+        return len(list(out.glob("shards/*/*.safetensors"))) >= count
+
+    wait_for(are_there, "no shard was written")
+
+
+def assert_nothing_left(folder: Path) -> None:
+    mark = str(folder / "cache")
+    wait_for(lambda: all(one.pid == os.getpid() for one in processes_with(MARK, mark)), "processes are left", 60)
+
+
+def finish(folder: Path, out: Path, *options: str) -> None:
+    done = subprocess.run(words(folder, out, *options), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("everybody", [False, True], ids=["process", "group"])
+def test_a_signal_ends_a_run_and_all_its_processes(
+    folder: Path, single: dict[str, bytes], tmp_path: Path, number: signal.Signals, everybody: bool
+) -> None:
+    out = tmp_path / "run"
+    process = start(folder, out)
+    wait_for_shards(process, out, 1)
+    (os.killpg if everybody else os.kill)(process.pid, number)
+    _, error = process.communicate(timeout=120)
+    if not everybody or number != signal.SIGTERM:  # where Ray's own processes end first, Ray ends the driver
+        assert process.returncode == 128 + number, error
+        assert "stopped. What is finished is kept; go on with: fillerscope run" in error.splitlines()[-1]
+        assert not list(Path("/tmp").glob(f"fs-ray-*/session_*_{process.pid}"))
+    assert process.returncode != 0
+    assert_nothing_left(folder)
+    finish(folder, out)
+    assert files(out) == single
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_no_processes_and_resumes(
+    folder: Path, single: dict[str, bytes], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    process = start(folder, out)
+    wait_for_shards(process, out, 2)
+    process.kill()
+    process.communicate()
+    assert_nothing_left(folder)
+    before = {path: path.stat().st_mtime_ns for path in out.glob("shards/*/*")}
+    finish(folder, out)
+    assert files(out) == single
+    assert {path: path.stat().st_mtime_ns for path in before} == before  # what was written stays
+
+
+@needs_ray
+@pytest.mark.slow
+def test_part_and_ray_do_not_go_together(folder: Path, tmp_path: Path) -> None:
+    options = ["--workers", "1", "--shard", "1/2"]
+    done = subprocess.run(words(folder, tmp_path / "run", *options), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "fillerscope: --engine ray measures everything; leave --shard and --submit out\n"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def nodes(folder: Path, tmp_path: Path) -> Iterator[Any]:
+    """Starts nodes of a cluster with a token, as an administrator would; the first is the head, which has no CPUs."""
+    base = Path("/tmp") / f"fs-nodes-{os.getpid()}"
+    ray = Path(sys.executable).parent / "ray"
+    environment = os.environ | {
+        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4",
+    }  # fmt: skip
+    port = free_port()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def node(*options: str) -> subprocess.Popen[bytes]:
+        head = [] if started else ["--head", f"--port={port}"]
+        join = [f"--address=127.0.0.1:{port}"] if started else []
+        log = (tmp_path / f"node-{len(started)}.log").open("wb")
+        process = subprocess.Popen(
+            [str(ray), "start", *head, *join, "--block", f"--temp-dir={base}-{len(started)}", *options],
+            env=environment, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+            patch.setenv(name, environment[name])
+        node.address = f"127.0.0.1:{port}"  # type: ignore[attr-defined]
+        yield node
+    for process in started:
+        for one in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
+            one.kill()
+        process.kill()
+        process.wait()
+    for number in range(len(started)):
+        shutil.rmtree(f"{base}-{number}", ignore_errors=True)
+    assert_nothing_left(folder)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_node_that_dies_changes_no_byte(folder: Path, single: dict[str, bytes], tmp_path: Path, nodes: Any) -> None:
+    out = tmp_path / "run"
+    nodes("--num-cpus=0", "--include-dashboard=false")
+    time.sleep(10)
+    workers = [nodes("--num-cpus=1") for _ in range(2)]
+    time.sleep(10)
+    process = start(folder, out, "--workers", "2", "--address", nodes.address)
+    wait_for_shards(process, out, 1)
+    for one in [*psutil.Process(workers[1].pid).children(recursive=True), workers[1]]:
+        one.kill()
+    _, error = process.communicate(timeout=600)
+    assert process.returncode == 0, error[-3000:]
+    assert files(out) == single
+
+
+@needs_ray
+def test_modules_beside_a_study_run_in_no_worker(folder: Path, tmp_path: Path) -> None:
+    """Ray itself puts the folder in which it is started first on the import path of its workers."""
+    shutil.copytree(folder / "tiny", tmp_path / "tiny")
+    shutil.copy(folder / "problems.jsonl", tmp_path)
+    study = yaml.safe_load((folder / "study.yaml").read_text()) | {"models": ["./tiny"], "figures": []}
+    study |= {"problems": {"source": "problems.jsonl"}, "generation": None, "probes": {"attention": {"positions": 110}}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    for module in ("fillerscope", "torch", "transformers", "yaml", "psutil", "numpy"):
+        (tmp_path / f"{module}.py").write_text(
+            f"open({str(tmp_path / 'ran')!r}, 'a').write('{module}')\nraise SystemExit"
+        )
+    command = [
+        str(Path(sys.executable).parent / "fillerscope"),
+        "run",
+        "study.yaml",
+        "--engine",
+        "ray",
+        "--workers",
+        "1",
+    ]
+    done = subprocess.run([*command, "--out", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,146 @@
+"""The cluster of a run: what is refused, how much fits, and that nobody else reaches one of our own."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from typing import Any
+
+import pytest
+
+from fillerscope.errors import StudyError
+from fillerscope.measure.engines.ray import cluster as module
+from fillerscope.measure.engines.ray.cluster import RayOptions, _fitting, require_ray
+from support.ray_runs import needs_ray
+
+
+def missing(_: str) -> str:
+    raise PackageNotFoundError
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (missing, "Ray is missing, which --engine ray needs: pip install 'fillerscope[ray]'"),
+        (lambda _: "2.51.2", "--engine ray needs Ray 2.59 or later, not 2.51.2"),
+        (lambda _: "1.99.0", "needs Ray 2.59 or later, not 1.99.0"),
+    ],
+)
+def test_without_a_ray_that_is_closed_to_others_nothing_starts(
+    version: Any, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "version", version)
+    with pytest.raises(StudyError, match=re.escape(told)) as caught:
+        require_ray()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["2.59.0", "2.60.0", "2.100.1", "3.0.0rc1"])
+def test_newer_versions_of_ray_are_taken(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "version", lambda _: version)
+    require_ray()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"workers": 0}, "workers are 1 or more"), ({"cpus": -1.0}, "0 or more"), ({"gpus": -0.5}, "0 or more"),
+     ({"address": "ray://head:10001"}, "ray job submit -- fillerscope run STUDY --engine ray")],
+)  # fmt: skip
+def test_options_that_cannot_be_are_refused(given: Any, told: str) -> None:
+    with pytest.raises(StudyError, match=told):
+        RayOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "gpus", "count"),
+    [({"CPU": 8.0}, 2, 0, 4), ({"CPU": 7.0}, 2, 0, 3), ({"CPU": 64.0, "GPU": 4.0}, 1, 1, 4), ({"CPU": 1.0}, 2, 0, 1),
+     ({"GPU": 2.0}, 0, 0.5, 4), ({}, 0, 0, 1)],
+)  # fmt: skip
+def test_as_many_workers_as_the_cluster_has_room_for(
+    resources: dict[str, float], cpus: float, gpus: float, count: int
+) -> None:
+    assert _fitting(resources, cpus, gpus) == count
+
+
+OPENED = """
+import json, os, psutil
+from fillerscope.measure.engines.ray.cluster import RayOptions, cluster
+with cluster(RayOptions(workers=1), "cpu", 1, 1) as needs:
+    import ray
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    listening = {c.laddr.ip for one in ours for c in one.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    told = {"address": ray.get_runtime_context().gcs_address, "listening": sorted(listening),
+            "mode": os.environ["RAY_AUTH_MODE"], "reports": os.environ["RAY_USAGE_STATS_ENABLED"],
+            "token": os.environ["RAY_AUTH_TOKEN"], "names": [one.name() for one in ours]}
+    print(json.dumps(told), flush=True)
+    input()
+assert (os.environ["RAY_AUTH_MODE"], os.environ.get("RAY_AUTH_TOKEN")) == ("disabled", None)
+"""
+STRANGER = "import ray, sys; ray.init(address=sys.argv[1], logging_level=50); print(ray.cluster_resources())"
+
+
+def python(code: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | variables
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@needs_ray
+@pytest.mark.slow
+def test_our_own_cluster_is_closed_to_everybody_else() -> None:
+    """Though the user has turned tokens off for Ray at large."""
+    with python(OPENED, RAY_AUTH_MODE="disabled") as owner:
+        assert owner.stdout is not None
+        line = owner.stdout.readline()
+        assert line, owner.communicate()[1]
+        told = json.loads(line)
+        assert {"gcs_server", "raylet"} <= set(told["names"])
+        assert told["listening"]
+        assert all(ipaddress.ip_address(one.removeprefix("::ffff:")).is_loopback for one in told["listening"])
+        assert (told["mode"], told["reports"]) == ("token", "0")
+        assert len(told["token"]) == 64
+        here = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray looks for other addresses than loopback, in vain
+        for token in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}):
+            with python(STRANGER, told["address"], **here, **token) as stranger:
+                with pytest.raises(subprocess.TimeoutExpired):  # it knocks for ever
+                    stranger.communicate(timeout=20)
+                stranger.kill()
+                out, error = stranger.communicate()
+                assert out == ""
+                assert "Unauthenticated: RPC error: InvalidAuthToken" in error, error[-2000:]
+        with python(STRANGER, told["address"], **here, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=told["token"]) as friend:
+            out, error = friend.communicate(timeout=120)
+            assert friend.returncode == 0, error[-2000:]  # the address was right
+        _, error = owner.communicate("\n", timeout=120)
+        assert owner.returncode == 0, error
+
+
+CONNECTING = """
+import sys
+{}
+from fillerscope.measure.engines.ray.cluster import RayOptions, cluster
+with cluster(RayOptions(address=sys.argv[1] or None), "cpu", 1, 1):
+    pass
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "address", "told"),
+    [
+        ("", "127.0.0.1:9", "the Ray cluster at 127.0.0.1:9 was not reached: .*refused"),
+        ("import ray", "", "Ray was imported before, and a cluster of ours would be open to others"),
+    ],
+)
+def test_what_does_not_start_is_one_line(first: str, address: str, told: str) -> None:
+    with python(CONNECTING.format(first), address) as process:
+        _, error = process.communicate(timeout=300)
+    assert re.search(f"StudyError: {told}", error.splitlines()[-1]), error
