@@ -32,7 +32,7 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, STUDY, merged_name
 from fillerscope.store.status import status_of
 from fillerscope.study.study import Study
-from support.object_store import Bucket, object_store
+from support.object_store import KEYS, Bucket, object_store
 from support.studies import CONDITIONS, save_model, study_of
 
 KILLS = 3
@@ -349,8 +349,6 @@ def test_paths_of_this_machine_are_taken_as_they_are(text: str, path: str) -> No
 def test_what_keeps_an_object_store_from_answering_is_told_in_a_line(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import s3fs
-
     with pytest.raises(StoreError, match="no run at s3://studies/none"):
         open_run("s3://studies/none")
     with pytest.raises(StoreError, match="specified bucket does not exist"):
@@ -359,10 +357,28 @@ def test_what_keeps_an_object_store_from_answering_is_told_in_a_line(
     with pytest.raises(StoreError, match=r"pip install 'fillerscope\[gcs\]'"):
         local_folder("gs://bucket/run")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(StoreError, match="cannot reach s3://studies/none: Could not connect"):
         local_folder(bucket.address("none"))
-    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("place", ["environment", "file"])
+def test_keys_that_are_set_after_a_failed_attempt_are_used(
+    place: str, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {name: value for name, value in KEYS.items() if "KEY" in name}
+    for name in keys:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # keys of a machine, asked over the network
+    with pytest.raises(StoreError, match="Unable to locate credentials"):
+        local_folder(bucket.address("late"))
+    if place == "file":
+        lines = [f"{name.lower()} = {value}" for name, value in keys.items()]
+        (tmp_path / "keys").write_text("\n".join(["[default]", *lines]))
+    else:
+        for name, value in keys.items():
+            monkeypatch.setenv(name, value)
+    assert local_folder(bucket.address("late")).name == "late"
 
 
 def test_jobs_are_not_submitted_to_an_object_store(bucket: Bucket, study: Study) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,9 +67,7 @@ class RemoteFolder:
 
     @cached_property
     def _system(self) -> AbstractFileSystem:
-        import fsspec
-
-        return fsspec.filesystem(self._kind, use_listings_cache=False)
+        return _connected(self._kind, os.getpid(), frozenset(os.environ.items()))
 
     @property
     def _kind(self) -> str:
@@ -279,4 +277,15 @@ class RemoteFolder:
             raise StoreError(f"no permission for {self.address}: {first_line(error)}") from None
         except Exception as error:
             told = first_line(error) or type(error).__name__
+            _connected.cache_clear()  # keys are read once: those of a file may be set by the next attempt
             raise StoreError(f"cannot reach {self.address}: {told}; nothing was lost: try again") from None
+
+
+@lru_cache(maxsize=4)
+def _connected(kind: str, _process: int, _environment: frozenset[tuple[str, str]]) -> AbstractFileSystem:
+    """What reaches the object stores of a kind, with the keys and the server that a process's environment names.
+
+    fsspec's own cache would keep those of the first use: a notebook that set a missing key could not go on."""
+    import fsspec
+
+    return fsspec.filesystem(kind, use_listings_cache=False, skip_instance_cache=True)
