@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,12 @@ def test_an_operation_that_fails_costs_nothing(
 
 @pytest.fixture(scope="session")
 def unfinished(forks: Forks, study: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A run that was killed after its first shard, and how many operations finishing it takes."""
+    """A run that was killed when its second shard had a name, and how many operations finishing it takes."""
     folder = tmp_path_factory.mktemp("unfinished")
-    assert forks.run(["measure", study, folder / "run"], die_at=30) == KILLED
+    measuring = forks.start(["measure", study, folder / "run"], stop_after=2)
+    measuring.wait_until_stopped()
+    measuring.send(signal.SIGKILL)
+    assert measuring.code() == KILLED
     copy = Path(shutil.copytree(folder / "run", folder / "copy"))
     assert list(copy.rglob("shards/*/*.safetensors"))
     return folder / "run", counted(forks, finishing(study, copy), copy, folder / "operations")
