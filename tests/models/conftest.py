@@ -67,7 +67,8 @@ def folder(tmp_path: Path, llama: Any) -> Path:
 @pytest.fixture
 def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
     """Writes the tiny Llama as GGUF; `leave_out` names tensors that are lost on the way, `blocks` says how many layers
-    it claims, and `frequencies` are factors of its rotary frequencies."""
+    it claims, `frequencies` are factors of its rotary frequencies, `settings` are further ones, `pre` is how it splits
+    texts."""
 
     def write(
         name: str = "tiny.gguf",
@@ -75,13 +76,18 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
         leave_out: tuple[str, ...] = (),
         blocks: int | None = None,
         frequencies: list[float] | None = None,
+        settings: dict[str, Any] | None = None,
+        pre: str | None = "gpt-2",
     ) -> Path:
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, "llama")
         _write_shape(writer, llama.config, blocks)
         if frequencies:
             writer.add_tensor("rope_freqs.weight", np.array(frequencies, np.float32))
-        _write_tokenizer(writer, add_bos, llama.config.vocab_size)
+        _write_tokenizer(writer, add_bos, llama.config.vocab_size, pre)
+        for key, value in (settings or {}).items():
+            kind = gguf.GGUFValueType.get_type(value)
+            writer.add_key_value(key, value, kind)
         for key, tensor in llama.state_dict().items():
             if gguf_name(key) not in leave_out:
                 writer.add_tensor(gguf_name(key), _as_llama_cpp(key, tensor, llama.config).numpy())
@@ -124,13 +130,15 @@ def _write_shape(writer: gguf.GGUFWriter, config: Any, blocks: int | None) -> No
     writer.add_vocab_size(config.vocab_size)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool, size: int) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool, size: int, pre: str | None) -> None:
     tokenizer = tiny_tokenizer()
     special = set(tokenizer.added_tokens_encoder)
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     unused = [f"<unused{number}>" for number in range(size - len(tokens))]
     kinds = [3 if token in special else 1 for token in tokens] + [5] * len(unused)
     writer.add_tokenizer_model("gpt2")
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list([*tokens, *unused])
     writer.add_token_types(kinds)
     writer.add_token_merges([" ".join(pair) for pair in _merges(tokenizer)])

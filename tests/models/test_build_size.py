@@ -24,7 +24,6 @@ from transformers import (
 from fillerscope.errors import ModelError
 from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.loading import load_model
-from fillerscope.models.resolve import resolve
 from support.tiny import tiny_model, tiny_tokenizer
 
 SIZES = {"vocab_size": 512, "bos_token_id": 0, "eos_token_id": 2}
@@ -70,7 +69,8 @@ def test_a_model_far_larger_than_its_weights_is_refused(tmp_path: Path, what: st
     tiny_tokenizer().save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     config = json.loads(path.read_text())
-    refuse_large_build(AutoModelForCausalLM.from_config, AutoConfig.from_pretrained(tmp_path), resolve(str(tmp_path)))
+    stored = (tmp_path / "model.safetensors").stat().st_size
+    refuse_large_build(AutoModelForCausalLM.from_config, AutoConfig.from_pretrained(tmp_path), stored, "sound")
     path.write_text(json.dumps(config | {key: value}))
     with pytest.raises(ModelError, match=r"describes a model of .* in memory, and its weights are [\d.]+ [KM]iB"):
         load_model(str(tmp_path), device="cpu")

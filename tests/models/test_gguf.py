@@ -17,7 +17,7 @@ import torch
 from fillerscope.errors import ModelError
 from fillerscope.models import gguf as conversion
 from fillerscope.models.digests import file_sums
-from fillerscope.models.gguf import read_record
+from fillerscope.models.gguf import VERSION, read_record
 from fillerscope.models.loading import load_folder, load_model
 from fillerscope.models.resolve import resolve
 from support.progress import Told
@@ -61,7 +61,10 @@ def test_a_file_is_converted_once_and_never_touched(write_gguf: WriteGguf, monke
     assert resolve(str(path)) == first
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     record = json.loads((first.path / "fillerscope.json").read_text())
-    expected = {"source": "tiny", "gguf_sha256": before, "digest": first.digest, "files": file_sums(first.path)}
+    expected = {
+        "source": "tiny", "gguf_sha256": before, "digest": first.digest, "files": file_sums(first.path),
+        "version": VERSION,
+    }  # fmt: skip
     assert record == expected
 
 

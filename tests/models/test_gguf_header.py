@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fillerscope.errors import FillerscopeError, ModelError
+from fillerscope.models import gguf_header
 from fillerscope.models.gguf_header import SCALARS, check_header
 from fillerscope.models.loading import load_model
 from support.chaos import is_long
@@ -70,6 +71,62 @@ class Fields:
 def forged(data: bytes, place: int, kind: str, number: int) -> bytes:
     packed = struct.pack("<Q", number % 2**64)[: struct.calcsize(f"<{kind}")]
     return data[:place] + packed + data[place + len(packed) :]
+
+
+def with_value(data: bytes, key: str, value: bytes) -> bytes:
+    """The file with another value of a key, which begins with its type; tensors follow where they are looked for."""
+    fields = Fields(data)
+    at = next(n for n, (what, _, _) in enumerate(fields.places) if what == f"value of {key}")
+    (_, start, _), (_, last, kind) = fields.places[at - 1 : at + 1]
+    header = data[:start] + value + data[last + struct.calcsize(f"<{kind}") : fields.at]
+    return header + bytes(-len(header) % 32) + data[fields.at + -fields.at % 32 :]
+
+
+def array(kind: int, form: str, *numbers: float) -> bytes:
+    return struct.pack(f"<IIQ{len(numbers)}{form}", 9, kind, len(numbers), *numbers)
+
+
+# What a reader may take for a number, though it is written otherwise.
+NUMBERS_OTHERWISE = {
+    "an array of one": array(10, "Q", 10**8),
+    "an array of floats": array(12, "d", 1.0, 1e8),
+    "arrays in an array": struct.pack("<IIQ", 9, 9, 1) + array(10, "Q", 10**8)[4:],
+    "an empty array": array(10, "Q"),
+    "a float": struct.pack("<If", 6, 1e8),
+    "no number": struct.pack("<If", 6, float("nan")),
+    "a text": struct.pack("<IQ9s", 8, 9, b"100000000"),
+}
+KEYS = ("llama.block_count", "llama.embedding_length", "llama.rope.dimension_count", "llama.attention.head_count")
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("how", NUMBERS_OTHERWISE)
+def test_a_number_that_is_written_otherwise_is_checked(
+    write_gguf: WriteGguf, tmp_path: Path, how: str, key: str
+) -> None:
+    path = tmp_path / "forged.gguf"
+    path.write_bytes(with_value(write_gguf().read_bytes(), key, NUMBERS_OTHERWISE[how]))
+    with pytest.raises(ModelError, match=f"no sound GGUF file: {key} is "):
+        check_header(path)
+
+
+def test_numbers_for_each_layer_are_taken(write_gguf: WriteGguf, tmp_path: Path) -> None:
+    path = tmp_path / "listed.gguf"
+    path.write_bytes(with_value(write_gguf().read_bytes(), "llama.attention.head_count", array(4, "I", 2, 4)))
+    assert check_header(path) == check_header(write_gguf())
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("key", KEYS)
+def test_what_transformers_reads_of_a_header_is_checked_as_well(
+    write_gguf: WriteGguf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Whatever way round the first check there is, no model is built that is larger than the file."""
+    path = tmp_path / "forged.gguf"
+    path.write_bytes(with_value(write_gguf().read_bytes(), key, struct.pack("<II", 4, 4_000_000)))
+    monkeypatch.setattr(gguf_header, "_check_sizes", lambda *_: None)
+    with time_limit(60), pytest.raises(ModelError, match=r"the config of .* (says|describes)|cannot be read as a"):
+        load_model(str(path))
 
 
 FORGERIES: dict[str, Callable[[bytes, Fields], bytes]] = {

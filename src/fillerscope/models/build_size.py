@@ -13,7 +13,6 @@ import torch
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
-from fillerscope.models.resolve import ModelFolder
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -23,18 +22,18 @@ MOST_TIMES = 8  # as large as its files: they may be in fewer bits than the mode
 MOST_TIMES_QUANTISED = 32  # they may hold a bit or two for each number
 
 
-def refuse_large_build(make: Callable[..., PreTrainedModel], config: PretrainedConfig, folder: ModelFolder) -> None:
-    """Refuse a config of which a model would be built that is much larger than the weights in its folder."""
+def refuse_large_build(make: Callable[..., PreTrainedModel], config: PretrainedConfig, stored: int, name: str) -> None:
+    """Refuse a config of which a model would be built that is much larger than the files of its weights, `stored`
+    bytes."""
     try:
         with torch.device("meta"):  # shapes without memory
             model = make(config, trust_remote_code=False)
     except Exception:
         return  # no model can be built of it, as loading it will say
     size = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
-    stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
     times = MOST_TIMES_QUANTISED if getattr(config, "quantization_config", None) else MOST_TIMES
     if size > MOST_BESIDE + times * stored:
         raise ModelError(
-            f"config.json of {folder.name} describes a model of {readable(size)} in memory, and its weights are "
+            f"the config of {name} describes a model of {readable(size)} in memory, and its weights are "
             f"{readable(stored)}; the files belong to different models: download them again"
         )

@@ -50,7 +50,7 @@ def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> Non
             _refuse_long_lists(key, value, name)
         elif value > (len(shapes) if _LAYERS.search(key) else max(largest, len(shapes))):
             raise ModelError(
-                f"config.json of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
+                f"the config of {name} says {key}: {value}, and its weights are {len(shapes)} tensors with at most "
                 f"{largest} rows or columns; the files belong to different models: download them again"
             )
 
@@ -70,7 +70,7 @@ def _refuse_long_lists(key: str, value: int, name: str) -> None:
     most = MOST_LABELS if key == "num_labels" else MOST_COUNTED if _COUNTS.search(key) else MOST_POSITIONS
     if value > most:
         raise ModelError(
-            f"config.json of {name} says {key}: {value}, and {most} is the most; correct it, or download the file again"
+            f"the config of {name} says {key}: {value}, and {most} is the most; correct it, or download the file again"
         )
 
 
@@ -80,7 +80,7 @@ def _refuse_repeated_layers(value: object, tensors: int, name: str) -> None:
     times = [len(kinds) * count for kinds, count, *_ in pairs if isinstance(kinds, Sized) and _is_count(count)]
     if sum(max(0, one) for one in times) > tensors:
         raise ModelError(
-            f"config.json of {name} says attention_types: {value!r:.60}, more layers than its weights have tensors, "
+            f"the config of {name} says attention_types: {value!r:.60}, more layers than its weights have tensors, "
             f"{tensors}; the files belong to different models: download them again"
         )
 

@@ -37,6 +37,7 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
 RECORD = "fillerscope.json"
+VERSION = 2  # of what conversions make of a file: those of before are made again
 # Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
 _SAMPLES = (
     "What is 1234 + 5.6?  Answer:\n\n\t42", " / / / //// \\\\ he he", "Größe 日本語 🙂 naïve",
@@ -62,6 +63,7 @@ class Record:
     gguf_sha256: str
     digest: str  # of all files that can change a number
     files: dict[str, str] = field(default_factory=dict)  # their sums by name; older conversions noted none
+    version: int = 1
 
 
 def read_record(folder: Path) -> Record | None:
@@ -69,7 +71,8 @@ def read_record(folder: Path) -> Record | None:
     try:
         record = parse_json(read_limited(folder / RECORD))
         files = {str(name): str(sha256) for name, sha256 in record.get("files", {}).items()}
-        return Record(str(record["source"]), str(record["gguf_sha256"]), str(record["digest"]), files)
+        version = int(record.get("version", 1))
+        return Record(str(record["source"]), str(record["gguf_sha256"]), str(record["digest"]), files, version)
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return None
 
@@ -99,7 +102,7 @@ def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> No
     for path in draft.iterdir():
         path.chmod(path.stat().st_mode & OURS)  # before they are read: a later change would make their notes useless
     sums = file_sums(draft, progress)
-    record = Record(stem, sha256, digest_of_files(sums), sums)
+    record = Record(stem, sha256, digest_of_files(sums), sums, VERSION)
     (draft / RECORD).write_text(json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8")
     for path in draft.iterdir():
         flush(path)
@@ -107,12 +110,12 @@ def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> No
 
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
     require_packages(gguf)
-    check_header(gguf)
+    shapes = check_header(gguf)
     with quiet_transformers(), isolated(gguf, draft) as folder, cached_lookups():
         progress.stage(f"reading the tokenizer of {gguf.name}", 0, None)
         tokenizer = read_tokenizer(folder, gguf)
         progress.stage(f"reading the weights of {gguf.name}", 0, None)
-        model = read_model(folder, gguf, progress)
+        model = read_model(folder, gguf, shapes, progress)
         require_space(draft, sum(4 * p.numel() for p in model.parameters()), f"converting {gguf.name}")
         progress.stage(f"writing {gguf.name} as safetensors", 0, None)
         model.save_pretrained(draft)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from fillerscope.errors import ModelError
 from fillerscope.files import open_file
 
@@ -35,11 +37,11 @@ class _Tensor:
     offset: int
 
 
-def check_header(path: Path) -> None:
-    """Refuse a file whose header does not fit it."""
+def check_header(path: Path) -> list[list[int]]:
+    """Refuse a file whose header does not fit it. Returns the shapes of its tensors."""
     try:
         with open_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _check(_Cursor(data))
+            return [list(tensor.shape) for tensor in _checked(_Cursor(data))]
     except (ValueError, LookupError, struct.error) as error:
         advice = "it is incomplete or damaged: download or convert it again"
         raise ModelError(f"{path} is no sound GGUF file: {error}; {advice}") from None
@@ -54,7 +56,16 @@ class _Cursor:
     def number(self, kind: str) -> int:
         start = self.at
         self.skip(struct.calcsize(f"<{kind}"))
-        return int(struct.unpack_from(f"{self.order}{kind}", self.data, start)[0]) if kind not in "fd" else 0
+        return int(struct.unpack_from(f"{self.order}{kind}", self.data, start)[0])
+
+    def largest(self, kind: str, count: int) -> float | None:
+        """Move over numbers, and return the largest of them."""
+        start, dtype = self.at, np.dtype(f"{self.order}{kind}")
+        self.skip(count * dtype.itemsize)
+        if not count:
+            return None
+        largest: float = np.frombuffer(self.data, dtype, count, start).max().item()  # without a copy of the file
+        return largest
 
     def skip(self, size: int) -> None:
         if size > len(self.data) - self.at:
@@ -68,28 +79,30 @@ class _Cursor:
         self.skip(size)
         return self.data[self.at - size : self.at].decode()
 
-    def value(self, kind: int, depth: int = 0) -> int:
-        """Move over a value; what it is, where it is a whole number."""
+    def value(self, kind: int, depth: int = 0) -> float | None:
+        """Move over a value. What it is, where it is a number; of an array, which readers may take for the number in
+        it, the largest; None where there is no number."""
         if kind in SCALARS:
-            return self.number(SCALARS[kind])
+            return self.largest(SCALARS[kind], 1)
         if kind == STRING:
             self.skip(self.number("Q"))
-        elif kind == ARRAY and depth < DEEPEST_ARRAY:
-            self._array(depth)
-        else:
-            raise ValueError(f"a value of the unknown type {kind}, or arrays in arrays without end")
-        return 0
+            return None
+        if kind == ARRAY and depth < DEEPEST_ARRAY:
+            return self._largest_of_array(depth)
+        raise ValueError(f"a value of the unknown type {kind}, or arrays in arrays without end")
 
-    def _array(self, depth: int) -> None:
+    def _largest_of_array(self, depth: int) -> float | None:
         inner, count = self.number("I"), self.number("Q")
         if inner in SCALARS:
-            self.skip(count * struct.calcsize(f"<{SCALARS[inner]}"))
-            return
+            return self.largest(SCALARS[inner], count)
+        largest = None
         for _ in range(count):  # each takes eight bytes at least, so that the end of the file ends it
-            self.value(inner, depth + 1)
+            value = self.value(inner, depth + 1)
+            largest = value if largest is None or value is None else max(largest, value)
+        return largest
 
 
-def _check(cursor: _Cursor) -> None:
+def _checked(cursor: _Cursor) -> list[_Tensor]:
     cursor.skip(4)  # the magic, which is checked before
     version = cursor.number("I")
     if version & 0xFFFF == 0:
@@ -102,10 +115,11 @@ def _check(cursor: _Cursor) -> None:
     tensors = [_tensor(cursor) for _ in range(tensor_count)]
     _check_places(cursor, tensors, values.get("general.alignment", 32))
     _check_sizes(values, tensors)
+    return tensors
 
 
-def _values(cursor: _Cursor, count: int) -> dict[str, int]:
-    values: dict[str, int] = {}
+def _values(cursor: _Cursor, count: int) -> dict[str, float | None]:
+    values: dict[str, float | None] = {}
     for _ in range(count):
         name = cursor.name()
         if name in values:
@@ -127,9 +141,9 @@ def _tensor(cursor: _Cursor) -> _Tensor:
     return _Tensor(name, shape, prod(shape) // block * size, cursor.number("Q"))
 
 
-def _check_places(cursor: _Cursor, tensors: list[_Tensor], alignment: int) -> None:
+def _check_places(cursor: _Cursor, tensors: list[_Tensor], alignment: float | None) -> None:
     """All tensors lie in the file, and none in another: many at one place would unpack to more than any disk holds."""
-    if alignment < 1 or alignment & (alignment - 1):
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"general.alignment is {alignment}, not a power of two")
     start, at = -(-cursor.at // alignment) * alignment, 0
     if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -140,14 +154,18 @@ def _check_places(cursor: _Cursor, tensors: list[_Tensor], alignment: int) -> No
         at = tensor.offset + tensor.size
 
 
-def _check_sizes(values: dict[str, int], tensors: list[_Tensor]) -> None:
+def _check_sizes(values: dict[str, float | None], tensors: list[_Tensor]) -> None:
     """Layers and sizes are those of the tensors: a model of more would be built first, and missed afterwards, and of
     more tensors than a model has layers for, transformers would leave the others out."""
     last = max((int(found[1]) for tensor in tensors if (found := _BLOCK.match(tensor.name))), default=-1)
     largest = max((size for tensor in tensors for size in tensor.shape), default=0)
     for key, value in values.items():
         most = len(tensors) if _LAYERS.search(key) else largest if _SIZES.search(key) else None
-        if most is not None and value > most:
+        if most is None:
+            continue
+        if value is None:
+            raise ValueError(f"{key} is no number")
+        if not value <= most:
             raise ValueError(f"{key} is {value}, and its {len(tensors)} tensors have at most {largest} rows or columns")
         if _LAYERS.search(key) and last >= value:
             raise ValueError(f"{key} is {value}, and it has tensors of {last + 1} blocks")

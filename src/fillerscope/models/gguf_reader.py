@@ -1,7 +1,4 @@
-"""Read a GGUF file with transformers: a plain float32 model and its tokenizer.
-
-Settings in the file that transformers does not read are applied here.
-"""
+"""Read a GGUF file with transformers: a plain float32 model and its tokenizer."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +18,8 @@ from numpy.typing import NDArray
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import refuse_other_weights
+from fillerscope.models.config_checks import refuse_other_counts
+from fillerscope.models.gguf_settings import corrected, read_settings, refuse_unread
 from fillerscope.progress import Progress
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -92,34 +92,16 @@ def read_tokenizer(folder: Path, gguf: Path) -> Tokenizer:
 
     with explained(gguf):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
-        if _wants_bos(folder / gguf.name):
-            _add_bos(tokenizer)
+        corrected(tokenizer, read_settings(folder / gguf.name), gguf.name)
     return tokenizer
 
 
-def _wants_bos(gguf: Path) -> bool:
-    from gguf import GGUFReader
-
-    field = GGUFReader(str(gguf)).get_field("tokenizer.ggml.add_bos_token")
-    return bool(field and field.contents())
-
-
-def _add_bos(tokenizer: Any) -> None:
-    """Make the tokenizer add its BOS: transformers does not read this setting, and Gemma fails without a BOS."""
-    from tokenizers.processors import TemplateProcessing
-
-    bos, number = tokenizer.bos_token, tokenizer.bos_token_id
-    if number is None or tokenizer("a")["input_ids"][:1] == [number]:
-        return
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, number)]
-    )
-
-
-def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
+def read_model(folder: Path, gguf: Path, shapes: list[list[int]], progress: Progress) -> PreTrainedModel:
+    """The model of a file whose tensors have these shapes."""
     import torch
     import transformers
 
+    _refuse_other_config(folder, gguf, shapes)
     # Some architectures would otherwise stay packed in GGUF blocks, which cannot be saved.
     plain = {}
     if hasattr(transformers, "GgufConfig"):
@@ -139,6 +121,20 @@ def read_model(folder: Path, gguf: Path, progress: Progress) -> PreTrainedModel:
         del model.config.quantization_config
     model.hf_quantizer = None
     return model.eval()
+
+
+def _refuse_other_config(folder: Path, gguf: Path, shapes: list[list[int]]) -> None:
+    """Refuse a file of whose settings, as transformers reads them, another model would be built, or a larger one."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from fillerscope.models.build_size import refuse_large_build
+
+    with explained(gguf):
+        config = AutoConfig.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
+    refuse_other_counts(config.to_dict(), shapes, gguf.name)
+    refuse_unread(read_settings(folder / gguf.name), config, gguf.name)
+    unpacked = 4 * sum(map(prod, shapes))
+    refuse_large_build(AutoModelForCausalLM.from_config, config, unpacked, gguf.name)
 
 
 def _refuse_scaled_frequencies(path: Path, name: str) -> None:

@@ -128,7 +128,8 @@ def _devices() -> list[str]:
 def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
-    refuse_large_build(loader.from_config, config, folder)
+    stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
+    refuse_large_build(loader.from_config, config, stored, folder.name)
     with hashed_view(folder) as view:
         try:
             model, report = loader.from_pretrained(

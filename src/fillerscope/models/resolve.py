@@ -27,7 +27,7 @@ from fillerscope.models.digests import (
     remembered_sha256,
 )
 from fillerscope.models.fetch import fetch
-from fillerscope.models.gguf import convert, converted_folder, read_record
+from fillerscope.models.gguf import VERSION, convert, converted_folder, read_record
 from fillerscope.progress import SILENT, Progress
 from fillerscope.study.arguments import check_arguments
 
@@ -198,7 +198,7 @@ def _made_once(found: ModelFolder, make: Callable[[], object], progress: Progres
         with locked(found.path.name, progress):
             if not is_ready(fresh=False):  # nobody made it while we waited
                 if found.path.exists():
-                    progress.say(f"{found.path} is damaged or was changed; it is made again")
+                    progress.say(f"{found.path} is damaged, was changed, or is of an earlier version; it is made again")
                 make()
     if not _is_whole(found.path):
         raise ModelError(f"{found.path} disappeared or was damaged while it was made; check the disk and try again")
@@ -212,7 +212,7 @@ def _is_whole(folder: Path) -> bool:
     except ModelError:
         return False
     record = read_record(folder)
-    return record is not None and folder.name.endswith(record.gguf_sha256)
+    return record is not None and folder.name.endswith(record.gguf_sha256) and record.version == VERSION
 
 
 def _from_folder(path: Path, name: str, label: str) -> ModelFolder:

@@ -1,0 +1,180 @@
+"""Settings of a GGUF file that transformers does not read, of which another model would be made without a word.
+
+Refused, unless they say what the model is anyway; how a text is split is corrected where that is known.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fillerscope.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+Settings = Mapping[str, Any]
+# What a model has of these is compared with the shapes of its weights, or changes none of its numbers.
+_OF_SHAPES = re.compile(r"(\w*feed_forward_length|embedding_length|vocab_size|context_length|tensor_data_layout)$")
+_ROTARY_SCALING = "rope.scaling."
+# Settings of the config that say the same, under any of its names.
+_SAME = {
+    "attention.layer_norm_epsilon": ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps"),
+    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "layer_norm_epsilon", "norm_eps"),
+    "attention.sliding_window": ("sliding_window",),
+    "attn_logit_softcapping": ("attn_logit_softcapping",),
+    "final_logit_softcapping": ("final_logit_softcapping",),
+    "use_parallel_residual": ("use_parallel_residual",),
+}
+_NEUTRAL = {
+    "attention.causal": True, "attention.clamp_kqv": 0, "rope.scale_linear": 1, "logit_scale": 1, "residual_scale": 1,
+    "embedding_scale": 1, "expert_count": 0, "expert_used_count": 0, "attention.head_count": 0,
+}  # fmt: skip
+# Ways to split a text before merges, by `tokenizer.ggml.pre`: as GPT-2 does, which transformers takes where it knows no
+# other, and with every digit by itself.
+_AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "phi-2")
+_SINGLE_DIGITS = ("smollm", "starcoder", "refact", "codeshell", "command-r", "exaone", "minerva-7b")
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings of a file, of long lists the length alone."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(path)).fields
+    return {key: field.contents() if len(field.data) < 2 else len(field.data) for key, field in fields.items()}
+
+
+def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> None:
+    """Refuse a file with settings of which nothing is in the config that transformers made of it."""
+    architecture = str(settings["general.architecture"])
+    own = {
+        key.removeprefix(f"{architecture}."): value
+        for key, value in settings.items()
+        if key.startswith(f"{architecture}.")
+    }
+    for key in sorted(own.keys() - _read(settings, config, architecture)):
+        if not _is_said(key, own, config):
+            raise _refusal(name, f"{architecture}.{key}", own[key])
+
+
+def _refusal(name: str, key: str, value: object) -> ModelError:
+    return ModelError(
+        f"{name} says {key}: {value!r:.60}, which transformers does not read from GGUF files; without that it would be "
+        "another model: give its safetensors, as a folder or a hub id"
+    )
+
+
+def _read(settings: Settings, config: PretrainedConfig, architecture: str) -> set[str]:
+    """The settings of the architecture that transformers reads."""
+    from transformers import integrations
+
+    makers = getattr(getattr(integrations, "gguf", None), "GGUF_CONFIG_ARCHS", {})
+    if architecture in makers:
+        noted = _Noted(settings)
+        makers[architecture](noted, ())
+        return {key.removeprefix(f"{architecture}.") for key in noted.asked}
+    known = integrations.ggml.GGUF_CONFIG_MAPPING
+    mapping = known.get(config.model_type.removesuffix("_text")) or known.get(architecture, {})
+    scaling = {key for key in settings if _ROTARY_SCALING in key} if config.model_type == "gpt_oss" else set()
+    return {key for key, meant in mapping.items() if meant is not None} | {
+        key.removeprefix(f"{architecture}.") for key in scaling
+    }
+
+
+class _Noted(dict[str, Any]):
+    """Settings that note which of them are asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+def _is_said(key: str, own: Settings, config: PretrainedConfig) -> bool:
+    """Whether the config says what a setting says that was not read."""
+    value = own[key]
+    if _OF_SHAPES.fullmatch(key):
+        return True
+    if key.startswith(_ROTARY_SCALING):
+        kind, factor = own.get("rope.scaling.type", "none"), own.get("rope.scaling.factor", 1)
+        return kind == "none" and factor in (0, 1)
+    if key in _NEUTRAL and value == _NEUTRAL[key]:
+        return True
+    if key == "attention.sliding_window" and value >= own.get("context_length", math.inf):
+        return True
+    return any(_equal(value, said) for said in _said(key, config))
+
+
+def _said(key: str, config: PretrainedConfig) -> list[object]:
+    """What a config says of a setting."""
+    rotary = getattr(config, "rope_parameters", None) or {}
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if key in ("attention.key_length", "attention.value_length"):
+        return [head]
+    if key == "attention.scale":
+        return [head**-0.5]
+    if key == "rope.dimension_count":
+        return [int(head * (rotary.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", 1)))]
+    if key == "rope.freq_base":
+        return [rotary.get("rope_theta")]
+    if key == "attention.max_alibi_bias" and config.model_type == "bloom":
+        return [8.0]
+    return [getattr(config, name, None) for name in _SAME.get(key, ())]
+
+
+def _equal(value: object, said: object) -> bool:
+    if isinstance(value, int | float) and isinstance(said, int | float):
+        return math.isclose(value, said, rel_tol=1e-6)
+    return value == said
+
+
+def corrected(tokenizer: Any, settings: Settings, name: str) -> None:
+    """Let a tokenizer split texts and add tokens as its file says. Refused where that is not known."""
+    kind, how = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
+    if kind == "gpt2":
+        _split(tokenizer, how, name)
+    if settings.get("tokenizer.ggml.add_bos_token"):
+        _add_bos(tokenizer)
+    ids = tokenizer("a")["input_ids"]
+    if settings.get("tokenizer.ggml.add_eos_token") and ids[-1:] != [tokenizer.eos_token_id]:
+        raise _refusal(name, "tokenizer.ggml.add_eos_token", True)
+    space = settings.get("tokenizer.ggml.add_space_prefix")
+    first = tokenizer.convert_ids_to_tokens(tokenizer("a", add_special_tokens=False)["input_ids"])[0]
+    if space is not None and bool(space) != first.startswith(("\u2581", "\u0120")):
+        raise _refusal(name, "tokenizer.ggml.add_space_prefix", space)
+
+
+def _split(tokenizer: Any, how: str | None, name: str) -> None:
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    from transformers import integrations
+
+    mapping = getattr(getattr(integrations, "gguf", None), "gguf_tokenizer_mapping", None)
+    if how in _SINGLE_DIGITS:
+        splits = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(splits)
+    elif how is None:
+        raise ModelError(f"{name} does not say how texts are split (tokenizer.ggml.pre); convert it again")
+    elif mapping is not None and how not in (*_AS_GPT2, *mapping.GGUF_PRE_TOKENIZER_SPLITS):
+        raise _refusal(name, "tokenizer.ggml.pre", how)  # older versions go by the architecture
+
+
+def _add_bos(tokenizer: Any) -> None:
+    """Make the tokenizer add its BOS: transformers does not read this setting, and Gemma fails without a BOS."""
+    from tokenizers.processors import TemplateProcessing
+
+    bos, number = tokenizer.bos_token, tokenizer.bos_token_id
+    if number is None or tokenizer("a")["input_ids"][:1] == [number]:
+        return
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $A", pair=f"{bos} $A {bos}:1 $B:1", special_tokens=[(bos, number)]
+    )

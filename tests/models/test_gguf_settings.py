@@ -1,0 +1,159 @@
+"""Settings of GGUF files that transformers does not read: refused, applied, or said by the model anyway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import (
+    AutoConfig,
+    BloomConfig,
+    FalconConfig,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    NemotronConfig,
+    Phi3Config,
+    PretrainedConfig,
+    Qwen3Config,
+    StableLmConfig,
+    Starcoder2Config,
+)
+
+from fillerscope.errors import ModelError
+from fillerscope.models.gguf import RECORD, VERSION
+from fillerscope.models.gguf_settings import refuse_unread
+from fillerscope.models.loading import load_model
+from fillerscope.models.resolve import resolve
+
+WriteGguf = Callable[..., Path]
+pytestmark = pytest.mark.usefixtures("cache")
+
+UNREAD: dict[str, dict[str, Any]] = {
+    "linear": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 8.0},
+    "yarn": {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.original_context_length": 64},
+    "a factor alone": {"llama.rope.scaling.factor": 8.0},
+    "an older name": {"llama.rope.scale_linear": 4.0},
+    "window": {"llama.attention.sliding_window": 4},
+    "scale": {"llama.attention.scale": 0.5},
+    "logits": {"llama.logit_scale": 0.5},
+    "residuals": {"llama.residual_scale": 0.5},
+    "embeddings": {"llama.embedding_scale": 0.5},
+    "slopes": {"llama.attention.max_alibi_bias": 8.0},
+    "clamped": {"llama.attention.clamp_kqv": 0.01},
+    "capped": {"llama.attn_logit_softcapping": 30.0},
+    "both ways": {"llama.attention.causal": False},
+    "parallel": {"llama.use_parallel_residual": True},
+    "experts": {"llama.expert_count": 8},
+    "another base": {"llama.rope.freq_base_swa": 10.0},
+    "longer keys": {"llama.attention.key_length": 4},
+    "what nobody has yet": {"llama.attention.some_day": 1},
+    "an end": {"tokenizer.ggml.add_eos_token": True},
+    "a space": {"tokenizer.ggml.add_space_prefix": True},
+}
+SAID_ANYWAY: dict[str, dict[str, Any]] = {
+    "no scaling": {"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 1.0},
+    "a wide window": {"llama.attention.sliding_window": 1 << 20},
+    "neutral": {
+        "llama.logit_scale": 1.0, "llama.attention.clamp_kqv": 0.0, "llama.expert_count": 0,
+        "llama.expert_used_count": 0, "llama.attention.causal": True,
+    },
+    "the same": {"llama.attention.key_length": 16, "llama.attention.value_length": 16, "llama.attention.scale": 0.25},
+    "about the file": {"llama.tensor_data_layout": "Meta AI original pth", "general.author": "somebody"},
+    "of tokens": {"tokenizer.ggml.add_eos_token": False, "tokenizer.ggml.add_space_prefix": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNREAD)
+def test_a_file_with_a_setting_that_is_not_read_is_refused(write_gguf: WriteGguf, what: str) -> None:
+    with pytest.raises(ModelError, match="which transformers does not read from GGUF files"):
+        resolve(str(write_gguf(settings=UNREAD[what])))
+
+
+@pytest.mark.parametrize("what", SAID_ANYWAY)
+def test_a_file_that_says_what_the_model_is_anyway_is_taken(write_gguf: WriteGguf, what: str) -> None:
+    plain = resolve(str(write_gguf()))
+    assert resolve(str(write_gguf("more.gguf", settings=SAID_ANYWAY[what]))).digest == plain.digest
+
+
+# What published files of these families say, with the config that transformers makes of the others of their settings.
+PUBLISHED: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
+    "qwen3": (Qwen3Config(), {"attention.key_length": 128, "attention.value_length": 128}),
+    "gemma2": (
+        Gemma2Config(),
+        {"attention.value_length": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    ),
+    "gemma3": (Gemma3TextConfig(), {"attention.value_length": 256, "attention.sliding_window": 512}),
+    "stablelm": (StableLmConfig(), {"rope.dimension_count": 20, "rope.freq_base": 10000.0}),
+    "nemotron": (NemotronConfig(), {"rope.dimension_count": 64}),
+    "falcon": (FalconConfig(), {"attention.layer_norm_epsilon": 1e-5, "tensor_data_layout": "jploski"}),
+    "bloom": (BloomConfig(), {"feed_forward_length": 256, "attention.max_alibi_bias": 8.0, "context_length": 64}),
+    "gpt-oss": (
+        GptOssConfig(),
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 32.0, "attention.sliding_window": 128},
+    ),
+}
+OTHERS: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
+    "gemma3": (Gemma3TextConfig(), {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}),
+    "phi3": (Phi3Config(), {"attention.sliding_window": 2047, "context_length": 4096}),
+    "starcoder2": (Starcoder2Config(), {"rope.freq_base": 999999.4}),
+    "stablelm": (StableLmConfig(), {"rope.dimension_count": 80}),
+    "gemma2": (Gemma2Config(), {"final_logit_softcapping": 20.0}),
+}
+
+
+def settings_of(architecture: str, own: dict[str, Any]) -> dict[str, Any]:
+    return {"general.architecture": architecture, **{f"{architecture}.{key}": value for key, value in own.items()}}
+
+
+@pytest.mark.parametrize("architecture", PUBLISHED)
+def test_published_files_are_taken(architecture: str) -> None:
+    config, own = PUBLISHED[architecture]
+    refuse_unread(settings_of(architecture, own), config, "published")
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_published_files_of_which_another_model_would_be_made_are_refused(architecture: str) -> None:
+    config, own = OTHERS[architecture]
+    with pytest.raises(ModelError, match=rf"says {architecture}\..*which transformers does not read"):
+        refuse_unread(settings_of(architecture, own), config, "published")
+
+
+def test_architectures_with_a_reader_of_their_own() -> None:
+    own = {
+        "context_length": 64, "embedding_length": 32, "feed_forward_length": 64, "block_count": 2,
+        "attention.head_count": 2, "attention.head_count_kv": [0, 1], "attention.layer_norm_rms_epsilon": 1e-5,
+        "shortconv.l_cache": 3, "rope.freq_base": 1e6,
+    }  # fmt: skip
+    settings = settings_of("lfm2", own) | {"tokenizer.ggml.tokens": 64}
+    refuse_unread(settings, AutoConfig.for_model("lfm2"), "published")
+    with pytest.raises(ModelError, match=r"says lfm2\.rope\.scaling\.type: 'yarn'"):
+        refuse_unread(settings | {"lfm2.rope.scaling.type": "yarn"}, AutoConfig.for_model("lfm2"), "published")
+
+
+def test_digits_are_split_where_the_file_says_so(write_gguf: WriteGguf) -> None:
+    plain, digits = (load_model(str(write_gguf(f"{pre}.gguf", pre=pre))).tokenizer for pre in ("gpt-2", "smollm"))
+    pieces = digits.backend_tokenizer.pre_tokenizer.pre_tokenize_str("x 123\u00b2")
+    assert [piece for piece, _ in pieces] == ["x", "\u0120", "1", "2", "3", "\u00c2\u00b2"]
+    assert len(plain.backend_tokenizer.pre_tokenizer.pre_tokenize_str("x 123\u00b2")) == 2
+
+
+@pytest.mark.parametrize(("pre", "told"), [("deepseek-llm", "says tokenizer.ggml.pre"), (None, "does not say how")])
+def test_texts_are_not_split_in_another_way_than_the_file_says(
+    write_gguf: WriteGguf, pre: str | None, told: str
+) -> None:
+    with pytest.raises(ModelError, match=told):
+        resolve(str(write_gguf(pre=pre)))
+
+
+def test_a_conversion_of_an_earlier_version_is_made_again(write_gguf: WriteGguf) -> None:
+    path = write_gguf()
+    folder = resolve(str(path)).path
+    record = json.loads((folder / RECORD).read_text())
+    assert record.pop("version") == VERSION
+    (folder / RECORD).write_text(json.dumps(record))
+    resolve(str(path))
+    assert json.loads((folder / RECORD).read_text())["version"] == VERSION
