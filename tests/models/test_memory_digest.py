@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, CTRLTokenizer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from fillerscope.models.memory_digest import model_digest
@@ -117,6 +119,19 @@ def test_a_tokenizer_that_was_changed_has_another_digest(setting: str) -> None:
     setattr(tokenizer, setting, True)
     assert tokenizer.encode(TEXT) != ids
     assert model_digest(model, tokenizer) != before
+
+
+def test_tokenizers_in_python_are_not_told_apart_by_their_vocabulary(tmp_path: Path) -> None:
+    """Their merges are objects of each family's own, so each is new."""
+    letters = [f"{letter}{end}" for letter in "abc" for end in ("", "@@")]
+    pieces = ["<unk>", *letters, "ab@@", "bc@@", "ab", "bc"]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    made = []
+    for name, merge in (("first", "a b"), ("second", "b c</w>"), ("third", "a b")):
+        (tmp_path / name).write_text(f"#version: 0.2\n{merge}\n")
+        made.append(CTRLTokenizer(str(tmp_path / "vocab.json"), str(tmp_path / name)))
+    assert made[0]("abc")["input_ids"] != made[1]("abc")["input_ids"]
+    assert len({model_digest(tiny_model("llama"), tokenizer) for tokenizer in made}) == 3
 
 
 def test_use_changes_no_digest() -> None:

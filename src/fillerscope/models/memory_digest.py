@@ -1,8 +1,8 @@
 """The digest of a model in memory, one sha256, which goes into the id of a run.
 
 Two models have one digest only if they compute the same: what cannot be hashed, such as code that is not of torch or
-transformers, gives a model a new digest each time. Functions of these libraries that somebody replaced in their modules
-are not noticed.
+transformers or a tokenizer that is not of the library tokenizers, gives a model a new digest each time. Functions of
+these libraries that somebody replaced in their modules are not noticed.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     and changes numbers. A new one each time where something cannot be hashed."""
     try:
         if is_changed_by_code(model) or any(isinstance(value, CODE) for value in vars(tokenizer).values()):
+            raise _UnknownError
+        if getattr(tokenizer, "backend_tokenizer", None) is None:  # merges and models are objects of its own
             raise _UnknownError
         for name in GLOBAL_HOOKS:
             _refuse_own(getattr(torch.nn.modules.module, name).values())
@@ -222,9 +224,9 @@ def _tensor_sha256(tensor: Tensor) -> str:
 
 def _tokenizer_bytes(tokenizer: Tokenizer) -> bytes:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    vocabulary = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
+    described = json.loads(backend.to_str()) if backend else {}
     # Left behind by the last call, and set again by every other one.
-    kept = {key: value for key, value in vocabulary.items() if not backend or key not in ("padding", "truncation")}
+    kept = {key: value for key, value in described.items() if key not in ("padding", "truncation")}
     special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.all_special_tokens]
     settings = {key: repr(one) for key, one in vars(tokenizer).items() if isinstance(one, SIMPLE) and key not in PLACES}
     settings["encode_special_tokens"] = repr(getattr(backend, "encode_special_tokens", None))
