@@ -13,6 +13,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models.description import load_tokenizer
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
+from support.watchdog import watched
 
 
 def replace(pattern: dict[str, str], content: str) -> dict[str, object]:
@@ -252,6 +253,13 @@ def test_rules_that_make_a_text_many_times_as_long_are_refused(folder: Path, wha
     put(folder, stage, rule)
     with pytest.raises(ModelError, match=rf"tokenizer\.json: the rules of its {stage} can make a text .* times as"):
         load_tokenizer(ModelFolder(folder, "m", "m", ""))
+
+
+def test_a_rule_of_marks_is_measured_in_time(folder: Path) -> None:
+    """Python sorts marks by insertion: the square of their number."""
+    put(folder, "normalizer", replace({"String": "q"}, "a" + "\u0301" * 200_000 + "\u0316" * 200_000))
+    with watched(20), pytest.raises(ModelError, match="can make a text 4e\\+05 times as long"):
+        check_tokenizer(folder)
 
 
 def test_usual_rules_are_taken(folder: Path) -> None:

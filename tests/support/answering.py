@@ -46,7 +46,7 @@ def completion(text: str = "42", finish: str = "stop") -> bytes:
 def sending(body: bytes | Iterator[bytes], **headers: str) -> Send:
     def send(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(int(headers.get("status", "200")))
-        for name, value in {"Content-Type": "application/json", **headers}.items():
+        for name, value in {"Content_Type": "application/json", **headers}.items():
             handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         for piece in [body] if isinstance(body, bytes) else body:

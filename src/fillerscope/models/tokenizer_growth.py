@@ -76,7 +76,8 @@ def _growth_by_replacing(pattern: object, content: object) -> float:
 
 def _width(text: str) -> int:
     """The length of a text, also after a later rule has taken its characters apart."""
-    return max(len(text), len(unicodedata.normalize("NFKD", text)))
+    # One by one: a text of marks takes the square of its length.
+    return sum(max(1, len(unicodedata.normalize("NFKD", character))) for character in text)
 
 
 def _longest_replacement(charsmap: object) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from httpx2 import Response
 
-_OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding", "content-type")
 
 
 class TooLarge(Exception):
@@ -26,7 +26,9 @@ async def read_whole(response: Response, most: int) -> Response:
         body = await _read(response, most)
     finally:
         await response.aclose()
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_WIRE]
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_BODY]
+    # Without an encoding texts are read as UTF-8: Python has others that take minutes, or that are none of texts.
+    headers.append(("Content-Type", response.headers.get("content-type", "").partition(";")[0]))
     return type(response)(response.status_code, headers=headers, content=body, request=response.request)
 
 

@@ -12,12 +12,16 @@ from http.server import BaseHTTPRequestHandler
 
 import psutil
 import pytest
+from pydantic import SecretStr
 
+from fillerscope.answers.endpoint.client import open_client
+from fillerscope.answers.endpoint.errors import Refusals
 from fillerscope.answers.endpoint.limits import _needed
 from fillerscope.errors import GenerationError
+from fillerscope.study.generation import EndpointSpec
 from support.answering import SECRET, ask, completion, sending, serving
 from support.tiny import tiny_tokenizer
-from support.watchdog import in_a_fork
+from support.watchdog import in_a_fork, watched
 
 pytest.importorskip("openai")
 
@@ -111,6 +115,27 @@ def test_a_packing_that_was_not_asked_for_is_refused(encoding: str) -> None:
         assert "gzip was asked for" in ask(url).error
 
 
+@pytest.mark.parametrize("charset", ["punycode", "zlib", "hex", "utf-16", "idna", "nothing"])
+@pytest.mark.parametrize("status", ["200", "404"])
+def test_a_text_is_read_as_utf8_whatever_the_server_says(charset: str, status: str) -> None:
+    """Python has encodings that take minutes for a megabyte, and others that are none of texts."""
+    send = sending(b"x" * 100_000 + b"-" + b"a" * 300_000, status=status, Content_Type=f"text/plain; charset={charset}")
+    with serving(send) as url, watched(20), pytest.raises(GenerationError, match="xxx"):
+        ask(url)
+    with serving(sending(completion(), Content_Type=f"application/json; charset={charset}")) as url:
+        assert ask(url).text == "42"
+
+
+@pytest.mark.parametrize("secrets", [(), (SECRET,)])
+def test_a_text_of_marks_is_searched_for_the_key_in_time(secrets: tuple[str, ...]) -> None:
+    """Python sorts marks by insertion: the square of their number, and no time limit is heard meanwhile."""
+    marks = "a" + "\u0301" * 200_000 + "\u0316" * 200_000
+    refusals = Refusals("http://127.0.0.1", "tiny", "KEY", 2.0, 1, secrets)
+    with watched(20):
+        assert not refusals.holds_secret(marks)
+        assert refusals.holds_secret(f"{marks}{SECRET}") == bool(secrets)
+
+
 def test_a_damaged_body_is_refused() -> None:
     with serving(sending(gzip.compress(completion())[:-20] + b"x" * 20, Content_Encoding="gzip")) as url:
         assert ask(url).finish == "failed"
@@ -168,6 +193,8 @@ def special_token() -> str:
         lambda key: "\u200b".join((key[:6], key[6:])),
         lambda key: "\u2060\u00ad".join(key),
         lambda key: " ".join(key),
+        lambda key: "\u0301".join(key),
+        lambda key: "".join(chr(ord(letter) + 0xFEE0) for letter in key),
         str.upper,
     ],
 )
@@ -199,3 +226,11 @@ def test_a_placeholder_key_may_stand_in_an_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with serving(sending(completion(text="none"))) as url:
         assert ask(url).text == "none"
+
+
+def test_a_password_of_a_proxy_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:pa/ss@host:3128")
+    spec = EndpointSpec(url="https://api.example.com/v1")
+    with pytest.raises(GenerationError, match="correct HTTPS_PROXY") as caught:
+        open_client(spec, spec.url, SecretStr(""), 4)
+    assert "'pa'" not in str(caught.value)

@@ -279,6 +279,13 @@ def test_too_long_an_answer_is_wrong_by_rule(grader: Grader) -> None:
     assert (grade.verdict, grade.note) == ("wrong", "not read as mathematics: longer than 2000 characters")
 
 
+def test_a_long_reference_is_not_read(grader: Grader) -> None:
+    """Marks take Python the square of their number to sort."""
+    with watched(20):
+        grade = grader.grade(*ORDINARY[:1], "a" + "\u0301" * 200_000 + "\u0316" * 200_000, "stop")
+    assert (grade.verdict, grade.note) == JUDGED["no reference"]
+
+
 def test_a_worker_killed_between_answers_is_replaced(grader: Grader) -> None:
     grader.grade(*ORDINARY, "stop")
     before = grader.worker.pid

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 from unicodedata import category, normalize
 
@@ -73,6 +74,8 @@ class Refusals:
 
     def holds_secret(self, text: str) -> bool:
         """Whether a text holds a secret: as it is, in other letters, or with characters between that nobody sees."""
+        if not self.secrets:
+            return False
         seen, letters = _visible(text), _visible(text, spaces=False)
         return any(
             secret in text or _visible(secret) in seen or (len(secret) >= _LONG_SECRET and _visible(secret) in letters)
@@ -124,8 +127,18 @@ class Refusals:
 
 def _visible(text: str, spaces: bool = True) -> str:
     """A text in small letters, without marks, control and zero-width characters, and without spaces if so asked."""
-    hidden = ("C", "M") if spaces else ("C", "M", "Z")
-    return "".join(c for c in normalize("NFKC", text) if category(c)[0] not in hidden).casefold()
+    return "".join(map(_plain if spaces else _letters, text))
+
+
+@cache
+def _plain(character: str) -> str:
+    """One character by itself: a text of marks alone takes `normalize` the square of its length."""
+    return "".join(c for c in normalize("NFKD", character) if category(c)[0] not in ("C", "M")).casefold()
+
+
+@cache
+def _letters(character: str) -> str:
+    return "".join(c for c in _plain(character) if category(c)[0] != "Z")
 
 
 def _reason(body: object) -> object:

@@ -87,6 +87,8 @@ class Grader:
         return Grade(verdict, extracted, note)
 
     def _compared(self, extracted: str, reference: str) -> tuple[Verdict, str]:
+        if len(reference) > 2 * LONGEST:
+            return JUDGED["no reference"]
         answer, wanted = tidy(extracted[: 2 * LONGEST]), tidy(reference)
         if answer == wanted or same_word(answer, wanted):
             return "right", ""
