@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fillerscope.display import HIDDEN, NEVER, bounded, message, printable, spreadsheet_text, token, visible
+from fillerscope.display import HIDDEN, NEVER, bounded, first_line, message, printable, spreadsheet_text, token, visible
 
 
 def test_numbers_in_words() -> None:
@@ -15,6 +15,20 @@ def test_numbers_in_words() -> None:
     assert bounded(0.5, math.nan, math.nan) == "0.500"
     assert bounded(math.nan, math.nan, math.nan) == "-"
     assert bounded(-0.0001, -0.0001, 0.0) == "0.000 [0.000, 0.000]"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("for url 'http://me:pass@host:1/api/x'\nmore", "for url 'http://host:1/api/x'"),
+        ("at https://me:p@ss@host/x", "at https://host/x"),
+        ("of s3://bucket/run?X-Amz-Signature=abc&b=c, twice", "of s3://bucket/run twice"),
+        ("what is this? a=b me@host", "what is this? a=b me@host"),
+        ("", "ValueError"),
+    ],
+)
+def test_errors_of_libraries_are_shown_without_what_addresses_hide(said: str, shown: str) -> None:
+    assert first_line(ValueError(said)) == shown
 
 
 def test_tokens_show_their_line_breaks_and_stay_short() -> None:

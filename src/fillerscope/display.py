@@ -78,9 +78,14 @@ def readable(size: int) -> str:
     return f"{size / (1 << 20):.0f} MiB" if size < 1 << 30 else f"{size / (1 << 30):.2f} GiB"
 
 
+_PASSWORD = re.compile(r"(?<=://)[^\s/]*@")
+_SIGNATURE = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")
+
+
 def first_line(error: BaseException) -> str:
-    """The first line of an error: other libraries write paragraphs."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+    """The first line of an error, of addresses the place alone: other libraries write paragraphs, with passwords."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+    return _SIGNATURE.sub(r"\1", _PASSWORD.sub("", line))
 
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")

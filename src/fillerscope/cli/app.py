@@ -23,6 +23,7 @@ from fillerscope.cli.part_app import part_app
 from fillerscope.cli.run_app import run_app
 from fillerscope.cli.show_app import show_app
 from fillerscope.cli.study_app import study_app
+from fillerscope.display import first_line
 from fillerscope.errors import FillerscopeError, StudyError
 
 app = typer.Typer(
@@ -93,8 +94,7 @@ def _write_what_fits(stream: TextIO) -> None:
 
 
 def _unexpected(error: BaseException) -> NoReturn:
-    text = (str(error).splitlines() or [""])[0]
-    _stop(f"unexpected {type(error).__name__}: {text} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
+    _stop(f"unexpected {type(error).__name__}: {first_line(error)} (set FILLERSCOPE_DEBUG=1 to see where)", 1)
 
 
 def _misused(error: Any) -> NoReturn:

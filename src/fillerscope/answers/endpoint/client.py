@@ -99,15 +99,18 @@ def open_client(spec: EndpointSpec, url: str, key: SecretStr, max_tokens: int) -
 
     from fillerscope.answers.endpoint.limits import LimitedClient
 
-    sent = key.get_secret_value() or _NO_KEY
+    sent, proxies = key.get_secret_value() or _NO_KEY, not is_loopback(host_of(url))
     try:
-        proxies = not is_loopback(host_of(url))
+        client = LimitedClient(sent, spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens, proxies)
+    except Exception:  # what it says may hold a part of a password
+        raise GenerationError("no client can be made: correct HTTPS_PROXY and the like in the environment") from None
+    try:
         return AsyncOpenAI(
             api_key=sent,
             base_url=url,
             timeout=Timeout(spec.timeout, connect=min(spec.timeout, _CONNECT), pool=None),
             max_retries=spec.retries,
-            http_client=LimitedClient(sent, spec.timeout, _BYTES + _BYTES_OF_TOKEN * max_tokens, proxies),
+            http_client=client,
         )
     except Exception as error:  # the client has no one class for a URL that is none
         raise GenerationError(f"endpoint.url {url} is not a URL: {error}") from None

@@ -29,6 +29,7 @@ from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
+from fillerscope.display import first_line
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.report import answer_payload, payload
 from fillerscope.report.explorer.access import Access, Guard, one_line
@@ -204,8 +205,9 @@ def _refusal(error: Exception) -> Response:
         return one_line(str(error), 400)
     if os.environ.get("FILLERSCOPE_DEBUG"):
         raise error
-    first = (str(error).splitlines() or [""])[0]
-    return one_line(f"unexpected {type(error).__name__}: {first} (set FILLERSCOPE_DEBUG=1 to see where)", 500)
+    return one_line(
+        f"unexpected {type(error).__name__}: {first_line(error)} (set FILLERSCOPE_DEBUG=1 to see where)", 500
+    )
 
 
 def _findings(run: Run, _: Asked) -> list[ModelFindings]:
