@@ -121,6 +121,29 @@ def test_a_tokenizer_that_was_changed_has_another_digest(setting: str) -> None:
     assert model_digest(model, tokenizer) != before
 
 
+def test_special_tokens_are_told_apart_by_their_roles() -> None:
+    made = [tiny_tokenizer() for _ in range(3)]
+    made[1].pad_token = made[1].eos_token
+    made[2].unk_token = made[2].eos_token
+    assert len({model_digest(tiny_model("llama"), tokenizer) for tokenizer in made}) == 3
+
+
+class Shifting:
+    def __init__(self, encode: Callable[..., list[int]]) -> None:
+        self.encode = encode
+
+    def __call__(self, *words: Any, **options: Any) -> list[int]:
+        return [number + 1 for number in self.encode(*words, **options)]
+
+
+@pytest.mark.parametrize("wrapped", [Shifting, functools.lru_cache, functools.partial, lambda one: lambda *_: one("a")])
+def test_a_tokenizer_with_code_of_somebody_has_a_new_digest_each_time(wrapped: Callable[..., Any]) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.encode = wrapped(tokenizer.encode)
+    digests = {model_digest(tiny_model("llama"), one) for one in (tokenizer, tokenizer, TOKENIZER)}
+    assert len(digests) == 3
+
+
 def test_tokenizers_in_python_are_not_told_apart_by_their_vocabulary(tmp_path: Path) -> None:
     """Their merges are objects of each family's own, so each is new."""
     letters = [f"{letter}{end}" for letter in "abc" for end in ("", "@@")]

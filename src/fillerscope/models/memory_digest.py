@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property, partial, partialmethod
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 
+import tokenizers
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
@@ -28,11 +29,12 @@ from fillerscope.prompts.tokenizer import Tokenizer
 
 LIBRARIES = ("torch", "transformers")
 STANDARD = ("builtins", "abc", "typing", "dataclasses", "enum", "functools", "contextlib", "collections", "types")
-CODE = (FunctionType, MethodType, partial)
 SIMPLE = bool | int | float | str | None
 # What every module has: tensors and modules are hashed by themselves, hooks are asked for, and training ends in eval.
 INTERNAL = frozenset(vars(nn.Module())) | {"_is_hf_initialized", "_hf_hook"}
 PLACES = ("name_or_path", "_name_or_path", "transformers_version")  # where it came from; a run has versions of its own
+BACKEND = "_tokenizer"  # where a tokenizer keeps that of the library tokenizers
+HISTORY = ("init_inputs", "init_kwargs", "files_loaded", "deprecation_warnings")  # of a tokenizer; nothing reads them
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
 
 
@@ -46,7 +48,6 @@ def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     def hashed() -> Iterable[tuple[str, str]]:
         yield "config", _sha256(_config_record(model))
         yield "code", _code_sha256(model, tokenizer)
-        yield "tokenizer", hashlib.sha256(_tokenizer_bytes(tokenizer)).hexdigest()
         # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions, and hooks may
         # change what it says of weights.
         tensors = model.state_dict() | dict(model.named_buffers()) | dict(model.named_parameters())
@@ -71,15 +72,13 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     """The digest of the classes of tokenizer and modules with their settings: a scale or a list of heads is no tensor,
     and changes numbers. A new one each time where something cannot be hashed."""
     try:
-        if is_changed_by_code(model) or any(isinstance(value, CODE) for value in vars(tokenizer).values()):
-            raise _UnknownError
-        if getattr(tokenizer, "backend_tokenizer", None) is None:  # merges and models are objects of its own
+        if is_changed_by_code(model):
             raise _UnknownError
         for name in GLOBAL_HOOKS:
             _refuse_own(getattr(torch.nn.modules.module, name).values())
         settings = _Settings(model)
         modules = [(name, _class(type(module)), settings.of(module)) for name, module in model.named_modules()]
-        return _sha256([_class(type(tokenizer)), *modules])
+        return _sha256([*settings.of_tokenizer(tokenizer), *modules])
     except _UnknownError:
         return secrets.token_hex(32)
 
@@ -95,6 +94,21 @@ class _Settings:
 
     def of(self, module: nn.Module) -> list[object]:
         return [(key, self._of(module, value)) for key, value in sorted(vars(module).items()) if key not in INTERNAL]
+
+    def of_tokenizer(self, tokenizer: Tokenizer) -> list[object]:
+        """Its class, what the library tokenizers says of it, and all else that it has. One that is not of that library
+        has merges and models of its own kinds, which cannot be hashed."""
+        backend = vars(tokenizer).get(BACKEND)
+        if type(backend) is not tokenizers.Tokenizer:
+            raise _UnknownError
+        try:
+            described: Json = json.loads(backend.to_str())
+        except Exception:  # a part of it is code
+            raise _UnknownError from None
+        # Left behind by the last call, and set again by every other one.
+        kept = {key: value for key, value in described.items() if key not in ("padding", "truncation")}
+        others = {key: value for key, value in vars(tokenizer).items() if key not in (BACKEND, *HISTORY, *PLACES)}
+        return [_class(type(tokenizer)), kept, backend.encode_special_tokens, self._value(others)]
 
     def _of(self, module: nn.Module, value: object) -> object:
         if isinstance(value, MethodType) and value.__self__ is module:  # whose class and settings are hashed
@@ -118,6 +132,8 @@ class _Settings:
     def _object(self, value: object) -> object:
         if isinstance(value, PretrainedConfig | GenerationConfig):
             return type(value).__name__ if id(value) in self._own_configs else self._other_config(value)
+        if isinstance(value, tokenizers.AddedToken):
+            return repr(value)
         if isinstance(value, torch.dtype | torch.device | torch.layout | enum.Enum):
             return "" if isinstance(value, torch.device) else repr(value)
         if isinstance(value, partial):
@@ -220,14 +236,3 @@ def _tensor_sha256(tensor: Tensor) -> str:
     for start in range(0, values.numel(), CHUNK):
         hasher.update(values[start : start + CHUNK].cpu().contiguous().view(torch.uint8).numpy().data)
     return hasher.hexdigest()
-
-
-def _tokenizer_bytes(tokenizer: Tokenizer) -> bytes:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    described = json.loads(backend.to_str()) if backend else {}
-    # Left behind by the last call, and set again by every other one.
-    kept = {key: value for key, value in described.items() if key not in ("padding", "truncation")}
-    special = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.all_special_tokens]
-    settings = {key: repr(one) for key, one in vars(tokenizer).items() if isinstance(one, SIMPLE) and key not in PLACES}
-    settings["encode_special_tokens"] = repr(getattr(backend, "encode_special_tokens", None))
-    return json.dumps([kept, special, settings, tokenizer.chat_template], sort_keys=True).encode()
