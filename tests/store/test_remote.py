@@ -284,7 +284,9 @@ def test_jobs_that_begin_together_do_not_disturb_each_other(bucket: Bucket, sing
     assert [one.part for one in status_of(local_folder(address))] == ["1/3", "2/3", "3/3"]
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/../b", "a//b", "a\0", "x" * 300, ""])
+@pytest.mark.parametrize(
+    "name", ["..", ".", "a/../b", "a//b", "a\0", "x" * 300, "", "a?versionId=7", "a#1", "a*", "a[b]"]
+)
 def test_addresses_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is no address of a run"):
         local_folder(f"s3://bucket/{name}")
@@ -317,6 +319,12 @@ def test_a_bucket_s_manifest_with_odd_names_is_damaged(name: str, bucket: Bucket
     bucket.write("odd", MANIFEST, json_bytes(sealed(manifest)))
     with pytest.raises(StoreError, match="damaged"):
         open_run(bucket.address("odd"))
+
+
+def test_an_empty_object_is_damage_and_no_server_that_is_gone(bucket: Bucket) -> None:
+    bucket.write("empty", MANIFEST, b"")
+    with pytest.raises(StoreError, match="is damaged"):
+        open_run(bucket.address("empty"))
 
 
 def test_an_object_that_is_exchanged_for_a_longer_one_does_not_fill_the_memory(

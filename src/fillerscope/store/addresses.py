@@ -53,7 +53,13 @@ def _refuse_planted(copy: Path) -> None:
 
 
 def _is_plain(name: str) -> bool:
-    return name not in ("", ".", "..") and name.isprintable() and len(name.encode()) <= LONGEST
+    """Whether a name stands for itself: libraries take parts of others for a version or a pattern."""
+    return (
+        name not in ("", ".", "..")
+        and name.isprintable()
+        and not any(mark in name for mark in "?#*[]")
+        and len(name.encode()) <= LONGEST
+    )
 
 
 def is_address(text: str | Path) -> bool:

@@ -255,6 +255,8 @@ class RemoteFolder:
             os.utime(self.copy / name, (written, written))  # `status` tells when it was
 
     def _read(self, name: str) -> bytes:
+        if self._info(name)["size"] == 0:
+            return b""  # of which no range can be asked for
         data: bytes = self._system.cat_file(self._path(name), start=0, end=LARGEST_JSON + 1)
         if len(data) > LARGEST_JSON:
             raise StoreError(f"{self.address}/{name} is larger than {LARGEST_JSON >> 20} MiB; it is not of a run")

@@ -194,6 +194,9 @@ def special_token() -> str:
         lambda key: "\u2060\u00ad".join(key),
         lambda key: " ".join(key),
         lambda key: "\u0301".join(key),
+        lambda key: "\u3164".join(key),
+        lambda key: "\u2800".join(key),
+        lambda key: key.replace("-", "\u2011"),
         lambda key: "".join(chr(ord(letter) + 0xFEE0) for letter in key),
         str.upper,
     ],
@@ -220,6 +223,13 @@ def test_a_key_in_pieces_in_an_error_is_not_shown(monkeypatch: pytest.MonkeyPatc
     body = json.dumps({"error": {"message": f"bad key {SECRET[:6]}\u200b{SECRET[6:]}"}}).encode()
     with serving(sending(body, status="400")) as url:
         assert SECRET[6:] not in ask(url).error
+
+
+def test_a_key_that_python_writes_otherwise_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a\"b'\\c0123456")
+    body = json.dumps({"what": {"auth": "Bearer a\"b'\\c0123456"}}).encode()
+    with serving(sending(body, status="400")) as url:
+        assert "0123456" not in ask(url).error
 
 
 def test_a_placeholder_key_may_stand_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

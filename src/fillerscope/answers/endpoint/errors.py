@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
-from unicodedata import category, normalize
+from unicodedata import normalize
 
 from fillerscope.errors import GenerationError
 
@@ -73,12 +73,15 @@ class Refusals:
         )
 
     def holds_secret(self, text: str) -> bool:
-        """Whether a text holds a secret: as it is, in other letters, or with characters between that nobody sees."""
+        """Whether a text holds a secret: as it is, in other letters, or with characters between that nobody sees. Of a
+        long one letters and digits tell it."""
         if not self.secrets:
             return False
-        seen, letters = _visible(text), _visible(text, spaces=False)
+        seen, letters = _seen(text), _letters(text)
         return any(
-            secret in text or _visible(secret) in seen or (len(secret) >= _LONG_SECRET and _visible(secret) in letters)
+            secret in text
+            or (_seen(secret) and _seen(secret) in seen)
+            or (len(secret) >= _LONG_SECRET and _letters(secret) in letters)
             for secret in self.secrets
         )
 
@@ -86,7 +89,7 @@ class Refusals:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
         text = str(said)
         for secret in self.secrets:
-            text = text.replace(secret, "[key]")
+            text = text.replace(repr(secret)[1:-1], "[key]").replace(secret, "[key]")
         if self.holds_secret(text):
             return "a text with the key in it"
         text = " ".join(text.split())
@@ -125,20 +128,19 @@ class Refusals:
         return "tried once" if self.tries == 1 else f"tried {self.tries} times"
 
 
-def _visible(text: str, spaces: bool = True) -> str:
-    """A text in small letters, without marks, control and zero-width characters, and without spaces if so asked."""
-    return "".join(map(_plain if spaces else _letters, text))
+def _seen(text: str) -> str:
+    """Of a text in small letters what a key can have, which is printable ASCII."""
+    return "".join(map(_ascii, text))
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, _seen(text)))
 
 
 @cache
-def _plain(character: str) -> str:
-    """One character by itself: a text of marks alone takes `normalize` the square of its length."""
-    return "".join(c for c in normalize("NFKD", character) if category(c)[0] not in ("C", "M")).casefold()
-
-
-@cache
-def _letters(character: str) -> str:
-    return "".join(c for c in _plain(character) if category(c)[0] != "Z")
+def _ascii(character: str) -> str:
+    """One by itself: a text of marks takes `normalize` the square of its length."""
+    return "".join(c for c in normalize("NFKD", character).casefold() if " " <= c <= "~")
 
 
 def _reason(body: object) -> object:
