@@ -5,6 +5,7 @@ The servers are llama.cpp's own; what is wrong with them is put before them by p
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -304,3 +305,35 @@ def test_replicas_do_not_change_what_a_run_is_called() -> None:
 
 class _Folder:
     digest = "0"
+
+
+def too_long(handler: Any) -> bool:
+    """A server with less room than the others: it takes the prompt that tries it, and no answer of some tokens."""
+    if json.loads(handler.body)["max_tokens"] <= 1:
+        return False
+    return bool(status(400, "This model's maximum context length is 4 tokens")(handler))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_replica_that_refuses_what_another_answers_is_left(between: Between, alone: list[Reply], first: bool) -> None:
+    good, bad = between(always=slow(0.05)), between(always=too_long)
+    urls = (bad.url, good.url) if first else (good.url, bad.url)
+    said: list[str] = []
+    assert endpoint(*urls, say=said.append, concurrency=2).answer(asked(40), SHORT, quiet) == alone
+    assert len(said) == 1
+    assert f"{bad.url} refuses what another replica answers" in said[0]
+    assert "context length" in said[0]
+
+
+def test_a_prompt_that_all_replicas_refuse_is_refused(between: Between) -> None:
+    servers = [between(always=too_long) for _ in range(3)]
+    replies = endpoint(*(one.url for one in servers)).answer(asked(6), SHORT, quiet)
+    assert [reply.finish for reply in replies] == ["failed"] * 6
+    assert all("context length" in reply.error for reply in replies)
+
+
+def test_a_refusal_counts_where_the_others_have_gone(between: Between) -> None:
+    replies = endpoint(between(always=too_long).url, f"http://127.0.0.1:{free_port()}/v1").answer(
+        asked(4), SHORT, quiet
+    )
+    assert [reply.finish for reply in replies] == ["failed"] * 4

@@ -1,8 +1,8 @@
 """Requests shared out among servers of one model: each takes the next one when it has finished one.
 
 A slow server gets fewer of them. The requests of a server that has gone move to the others, and it is left alone for a
-while, also by later calls. A server that is there and wrong (another tokenizer, a refused key, a redirect) stops the
-call, as a single one does. Knows nothing of prompts.
+while, also by later calls; so is one that refuses what another one answers. A server that is there and wrong (another
+tokenizer, a refused key, a redirect) stops the call, as a single one does. Knows nothing of prompts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fillerscope.answers.request import Reply, Request
 from fillerscope.study.generation import EndpointSpec
 
 REST = 600.0  # seconds for which a server that has gone is left alone
+PAUSE = 0.05  # seconds before one that refused a request looks for the next
 Result = TypeVar("Result")
 
 
@@ -41,6 +42,7 @@ class Replicas:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by URL
         self._answered: dict[str, float] = {}  # by URL, when it last did
         self._replies: dict[int, Reply] = {}
+        self._refused: dict[int, dict[str, Reply]] = {}  # by request and URL
 
     async def replies(self, requests: Sequence[Request]) -> list[Reply]:
         """The replies in the order of the requests. Raises where no server is left, or one is wrong."""
@@ -87,6 +89,10 @@ class Replicas:
         """Give a server one request after another. What it does not answer is open again."""
         while True:
             number, began = await self._open.get(), time.monotonic()
+            if before := self._refused.get(number, {}).get(server.refusals.url):
+                self._weigh(server, number, before)
+                await asyncio.sleep(PAUSE)
+                continue
             try:
                 reply = await self._in_time(server, self.talk.ask(server, self._requests[number]))
             except ServerGone as error:
@@ -98,7 +104,7 @@ class Replicas:
                 self._open.put_nowait(number)
                 raise
             else:
-                self._take(server, number, reply)
+                self._weigh(server, number, reply)
 
     async def _in_time(self, server: Server, answer: Awaitable[Result]) -> Result:
         """What a server gives, its client's further tries included, in the time of one answer: where there are others,
@@ -110,6 +116,25 @@ class Replicas:
                 return await answer
         except TimeoutError:
             raise server.refusals.too_late("all tries together") from None
+
+    def _weigh(self, server: Server, number: int, reply: Reply) -> None:
+        """Take a reply; a refusal where no other server is left that may answer. One that refused what this one has
+        answered is wrong: whoever refuses is the fastest, and would get all requests."""
+        refused = self._refused.setdefault(number, {})
+        if reply.finish == "failed":
+            refused[server.refusals.url] = reply
+            if any(url not in refused and not task.done() for url, task in self._tasks.items()):
+                self._open.put_nowait(number)
+                return
+        else:
+            for url, other in refused.items():
+                self._dismiss(url, other)
+        self._take(server, number, reply)
+
+    def _dismiss(self, url: str, reply: Reply) -> None:
+        if self._tasks[url].cancel():
+            self.gone[url] = time.monotonic()
+            self.talk.tell(f"{url} refuses what another replica answers, and is left: {reply.error}")
 
     def _take(self, server: Server, number: int, reply: Reply) -> None:
         self._answered[server.refusals.url] = time.monotonic()
