@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fillerscope.study.study import Study
 from fillerscope.study.sweeps import expand, places, size, swept
+from support.watchdog import watched
 
 MLESS = {"name": "m", "kind": "repeat", "text": " /", "count": 5}
 
@@ -230,3 +231,10 @@ def test_written_out_by_hand_it_is_the_same_measurement() -> None:
     swept = study(MLESS | {"count": [3, 4], "label": "Slashes"})
     by_hand = study(MLESS | {"name": "m-3", "count": 3}, MLESS | {"name": "m-4", "count": 4})
     assert swept.measured() == by_hand.measured()
+
+
+def test_long_texts_are_named_in_time() -> None:
+    """Each sign has a name in Unicode, which takes a while to look up."""
+    with watched(20):
+        made = names(text=["\u00a4" * 100_000], count=list(range(1, 501)))
+    assert made[0] == "m-currency-sign-currency-s-1"

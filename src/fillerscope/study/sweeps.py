@@ -14,6 +14,7 @@ from math import prod
 from fillerscope.files import Json
 
 SWEPT = ("text", "count", "position")
+WORD = 24  # letters of a name, of a text
 INSIDE = ("c", "p1", "fraction", "p_min", "p_max", "layers", "by")  # of an intervention
 
 
@@ -73,8 +74,9 @@ def _word(key: str, item: object) -> str:
         return key + re.sub("[^0-9.]+", "-", str(item)).strip("-")
     if key != "text":
         return re.sub("[^A-Za-z0-9.]+", "-", str(item))
-    words = [letter if letter.isascii() and letter.isalnum() else _sign(letter) for letter in str(item).strip()]
-    return re.sub("-+", "-", "".join(words)).strip("-")[:24] or "blank"
+    letters = str(item).strip()[: 10 * WORD]  # the more there are, the longer it takes to name them
+    words = [letter if letter.isascii() and letter.isalnum() else _sign(letter) for letter in letters]
+    return re.sub("-+", "-", "".join(words)).strip("-")[:WORD] or "blank"
 
 
 def _sign(letter: str) -> str:
