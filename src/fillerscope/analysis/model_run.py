@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from fillerscope.analysis.stored_run import ANSWER, StoredRun, place_of
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import Json
 from fillerscope.prompts.prompt import FILLER
+from fillerscope.store.layouts import Layouts
 from fillerscope.store.moments import Moments
 from fillerscope.store.schema import (
     ACTIVATION_METRICS,
@@ -52,8 +52,9 @@ class ModelRun(StoredRun):
     def __init__(self, run: StoredRun, name: str) -> None:
         super().__init__(run.store, run.partial)
         self.name, self.study, self._tables = name, run.study, run._tables
-        self._part = cache(self._read)
-        self._tokens = cache(self._read_tokens)
+        self._array = cache(self._read_array)
+        self._records = cache(lambda source: self.store.get(self._file(source), []).records)
+        self._layouts = cache(lambda source, problems: self.store.layouts(self._file(source), problems))
 
     def twins(self) -> list[ModelRun]:
         """The model's untrained twins: all of them, or none yet in a run in progress."""
@@ -87,7 +88,8 @@ class ModelRun(StoredRun):
 
     def records(self, queries: str = "original") -> list[ProblemRecord]:
         """A record for each problem whose attention was to be measured, failed ones included."""
-        return list(self._part((), self._row(queries)[0])[1])
+        assert self.attention
+        return list(self._records(self._row(queries)[0]))
 
     def measured(self, queries: str = "original") -> list[ProblemRecord]:
         """The records of problems that did not fail; where answers are the queries, of those that have one."""
@@ -109,9 +111,8 @@ class ModelRun(StoredRun):
         """Attention received under a condition: `whole` prompt, `aligned` to the prompt without filler, or the
         paired `difference` or `logratio` to it."""
         source, row = self._row(queries)
-        keys = self._view_keys(condition, view)
-        arrays, _ = self._part(keys, source)
-        return self._profile(Moments(*(arrays[key][row] for key in keys)), condition, queries, view)
+        moments = Moments(*(self._array(key, source)[row] for key in self._view_keys(condition, view)))
+        return self._profile(moments, condition, queries, view)
 
     def head_profile(
         self, condition: str, layer: int, head: int | None, queries: str = "original", view: str = "aligned"
@@ -233,13 +234,12 @@ class ModelRun(StoredRun):
     def region(self, condition: str) -> Region | None:
         """The filler's place; the median one where it differs between problems."""
         self.condition(condition)
-        starts, lengths = [], []
-        for record in self.measured():
-            spans = record["prompts"][condition]["spans"]
-            if FILLER in spans:
-                starts.append(spans.index(FILLER))
-                lengths.append(spans.count(FILLER))
-        if not starts:
+        layouts = self.layouts()
+        kinds, of = layouts.used(condition)
+        fillers = [np.flatnonzero(layouts.spans(kind) == FILLER) for kind in kinds]
+        places = np.array([(min(one, default=-1), len(one)) for one in fillers])[of]
+        starts, lengths = places[places[:, 1] > 0].T
+        if not len(starts):
             return None
         start, length = int(np.median(starts)), int(np.median(lengths))
         return Region(start, start + length, len(set(starts)) == 1)
@@ -247,16 +247,12 @@ class ModelRun(StoredRun):
     def tokens(self, condition: str) -> tuple[str, ...]:
         """The text of the token at each position, "" where problems differ. Filler is shown as a dot."""
         self.condition(condition)
-        return self._tokens(condition)
+        return self.layouts().texts[condition]
 
-    def _read_tokens(self, condition: str) -> tuple[str, ...]:
-        rows = [prompt_tokens(record, condition) for record in self.measured()]
-        width = max(len(row) for row in rows)
-        shared = []
-        for position in range(width):
-            texts = {row[position] for row in rows if position < len(row)}
-            shared.append(texts.pop() if len(texts) == 1 else "")
-        return tuple(shared)
+    def layouts(self, queries: str = "original") -> Layouts:
+        """Where spans stand in the prompts of problems that did not fail; of those that have an answer, where answers
+        are the queries."""
+        return self._layouts(self._row(queries)[0], len(self.measured(queries)))
 
     def _row(self, queries: str) -> tuple[str, int]:
         """The file that holds these queries, and their place on its axis of queries."""
@@ -266,14 +262,9 @@ class ModelRun(StoredRun):
             return ANSWER, 0
         return "", place_of(queries, self.queries, "queries")
 
-    def _array(self, key: str, source: str = "") -> Array:
-        arrays, _ = self._part((key,), source)
-        return np.asarray(arrays[key])
-
-    def _read(self, keys: tuple[str, ...], source: str = "") -> tuple[Any, list[ProblemRecord]]:
+    def _read_array(self, key: str, source: str = "") -> Array:
         assert self.attention
-        part = self.store.get(self._file(source), list(keys))
-        return part.arrays, part.records
+        return self.store.cut(self._file(source), [key], (slice(None),))[0]
 
     def _file(self, source: str) -> str:
         name = answer_attention_name(self.name) if source == ANSWER else merged_name(self.name)
@@ -285,9 +276,3 @@ class ModelRun(StoredRun):
 
 def _cell(layer: int, head: int | None) -> tuple[slice, slice]:
     return slice(layer - 1, layer), slice(None) if head is None else slice(head - 1, head)
-
-
-def prompt_tokens(record: ProblemRecord, condition: str) -> list[str]:
-    """The text of each token of a problem's prompt. Filler is shown as a dot."""
-    texts = iter(record["tokens"])
-    return ["\u00b7" if span == FILLER else next(texts) for span in record["prompts"][condition]["spans"]]

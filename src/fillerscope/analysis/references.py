@@ -34,21 +34,22 @@ class Uniform:
 def uniform(run: ModelRun, condition: str, queries: str = "original") -> Uniform:
     """What uniform attention would give, of every problem that was measured."""
     windows = run.windows() if queries in QUERIES else [0] * len(run.windows())
-    received, mass = np.full((2, len(run.measured(queries)), len(windows)), np.nan)
-    change, attending = run.condition(condition).intervention, run.attention_layers()
-    for row, record in enumerate(run.measured(queries)):
-        original = np.array(record["prompts"][condition]["spans"]) != FILLER
+    layouts, change, attending = run.layouts(queries), run.condition(condition).intervention, run.attention_layers()
+    kinds, of = layouts.used(condition)
+    received, mass = np.full((2, len(kinds), len(windows)), np.nan)
+    for row, kind in enumerate(kinds):
+        original = layouts.spans(kind) != FILLER
         known: dict[tuple[int | None, bool], tuple[float, float]] = {}
         for layer in attending:
-            kind = windows[layer], isinstance(change, Knockout) and change.applies(layer)
-            if kind[0] == 0:
+            rule = windows[layer], isinstance(change, Knockout) and change.applies(layer)
+            if rule[0] == 0:
                 continue
-            if kind not in known:
-                known[kind] = uniform_summary(
-                    original, *kind, queries, run.attention.diagonal, run.attention.skip_first
+            if rule not in known:
+                known[rule] = uniform_summary(
+                    original, *rule, queries, run.attention.diagonal, run.attention.skip_first
                 )
-            received[row, layer], mass[row, layer] = known[kind]
-    return Uniform(received, mass)
+            received[row, layer], mass[row, layer] = known[rule]
+    return Uniform(received[of], mass[of])
 
 
 def same_odds(run: ModelRun, condition: str, queries: str = "original") -> Floats:
@@ -62,11 +63,10 @@ def same_odds(run: ModelRun, condition: str, queries: str = "original") -> Float
         return missing
     if run.has_sinks():  # what a learned sink takes is not known row by row
         return missing
-    records = run.measured()
-    spans = [[record["prompts"][name]["spans"] for name in (condition, reference.name)] for record in records]
-    if any(ours != theirs for ours, theirs in spans):
+    layouts = run.layouts()
+    if not np.array_equal(layouts.of[condition], layouts.of[reference.name]):
         return missing
-    longest = max(len(ours) for ours, _ in spans)
+    longest = max(len(layouts.spans(kind)) for kind in layouts.used(condition)[0])
     for layer, window in enumerate(run.windows()):
         if window is not None and longest > window:
             odds[:, layer] = np.nan

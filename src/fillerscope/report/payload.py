@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.mechanism import Columns, activation_table, affine_table
-from fillerscope.analysis.model_run import ModelRun, prompt_tokens
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.profile import Profile
 from fillerscope.analysis.run import Run
 from fillerscope.analysis.stored_run import StoredRun
@@ -40,6 +40,7 @@ from fillerscope.report.payload_types import (
     Tokens,
 )
 from fillerscope.store.array_file import Part, fitted
+from fillerscope.store.layouts import prompt_tokens
 from fillerscope.store.moments import Moments
 from fillerscope.store.schema import MOMENTS, ProblemRecord
 from fillerscope.study.conditions import BASELINE
@@ -48,6 +49,7 @@ from fillerscope.study.token_classes import ALL
 
 Floats = NDArray[np.floating]
 LINE = 90  # characters of a question in a list
+LISTED = 1000  # problems; others are asked for by their number
 # What a map of heads can show, the first that is known by default: its label, and how its colours run. A drop alone
 # says little, because any longer prompt gives one.
 METRICS: dict[str, tuple[str, Scale]] = {
@@ -97,7 +99,7 @@ def _model(run: ModelRun) -> Model:
     return {
         "name": run.name, "label": run.label, "layers": layers, "heads": heads, "measured": len(measured),
         "failed": len(records) - len(measured),
-        "problems": [_problem(record) for record in measured],
+        "problems": [_problem(record) for record in measured[:LISTED]],
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import Any, cast
 import numpy as np
 
 from fillerscope.files import Json, open_file, parse_json
-from fillerscope.store.reading import unusable
+from fillerscope.store.layouts import Layouts
+from fillerscope.store.reading import refuse_hollow, unusable
 from fillerscope.store.schema import Array, ProblemRecord
 
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
 RECORDS = "records"  # the small fields of all records, and the bytes of the large ones, which are the file's last
+LAYOUTS = "layouts"  # bytes before those, of what all prompts have together
 SIZES = "sizes"  # of the large fields of each record, in bytes
 LARGE = ("prompts", "tokens")  # fields; a header may not be long, nor memory hold those of very many problems
 MOST_KEPT = 4096  # records of a file whose large fields stay in memory once they were read
@@ -73,7 +75,11 @@ class StoredRecord(Mapping[str, object]):
         return len(self.small) + len(self._read())
 
     def __or__(self, other: Mapping[str, object]) -> dict[str, object]:
-        return {**self, **other}
+        return {**self.whole(), **other}
+
+    def whole(self) -> Json:
+        """The record as a plain one, read once."""
+        return {**self.small, **self._read()}
 
     def _read(self) -> Json:
         if self._large is not None:
@@ -92,7 +98,50 @@ class StoredRecord(Mapping[str, object]):
             return file.read(self._size)
 
 
-def stored_records(path: Path, metadata: Mapping[str, str], large: int | None) -> list[ProblemRecord]:
+def read_part(path: Path, keys: list[str] | None = None) -> Part:
+    """The contents of a file, or only some of its arrays: the others are not read. A file that is none is an error."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            there = file.keys()
+            wanted = [key for key in there if key not in (RECORDS, LAYOUTS)] if keys is None else keys
+            arrays = {key: file.get_tensor(key) for key in wanted}
+            refuse_hollow(arrays.values())
+            large = math.prod(file.get_slice(RECORDS).get_shape()) if RECORDS in there else None
+            records = _stored_records(path, file.metadata() or {}, large)
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise unusable(path, error) from None
+    return Part(arrays, records)
+
+
+def read_layouts(path: Path, problems: int) -> Layouts:
+    """The layouts of the prompts of a file with so many problems that did not fail. Older formats have none: all their
+    records are read."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if LAYOUTS in file.keys():  # noqa: SIM118  # it is no mapping
+                return Layouts.from_bytes(file.get_tensor(LAYOUTS).tobytes(), problems)
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise unusable(path, error) from None
+    return layouts_of(read_part(path, []).records)
+
+
+def read_slices(path: Path, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
+    """Slices of some arrays of a file; the rest is not read. An axis of size 1 is broadcast."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            pieces = [file.get_slice(key) for key in keys]
+            return [np.asarray(piece[fitted(index, piece.get_shape())]) for piece in pieces]
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise unusable(path, error) from None
+
+
+def _stored_records(path: Path, metadata: Mapping[str, str], large: int | None) -> list[ProblemRecord]:
     """The records of a file, of which `large` bytes are large fields; None in formats that had all in the header.
 
     Whatever does not fit together is a ValueError."""
@@ -112,13 +161,25 @@ def stored_records(path: Path, metadata: Mapping[str, str], large: int | None) -
     return cast(list[ProblemRecord], made)
 
 
+def layouts_of(records: Iterable[ProblemRecord]) -> Layouts:
+    """Where spans stand in the prompts of some records, each of which is read once."""
+    whole = (record.whole() if isinstance(record, StoredRecord) else record for record in records)
+    return Layouts.of_records(cast(Iterable[ProblemRecord], whole))
+
+
 def _small(record: ProblemRecord) -> Json:
     if isinstance(record, StoredRecord):
         return record.small
     return {key: value for key, value in record.items() if key not in LARGE}
 
 
-def large_fields(record: ProblemRecord) -> bytes:
+def bytes_beside(part: Part) -> int:
+    """The bytes of a part's file that are not those of its arrays."""
+    header, layouts, large = _written(part)
+    return len(header) + len(layouts) + large
+
+
+def _large_fields(record: ProblemRecord) -> bytes:
     """The bytes of a record's large fields; none where it has none."""
     if isinstance(record, StoredRecord):
         return record.large()
@@ -128,24 +189,37 @@ def large_fields(record: ProblemRecord) -> bytes:
 
 def file_pieces(part: Part) -> Iterator[bytes | memoryview]:
     """A safetensors file in pieces, without copies of the arrays, of which the library's own `save` makes two."""
-    order = sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
-    small = [_small(record) for record in part.records]
-    sizes = [len(large_fields(record)) for record in part.records]
-    header: Json = {"__metadata__": {RECORDS: json.dumps(small, sort_keys=True), SIZES: json.dumps(sizes)}}
-    stop = 0
-    for key in order:
-        array = part.arrays[key]
-        start, stop = stop, stop + array.nbytes
-        header[key] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (start, stop)}
-    header[RECORDS] = {"dtype": "U8", "shape": (sum(sizes),), "data_offsets": (stop, stop + sum(sizes))}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    for key in order:
+    header, layouts, _ = _written(part)
+    yield header
+    for key in _order(part):
         array = part.arrays[key]
         for piece in array.pieces() if isinstance(array, Stacked) else [array]:
             yield np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
-    yield from map(large_fields, part.records)
+    yield layouts
+    yield from map(_large_fields, part.records)
+
+
+def _order(part: Part) -> list[str]:
+    return sorted(part.arrays, key=lambda key: (-part.arrays[key].itemsize, key))  # so that all are aligned
+
+
+def _written(part: Part) -> tuple[bytes, bytes, int]:
+    """The header of a part's file, its layouts, and how many bytes the large fields of its records take."""
+    small = [_small(record) for record in part.records]
+    sizes = [len(_large_fields(record)) for record in part.records]
+    layouts = layouts_of(part.records).to_bytes()
+    header: Json = {"__metadata__": {RECORDS: json.dumps(small, sort_keys=True), SIZES: json.dumps(sizes)}}
+    stop = 0
+    for key in _order(part):
+        array = part.arrays[key]
+        start, stop = stop, stop + array.nbytes
+        header[key] = {"dtype": DTYPES[array.dtype.str], "shape": array.shape, "data_offsets": (start, stop)}
+    for key, size in ((LAYOUTS, len(layouts)), (RECORDS, sum(sizes))):
+        start, stop = stop, stop + size
+        header[key] = {"dtype": "U8", "shape": (size,), "data_offsets": (start, stop)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, layouts, sum(sizes)
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:

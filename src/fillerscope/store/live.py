@@ -24,8 +24,9 @@ import numpy as np
 
 from fillerscope.errors import StoreError
 from fillerscope.store.addresses import remote_of
-from fillerscope.store.array_file import Part, fitted
+from fillerscope.store.array_file import Part, fitted, layouts_of
 from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, measured_models, merged_files, stage_files
+from fillerscope.store.layouts import Layouts
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, PROBLEMS, Array, Manifest, answer_attention_name, merged_name
@@ -107,6 +108,10 @@ class LiveStore(RunStore):
             return super().get(name, keys)
         wanted = list(part.arrays) if keys is None else keys
         return Part({key: self._array(name, part, key) for key in wanted}, part.records)
+
+    def layouts(self, name: str, problems: int) -> Layouts:
+        part = self._parts.get(name)
+        return super().layouts(name, problems) if part is None else layouts_of(part.records)
 
     def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
         part = self._parts.get(name)

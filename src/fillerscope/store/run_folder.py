@@ -7,7 +7,6 @@ file or the new one. Does not know what the arrays mean, and needs no torch.
 from __future__ import annotations
 
 import io
-import math
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
-
-import numpy as np
 
 from fillerscope.errors import StoreError
 from fillerscope.files import (
@@ -30,12 +27,13 @@ from fillerscope.files import (
     write_whole,
 )
 from fillerscope.store.addresses import remote_of
-from fillerscope.store.array_file import RECORDS, Part, file_pieces, fitted, stored_records
+from fillerscope.store.array_file import Part, file_pieces, read_layouts, read_part, read_slices
 from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
+from fillerscope.store.layouts import Layouts
 from fillerscope.store.lock import locked, writing_to
 from fillerscope.store.manifest import read_manifest, refuse_other_study, write_manifest
-from fillerscope.store.reading import read_steadily, refuse_hollow, sha256_of, size_of, unreadable, unusable
+from fillerscope.store.reading import read_steadily, sha256_of, size_of, unreadable, unusable
 from fillerscope.store.remote import RemoteFolder
 from fillerscope.store.schema import (
     COLUMN_TYPES,
@@ -229,32 +227,18 @@ class RunStore:
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """The contents of a file, or only some of its arrays: the others are not read."""
-        from safetensors import SafetensorError, safe_open
-
         self._check(name)
-        try:
-            with safe_open(self.path / name, framework="numpy") as file:
-                there = file.keys()
-                wanted = [key for key in there if key != RECORDS] if keys is None else keys
-                arrays = {key: file.get_tensor(key) for key in wanted}
-                refuse_hollow(arrays.values())
-                large = math.prod(file.get_slice(RECORDS).get_shape()) if RECORDS in there else None
-                records = stored_records(self.path / name, file.metadata() or {}, large)
-        except (SafetensorError, OSError, ValueError, TypeError) as error:
-            raise unusable(self.path / name, error) from None
-        return Part(arrays, records)
+        return read_part(self.path / name, keys)
+
+    def layouts(self, name: str, problems: int) -> Layouts:
+        """Where spans stand in the prompts of a file with so many problems that did not fail."""
+        self._check(name)
+        return read_layouts(self.path / name, problems)
 
     def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
         """Slices of some arrays of a file; the rest is not read. An axis of size 1 is broadcast."""
-        from safetensors import SafetensorError, safe_open
-
         self._check(name)
-        try:
-            with safe_open(self.path / name, framework="numpy") as file:
-                pieces = [file.get_slice(key) for key in keys]
-                return [np.asarray(piece[fitted(index, piece.get_shape())]) for piece in pieces]
-        except (SafetensorError, OSError, ValueError, TypeError) as error:
-            raise unusable(self.path / name, error) from None
+        return read_slices(self.path / name, keys, index)
 
     def get_table(self, name: str) -> Columns:
         """The columns of a table. All tables together take no more memory than tables of their sizes do."""

@@ -8,7 +8,7 @@ import { card, type Card } from "../ui/card";
 import { h, keepingFocus, replace, select } from "../ui/dom";
 import { visible } from "../ui/text";
 import { empty, labelled, loading, Turn, type Pane, type Tab } from "./pane";
-import { problemMenu } from "./problemmenu";
+import { isUnlisted, problemMenu } from "./problemmenu";
 
 const HINT =
   "A row is a token that attends, a column a token that it attends to; dashed lines enclose the filler. " +
@@ -75,9 +75,9 @@ export class OneTextTab implements Tab {
   }
 
   private get problem(): string {
-    const { problems } = this.pane.model;
-    const known = problems.some((one) => String(one.number) === this.pane.state.problem);
-    return known ? this.pane.state.problem : String(problems[0].number);
+    const { model, state } = this.pane;
+    const known = model.problems.some((one) => String(one.number) === state.problem);
+    return known || isUnlisted(model, state.problem) ? state.problem : String(model.problems[0].number);
   }
 
   private get asked(): Record<string, string | number> {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.model_run import ModelRun
@@ -13,10 +14,10 @@ def placement_findings(run: ModelRun) -> list[Finding]:
     """One finding on all conditions with filler at the end; none where there are none."""
     conditions = [run.condition(name) for name in run.fillers]
     late = [one for one in conditions if one.has_filler and one.position == "end"]
-    counts = _counts(run, late[0].name) if late else []
-    if not counts:
+    counts = _counts(run, late[0].name) if late else np.empty((0, 2))
+    if not len(counts):
         return []
-    behind, tokens = (float(mean) for mean in np.mean(counts, 0))
+    behind, tokens = (float(mean) for mean in counts.mean(0))
     names = ", ".join(dict.fromkeys(one.sweep or one.name for one in late))
     text = (
         f"Place, {names}: of {tokens:.1f} original tokens {_number(behind)} behind filler at the end (means over "
@@ -32,7 +33,9 @@ def _number(behind: float) -> str:
     return f"{behind:.1f} stand" if behind else "none stands"
 
 
-def _counts(run: ModelRun, condition: str) -> list[tuple[int, int]]:
+def _counts(run: ModelRun, condition: str) -> NDArray[np.int64]:
     """For every problem that was measured, the number of original tokens behind the filler, and of all of them."""
-    prompts = [list(one["prompts"][condition]["spans"]) for one in run.records() if one["status"] == "ok"]
-    return [(spans[::-1].index(FILLER), len(spans) - spans.count(FILLER)) for spans in prompts]
+    layouts = run.layouts()
+    kinds, of = layouts.used(condition)
+    fillers = [layouts.spans(kind) == FILLER for kind in kinds]
+    return np.array([(filler[::-1].argmax(), np.count_nonzero(~filler)) for filler in fillers])[of]

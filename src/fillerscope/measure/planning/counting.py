@@ -19,7 +19,7 @@ from fillerscope.measure.answer_attention import Answers, measure_answers
 from fillerscope.measure.planning.model_size import ModelSize, Work
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import start_shard
-from fillerscope.store.array_file import Part, file_pieces, large_fields
+from fillerscope.store.array_file import Part, bytes_beside
 from fillerscope.store.schema import ACTIVATION_METRICS, AFFINE_METRICS, ArrayName
 from fillerscope.study.study import Probes, Study
 
@@ -124,8 +124,8 @@ def count_shard(
 
 def file_bytes(part: Part, size: ModelSize) -> int:
     """The bytes of the file that a counted one stands for."""
-    header = len(next(iter(file_pieces(part)))) + sum(len(large_fields(record)) for record in part.records)
-    return header + sum(_array_bytes(key, array.shape, array.itemsize, size) for key, array in part.arrays.items())
+    arrays = (_array_bytes(key, array.shape, array.itemsize, size) for key, array in part.arrays.items())
+    return bytes_beside(part) + sum(arrays)
 
 
 def _array_bytes(key: str, shape: Sequence[int], item: int, size: ModelSize) -> int:
