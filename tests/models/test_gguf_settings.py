@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,3 +159,9 @@ def test_a_conversion_of_an_earlier_version_is_made_again(write_gguf: WriteGguf)
     (folder / RECORD).write_text(json.dumps(record))
     resolve(str(path))
     assert json.loads((folder / RECORD).read_text())["version"] == VERSION
+
+
+def test_what_is_known_does_not_depend_on_what_was_imported() -> None:
+    code = "from fillerscope.models.gguf_settings import _split; _split(None, 'deepseek-llm', 'tiny')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "says tokenizer.ggml.pre: 'deepseek-llm'" in done.stderr

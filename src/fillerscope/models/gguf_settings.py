@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fillerscope.errors import ModelError
@@ -69,19 +71,25 @@ def _refusal(name: str, key: str, value: object) -> ModelError:
 
 def _read(settings: Settings, config: PretrainedConfig, architecture: str) -> set[str]:
     """The settings of the architecture that transformers reads."""
-    from transformers import integrations
-
-    makers = getattr(getattr(integrations, "gguf", None), "GGUF_CONFIG_ARCHS", {})
+    makers = getattr(_part_of_transformers("gguf.gguf_config_mapping"), "GGUF_CONFIG_ARCHS", {})
     if architecture in makers:
         noted = _Noted(settings)
         makers[architecture](noted, ())
         return {key.removeprefix(f"{architecture}.") for key in noted.asked}
-    known = integrations.ggml.GGUF_CONFIG_MAPPING
+    known = getattr(_part_of_transformers("ggml"), "GGUF_CONFIG_MAPPING", {})
     mapping = known.get(config.model_type.removesuffix("_text")) or known.get(architecture, {})
     scaling = {key for key in settings if _ROTARY_SCALING in key} if config.model_type == "gpt_oss" else set()
     return {key for key, meant in mapping.items() if meant is not None} | {
         key.removeprefix(f"{architecture}.") for key in scaling
     }
+
+
+def _part_of_transformers(name: str) -> ModuleType | None:
+    """A module of its integrations, of which older versions have fewer."""
+    try:
+        return import_module(f"transformers.integrations.{name}")
+    except ImportError:
+        return None
 
 
 class _Noted(dict[str, Any]):
@@ -156,9 +164,8 @@ def corrected(tokenizer: Any, settings: Settings, name: str) -> None:
 
 def _split(tokenizer: Any, how: str | None, name: str) -> None:
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-    from transformers import integrations
 
-    mapping = getattr(getattr(integrations, "gguf", None), "gguf_tokenizer_mapping", None)
+    mapping = _part_of_transformers("gguf.gguf_tokenizer_mapping")
     if how in _SINGLE_DIGITS:
         splits = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
         tokenizer.backend_tokenizer.pre_tokenizer = Sequence(splits)
