@@ -68,7 +68,7 @@ def folder(tmp_path: Path, llama: Any) -> Path:
 def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
     """Writes the tiny Llama as GGUF; `leave_out` names tensors that are lost on the way, `blocks` says how many layers
     it claims, `frequencies` are factors of its rotary frequencies, `settings` are further ones, `pre` is how it splits
-    texts."""
+    texts, and `more` are further tensors."""
 
     def write(
         name: str = "tiny.gguf",
@@ -78,6 +78,7 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
         frequencies: list[float] | None = None,
         settings: dict[str, Any] | None = None,
         pre: str | None = "gpt-2",
+        more: dict[str, Any] | None = None,
     ) -> Path:
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, "llama")
@@ -91,6 +92,8 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
         for key, tensor in llama.state_dict().items():
             if gguf_name(key) not in leave_out:
                 writer.add_tensor(gguf_name(key), _as_llama_cpp(key, tensor, llama.config).numpy())
+        for key, numbers in (more or {}).items():
+            writer.add_tensor(key, np.asarray(numbers, np.float32))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

@@ -165,3 +165,22 @@ def test_what_is_known_does_not_depend_on_what_was_imported() -> None:
     code = "from fillerscope.models.gguf_settings import _split; _split(None, 'deepseek-llm', 'tiny')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "says tokenizer.ggml.pre: 'deepseek-llm'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "key", ["blk.0.attn_q.bias", "blk.1.attn_q_norm.weight", "token_embd_norm.weight", "blk.1.ffn_gate.scale"]
+)
+def test_tensors_that_transformers_has_no_place_for_are_refused(write_gguf: WriteGguf, key: str) -> None:
+    with pytest.raises(ModelError, match=r"has \d+ numbers in its tensors, and the model that transformers makes"):
+        resolve(str(write_gguf(more={key: [0.5] * 64})))
+
+
+@pytest.mark.parametrize("key", ["qwen2.rope.freq_base", "mistral.attention.layer_norm_rms_epsilon"])
+def test_settings_of_another_architecture_are_refused(write_gguf: WriteGguf, key: str) -> None:
+    with pytest.raises(ModelError, match=f"is of the architecture 'llama' and says '{key}'"):
+        resolve(str(write_gguf(settings={key: 0.5})))
+
+
+def test_settings_of_nobody_are_left_alone(write_gguf: WriteGguf) -> None:
+    settings = {"quantize.imatrix.file": "some.dat", "split.count": 0, "somebody.url": "x"}
+    assert resolve(str(write_gguf("more.gguf", settings=settings))).digest == resolve(str(write_gguf())).digest

@@ -86,11 +86,27 @@ def _lying_state(model: Any) -> None:
     layer._register_state_dict_hook(lambda _, state, prefix, __: state.update({f"{prefix}weight": layer.weight / 2}))
 
 
+class Returning:
+    """A class that stands for a method."""
+
+    def __new__(cls, *_: Any) -> Any:
+        return torch.zeros(1)
+
+
+def _other_code(model: Any) -> Undo:
+    function = type(model.model.layers[0].mlp).forward
+    before = function.__code__
+    function.__code__ = (lambda self, x: self.down_proj(x)).__code__
+    return lambda: setattr(function, "__code__", before)
+
+
 CHANGES: dict[str, Callable[[Any], Undo | None]] = {
     "wrapped": lambda model: _replaced(model, _wrapped),
     "without gradients": lambda model: _replaced(model, lambda one: torch.no_grad()(lambda *given: one(*given) * 3)),
     "descriptor": lambda model: _replaced(model, lambda one: Descriptor(lambda *given: one(*given) * 3)),
     "partial": lambda model: _replaced(model, lambda one: functools.partialmethod(lambda *given: one(*given) * 3)),
+    "class": lambda model: _replaced(model, lambda _: Returning),
+    "code": _other_code,
     "global hook": _global_hook,
     "attention": _own_attention,
     "config of a layer": _own_config,
@@ -110,6 +126,17 @@ def test_a_model_that_was_changed_has_another_digest(change: str) -> None:
         if undo is not None:
             undo()
     assert model_digest(tiny_model("llama"), TOKENIZER) == before
+
+
+def test_modules_are_told_apart_by_all_of_their_places() -> None:
+    """An ablation may give some layers the one of two modules, and others the other."""
+    digests = set()
+    for chosen in ((0,), (0, 2), (0, 3)):
+        model, (one, other) = tiny_model("llama", num_hidden_layers=4), (nn.SiLU(), nn.Tanh())
+        for number, layer in enumerate(model.model.layers):
+            layer.mlp.act_fn = other if number in chosen else one
+        digests.add(model_digest(model, TOKENIZER))
+    assert len(digests) == 3
 
 
 @pytest.mark.parametrize("setting", ["split_special_tokens", "add_bos_token"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
@@ -117,6 +118,7 @@ def read_model(folder: Path, gguf: Path, shapes: list[list[int]], progress: Prog
         )
     refuse_other_weights(report, gguf.name)
     _refuse_scaled_frequencies(folder / gguf.name, gguf.name)
+    _refuse_left_out(folder / gguf.name, model, gguf.name)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.hf_quantizer = None
@@ -147,6 +149,32 @@ def _refuse_scaled_frequencies(path: Path, name: str) -> None:
                 f"{name} scales its rotary frequencies ({tensor.name}), which transformers does not read from GGUF "
                 "files; without that it would be another model: give its safetensors, as a folder or a hub id"
             )
+
+
+def _refuse_left_out(path: Path, model: PreTrainedModel, name: str) -> None:
+    """Refuse a file with more numbers than the model that was made of it: transformers leaves out, without a report,
+    tensors that it has no place for, such as biases. Blocks that predict further tokens are no part of a forward."""
+    from gguf import GGUFReader
+
+    blocks = model.config.get_text_config().num_hidden_layers
+    found = [
+        tensor
+        for tensor in GGUFReader(str(path)).tensors
+        if not tensor.name.startswith("rope_f") and _block_of(tensor.name) < blocks
+    ]
+    taken = {tensor.data_ptr(): tensor.numel() for tensor in model.state_dict().values()}
+    stored = sum(int(tensor.n_elements) for tensor in found)
+    if stored != sum(taken.values()):
+        raise ModelError(
+            f"{name} has {stored} numbers in its tensors, and the model that transformers makes of it "
+            f"{sum(taken.values())}: without some of them it would be another model; give its safetensors, as a folder "
+            "or a hub id"
+        )
+
+
+def _block_of(name: str) -> int:
+    found = re.match(r"blk\.(\d+)\.", name)
+    return int(found[1]) if found else -1
 
 
 @contextmanager

@@ -50,8 +50,15 @@ def read_settings(path: Path) -> Settings:
 
 
 def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> None:
-    """Refuse a file with settings of which nothing is in the config that transformers made of it."""
+    """Refuse a file with settings of which nothing is in the config that transformers made of it, and with those of
+    another architecture, which it reads as well."""
     architecture = str(settings["general.architecture"])
+    others = _mapping().keys() - {"general", "tokenizer", architecture}
+    for key in settings:
+        if key.partition(".")[0] in others:
+            raise ModelError(
+                f"{name} is of the architecture {architecture!r:.40} and says {key!r:.60}: convert it anew"
+            )
     own = {
         key.removeprefix(f"{architecture}."): value
         for key, value in settings.items()
@@ -76,12 +83,17 @@ def _read(settings: Settings, config: PretrainedConfig, architecture: str) -> se
         noted = _Noted(settings)
         makers[architecture](noted, ())
         return {key.removeprefix(f"{architecture}.") for key in noted.asked}
-    known = getattr(_part_of_transformers("ggml"), "GGUF_CONFIG_MAPPING", {})
+    known = _mapping()
     mapping = known.get(config.model_type.removesuffix("_text")) or known.get(architecture, {})
     scaling = {key for key in settings if _ROTARY_SCALING in key} if config.model_type == "gpt_oss" else set()
     return {key for key, meant in mapping.items() if meant is not None} | {
         key.removeprefix(f"{architecture}.") for key in scaling
     }
+
+
+def _mapping() -> dict[str, dict[str, str | None]]:
+    """By architecture, which settings transformers reads under which names."""
+    return getattr(_part_of_transformers("ggml"), "GGUF_CONFIG_MAPPING", {})
 
 
 def _part_of_transformers(name: str) -> ModuleType | None:

@@ -50,7 +50,8 @@ def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
         yield "code", _code_sha256(model, tokenizer)
         # A state dict leaves out buffers that are not saved, such as the frequencies of rotary positions, and hooks may
         # change what it says of weights.
-        tensors = model.state_dict() | dict(model.named_buffers()) | dict(model.named_parameters())
+        named = (model.named_buffers, model.named_parameters)
+        tensors = model.state_dict() | {name: one for each in named for name, one in each(remove_duplicate=False)}
         for name, tensor in sorted(tensors.items()):
             yield f"{name} {tensor.dtype} {tuple(tensor.shape)}", _tensor_sha256(tensor.detach())
 
@@ -77,8 +78,7 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
         for name in GLOBAL_HOOKS:
             _refuse_own(getattr(torch.nn.modules.module, name).values())
         settings = _Settings(model)
-        modules = [(name, _class(type(module)), settings.of(module)) for name, module in model.named_modules()]
-        return _sha256([*settings.of_tokenizer(tokenizer), *modules])
+        return _sha256([*settings.of_tokenizer(tokenizer), *settings.of_modules(model)])
     except _UnknownError:
         return secrets.token_hex(32)
 
@@ -92,7 +92,12 @@ class _Settings:
             attention = getattr(config, "_attn_implementation", None)
             _refuse_own([ALL_ATTENTION_FUNCTIONS.get(attention)] if attention in ALL_ATTENTION_FUNCTIONS else [])
 
-    def of(self, module: nn.Module) -> list[object]:
+    def of_modules(self, module: nn.Module) -> list[object]:
+        """Of a module and all in it, each at every place that it has."""
+        inner = module.named_modules(remove_duplicate=False)
+        return [(name, _class(type(one)), self._of_one(one)) for name, one in inner]
+
+    def _of_one(self, module: nn.Module) -> list[object]:
         return [(key, self._of(module, value)) for key, value in sorted(vars(module).items()) if key not in INTERNAL]
 
     def of_tokenizer(self, tokenizer: Tokenizer) -> list[object]:
@@ -146,8 +151,7 @@ class _Settings:
         if isinstance(value, type):
             return _class(value)
         if isinstance(value, nn.Module):  # in a list, or kept from the model's own modules
-            inner = [(name, _class(type(one)), self.of(one)) for name, one in value.named_modules()]
-            return [inner, *(self._value(one) for one in value.state_dict().values())]
+            return [self.of_modules(value), *(self._value(one) for one in value.state_dict().values())]
         raise _UnknownError
 
     def _other_config(self, config: PretrainedConfig | GenerationConfig) -> object:
@@ -175,7 +179,7 @@ def _class(kind: type) -> str:
 def _refuse_own(values: Iterable[object]) -> None:
     """Raise where there is code that is not of a library."""
     for value in values:
-        if any(not _is_library(code.__globals__.get("__name__")) for code in _code_in(value, set())):
+        if not all(map(_is_of_library, _code_in(value, set()))):
             raise _UnknownError
 
 
@@ -195,12 +199,23 @@ def _code_in(value: object, seen: set[int]) -> Iterable[FunctionType]:
         inner = [value.fget, value.fset]
     elif isinstance(value, partial | partialmethod | cached_property):
         inner = [value.func]
+    elif isinstance(value, type):
+        inner = []
+        if not _is_library(value.__module__):
+            raise _UnknownError
     elif _is_code(value) and not _is_library(type(value).__module__):
         raise _UnknownError
     else:
         inner = [getattr(value, "__wrapped__", None)] if _is_code(value) and not isinstance(value, type) else []
     for one in inner:
         yield from _code_in(one, seen)
+
+
+def _is_of_library(code: FunctionType) -> bool:
+    """By the module of its names, and by its file: code can be put into a function of another module."""
+    file = code.__code__.co_filename
+    own = file.startswith("<") or file == code.__globals__.get("__file__")
+    return own and _is_library(code.__globals__.get("__name__"))
 
 
 def _is_filled(cell: CellType) -> bool:
