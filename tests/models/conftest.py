@@ -72,7 +72,7 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
 
     def write(
         name: str = "tiny.gguf",
-        add_bos: bool = False,
+        add_bos: bool | None = False,
         leave_out: tuple[str, ...] = (),
         blocks: int | None = None,
         frequencies: list[float] | None = None,
@@ -87,8 +87,10 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
             writer.add_tensor("rope_freqs.weight", np.array(frequencies, np.float32))
         _write_tokenizer(writer, add_bos, llama.config.vocab_size, pre)
         for key, value in (settings or {}).items():
-            kind = gguf.GGUFValueType.get_type(value)
-            writer.add_key_value(key, value, kind)
+            if isinstance(value, list):
+                writer.add_array(key, value)
+            else:
+                writer.add_key_value(key, value, gguf.GGUFValueType.get_type(value))
         for key, tensor in llama.state_dict().items():
             if gguf_name(key) not in leave_out:
                 writer.add_tensor(gguf_name(key), _as_llama_cpp(key, tensor, llama.config).numpy())
@@ -133,7 +135,7 @@ def _write_shape(writer: gguf.GGUFWriter, config: Any, blocks: int | None) -> No
     writer.add_vocab_size(config.vocab_size)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool, size: int, pre: str | None) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool | None, size: int, pre: str | None) -> None:
     tokenizer = tiny_tokenizer()
     special = set(tokenizer.added_tokens_encoder)
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
@@ -148,7 +150,8 @@ def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool, size: int, pre: str
     writer.add_bos_token_id(tokenizer.bos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_pad_token_id(tokenizer.pad_token_id)
-    writer.add_add_bos_token(add_bos)
+    if add_bos is not None:
+        writer.add_add_bos_token(add_bos)
     writer.add_chat_template(tokenizer.chat_template)
 
 

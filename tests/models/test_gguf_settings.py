@@ -27,9 +27,10 @@ from transformers import (
 
 from fillerscope.errors import ModelError
 from fillerscope.models.gguf import RECORD, VERSION
-from fillerscope.models.gguf_settings import refuse_unread
+from fillerscope.models.gguf_settings import read_settings, refuse_unread
 from fillerscope.models.loading import load_model
 from fillerscope.models.resolve import resolve
+from support.tiny import tiny_model
 
 WriteGguf = Callable[..., Path]
 pytestmark = pytest.mark.usefixtures("cache")
@@ -53,6 +54,8 @@ UNREAD: dict[str, dict[str, Any]] = {
     "another base": {"llama.rope.freq_base_swa": 10.0},
     "longer keys": {"llama.attention.key_length": 4},
     "what nobody has yet": {"llama.attention.some_day": 1},
+    "a window in words": {"llama.attention.sliding_window": "long"},
+    "a list of windows": {"llama.attention.sliding_window": [4, 4]},
     "an end": {"tokenizer.ggml.add_eos_token": True},
     "a space": {"tokenizer.ggml.add_space_prefix": True},
 }
@@ -100,6 +103,7 @@ PUBLISHED: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
 }
 OTHERS: dict[str, tuple[PretrainedConfig, dict[str, Any]]] = {
     "gemma3": (Gemma3TextConfig(), {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}),
+    "gemma2 of 27B": (Gemma2Config(num_hidden_layers=46, hidden_size=4608, num_attention_heads=32, head_dim=128), {}),
     "phi3": (Phi3Config(), {"attention.sliding_window": 2047, "context_length": 4096}),
     "starcoder2": (Starcoder2Config(), {"rope.freq_base": 999999.4}),
     "stablelm": (StableLmConfig(), {"rope.dimension_count": 80}),
@@ -117,11 +121,11 @@ def test_published_files_are_taken(architecture: str) -> None:
     refuse_unread(settings_of(architecture, own), config, "published")
 
 
-@pytest.mark.parametrize("architecture", OTHERS)
-def test_published_files_of_which_another_model_would_be_made_are_refused(architecture: str) -> None:
-    config, own = OTHERS[architecture]
-    with pytest.raises(ModelError, match=rf"says {architecture}\..*which transformers does not read"):
-        refuse_unread(settings_of(architecture, own), config, "published")
+@pytest.mark.parametrize("what", OTHERS)
+def test_published_files_of_which_another_model_would_be_made_are_refused(what: str) -> None:
+    config, own = OTHERS[what]
+    with pytest.raises(ModelError, match=r"says .*which transformers does not read"):
+        refuse_unread(settings_of(what.partition(" ")[0], own), config, "published")
 
 
 def test_architectures_with_a_reader_of_their_own() -> None:
@@ -184,3 +188,28 @@ def test_settings_of_another_architecture_are_refused(write_gguf: WriteGguf, key
 def test_settings_of_nobody_are_left_alone(write_gguf: WriteGguf) -> None:
     settings = {"quantize.imatrix.file": "some.dat", "split.count": 0, "somebody.url": "x"}
     assert resolve(str(write_gguf("more.gguf", settings=settings))).digest == resolve(str(write_gguf())).digest
+
+
+def test_settings_are_read_as_they_stand_in_a_file(write_gguf: WriteGguf) -> None:
+    """Readers of some architectures go through lists of theirs."""
+    settings = read_settings(write_gguf(settings={"lfm2.attention.head_count_kv": [0, 1], "lfm2.rope.sections": [3]}))
+    assert settings["lfm2.attention.head_count_kv"] == [0, 1]
+    assert settings["tokenizer.ggml.tokens"] == tiny_model("llama").config.vocab_size
+
+
+def test_gemma4_is_refused_in_a_line() -> None:
+    """Its config complains of settings that differ by layer."""
+    with pytest.raises(ModelError, match=r"says gemma4\.attention\.value_length"):
+        refuse_unread(settings_of("gemma4", {"attention.value_length": 3}), AutoConfig.for_model("gemma4_text"), "tiny")
+
+
+@pytest.mark.parametrize(("pre", "whole"), [("llama-bpe", True), ("tekken", True), ("gpt-2", False), ("qwen2", False)])
+def test_words_are_taken_whole_where_the_file_says_so(write_gguf: WriteGguf, pre: str, whole: bool) -> None:
+    tokenizer = load_model(str(write_gguf(pre=pre))).tokenizer
+    assert tokenizer.backend_tokenizer.model.ignore_merges == whole
+
+
+@pytest.mark.parametrize(("pre", "added"), [("llama-bpe", True), ("gpt-2", False)])
+def test_a_file_that_says_nothing_of_a_bos(write_gguf: WriteGguf, pre: str, added: bool) -> None:
+    tokenizer = load_model(str(write_gguf(pre=pre, add_bos=None))).tokenizer
+    assert (tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id) == added

@@ -133,8 +133,8 @@ def _refuse_other_config(folder: Path, gguf: Path, shapes: list[list[int]]) -> N
 
     with explained(gguf):
         config = AutoConfig.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
-    refuse_other_counts(config.to_dict(), shapes, gguf.name)
-    refuse_unread(read_settings(folder / gguf.name), config, gguf.name)
+        refuse_other_counts(config.to_dict(), shapes, gguf.name)
+        refuse_unread(read_settings(folder / gguf.name), config, gguf.name)
     unpacked = 4 * sum(map(prod, shapes))
     refuse_large_build(AutoModelForCausalLM.from_config, config, unpacked, gguf.name)
 

@@ -38,15 +38,23 @@ _NEUTRAL = {
 # Ways to split a text before merges, by `tokenizer.ggml.pre`: as GPT-2 does, which transformers takes where it knows no
 # other, and with every digit by itself.
 _AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "phi-2")
+# Words of the vocabulary are tokens whatever merges there are, and files that do not say so mean a BOS.
+_WHOLE_WORDS = (
+    "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
+)  # fmt: skip
+_SCALED_BY_WIDTH = (("gemma2", 46), ("gemma3_text", 62))  # of 27B: by width and heads, where others go by the head
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "codeshell", "command-r", "exaone", "minerva-7b")
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings of a file, of long lists the length alone."""
+    """The settings of a file; of lists of the tokenizer the length alone."""
     from gguf import GGUFReader
 
     fields = GGUFReader(str(path)).fields
-    return {key: field.contents() if len(field.data) < 2 else len(field.data) for key, field in fields.items()}
+    return {
+        key: len(field.data) if key.startswith("tokenizer.") and len(field.data) > 1 else field.contents()
+        for key, field in fields.items()
+    }
 
 
 def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> None:
@@ -67,6 +75,16 @@ def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> No
     for key in sorted(own.keys() - _read(settings, config, architecture)):
         if not _is_said(key, own, config):
             raise _refusal(name, f"{architecture}.{key}", own[key])
+    _refuse_other_scale(config, name)
+
+
+def _refuse_other_scale(config: PretrainedConfig, name: str) -> None:
+    """Files of Gemma do not say how attention is scaled, and transformers takes what most of them have."""
+    scalar = _get(config, "query_pre_attn_scalar")
+    largest = (config.model_type, config.num_hidden_layers) in _SCALED_BY_WIDTH
+    right = config.hidden_size // config.num_attention_heads if largest else _get(config, "head_dim")
+    if scalar is not None and scalar != right:
+        raise _refusal(name, "nothing of query_pre_attn_scalar", right)
 
 
 def _refusal(name: str, key: str, value: object) -> ModelError:
@@ -130,26 +148,34 @@ def _is_said(key: str, own: Settings, config: PretrainedConfig) -> bool:
         return kind == "none" and factor in (0, 1)
     if key in _NEUTRAL and value == _NEUTRAL[key]:
         return True
-    if key == "attention.sliding_window" and value >= own.get("context_length", math.inf):
+    if key == "attention.sliding_window" and type(value) is int and value >= own.get("context_length", math.inf):
         return True
     return any(_equal(value, said) for said in _said(key, config))
 
 
 def _said(key: str, config: PretrainedConfig) -> list[object]:
     """What a config says of a setting."""
-    rotary = getattr(config, "rope_parameters", None) or {}
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rotary = _get(config, "rope_parameters") or {}
+    head = _get(config, "head_dim") or config.hidden_size // config.num_attention_heads
     if key in ("attention.key_length", "attention.value_length"):
         return [head]
     if key == "attention.scale":
         return [head**-0.5]
     if key == "rope.dimension_count":
-        return [int(head * (rotary.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", 1)))]
+        return [int(head * (rotary.get("partial_rotary_factor") or _get(config, "partial_rotary_factor") or 1))]
     if key == "rope.freq_base":
         return [rotary.get("rope_theta")]
     if key == "attention.max_alibi_bias" and config.model_type == "bloom":
         return [8.0]
-    return [getattr(config, name, None) for name in _SAME.get(key, ())]
+    return [_get(config, name) for name in _SAME.get(key, ())]
+
+
+def _get(config: PretrainedConfig, name: str) -> Any:
+    """A setting of a config; None where it has none, or another one for each layer, of which some configs complain."""
+    try:
+        return getattr(config, name, None)
+    except Exception:
+        return None
 
 
 def _equal(value: object, said: object) -> bool:
@@ -163,7 +189,7 @@ def corrected(tokenizer: Any, settings: Settings, name: str) -> None:
     kind, how = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
     if kind == "gpt2":
         _split(tokenizer, how, name)
-    if settings.get("tokenizer.ggml.add_bos_token"):
+    if settings.get("tokenizer.ggml.add_bos_token", kind == "llama" or how in _WHOLE_WORDS):
         _add_bos(tokenizer)
     ids = tokenizer("a")["input_ids"]
     if settings.get("tokenizer.ggml.add_eos_token") and ids[-1:] != [tokenizer.eos_token_id]:
@@ -185,6 +211,7 @@ def _split(tokenizer: Any, how: str | None, name: str) -> None:
         raise ModelError(f"{name} does not say how texts are split (tokenizer.ggml.pre); convert it again")
     elif mapping is not None and how not in (*_AS_GPT2, *mapping.GGUF_PRE_TOKENIZER_SPLITS):
         raise _refusal(name, "tokenizer.ggml.pre", how)  # older versions go by the architecture
+    tokenizer.backend_tokenizer.model.ignore_merges = how in _WHOLE_WORDS
 
 
 def _add_bos(tokenizer: Any) -> None:
