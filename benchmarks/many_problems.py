@@ -26,7 +26,7 @@ from scale import small_model
 from timing import write
 
 MIB = 2**20
-COMMAND = [sys.executable, "-m", "fillerscope"]
+COMMAND = [str(Path(sys.executable).with_name("fillerscope"))]
 CONDITIONS = ["none", "mless"]
 ASKED = ("overview", "tokens", "map", "depth", "findings")  # by the page, until its first tabs stand
 

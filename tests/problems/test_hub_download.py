@@ -172,6 +172,13 @@ def test_without_a_network_the_advice_is_a_model_that_needs_none(
     assert "\n" not in str(caught.value)
 
 
+def test_a_password_of_a_proxy_is_not_told(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:pa/ss@host:3128")
+    with pytest.raises(ModelError, match="correct HTTPS_PROXY") as caught:
+        snapshot("owner/name")
+    assert "'pa'" not in str(caught.value)
+
+
 def test_a_disk_without_room_is_refused_before_anything_comes(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20}))
     with pytest.raises(ModelError, match=r"does not fit on the disk of .*3 MiB to download, 1 MiB free\); make room"):

@@ -46,7 +46,10 @@ def connected() -> Iterator[Connection]:
     from huggingface_hub.utils import get_async_session  # type: ignore[attr-defined]
 
     with start_blocking_portal() as portal:  # in a thread: notebooks have a loop running in this one
-        session = get_async_session()
+        try:
+            session = get_async_session()
+        except Exception:  # what it says may hold a part of a password
+            raise HubError("no client can be made: correct HTTPS_PROXY and the like in the environment") from None
         session.event_hooks = {**session.event_hooks, "response": []}  # these read bodies of errors without a limit
         try:
             yield Connection(portal, session)
