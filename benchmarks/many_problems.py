@@ -60,7 +60,7 @@ def written_study(folder: Path, problems: int) -> Path:
     (folder / "problems.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     study = {
         "name": "many", "models": [str(small_model(folder / "small"))], "device": "cpu", "conditions": CONDITIONS,
-        "problems": {"source": str(folder / "problems.jsonl")}, "batch": {"shard": 512}, "figures": ["depth"],
+        "problems": {"source": str(folder / "problems.jsonl")}, "batch": {"shard": 512},
     }  # fmt: skip
     (folder / "study.json").write_text(json.dumps(study), encoding="utf-8")
     return folder / "study.json"

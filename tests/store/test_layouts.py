@@ -46,7 +46,7 @@ def measured(made: list[dict[str, Any]]) -> list[Any]:
 @given(records())
 def test_spans_and_texts_are_those_of_the_records(made: list[Any]) -> None:
     layouts = Layouts.of_records(made)
-    assert Layouts.from_bytes(layouts.to_bytes(), len(measured(made))).to_bytes() == layouts.to_bytes()
+    assert Layouts.from_bytes(layouts.to_bytes(), len(measured(made)), 1000).to_bytes() == layouts.to_bytes()
     for condition in ("none", "mless") if measured(made) else ():
         kinds, of = layouts.used(condition)
         rows = [prompt_tokens(record, condition) for record in measured(made)]
@@ -70,22 +70,24 @@ def sound() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"kinds": [[[0, 10**12]]]}, {"kinds": [[[0, -1], [1, 2]]]}, {"kinds": [[[0, 0]]]}, {"kinds": [[0]]},
+        {"kinds": [[[0, 10**12]]]}, {"kinds": [[[0, 6]]]}, {"kinds": [[[0, 3]], [[0, 3]]]},
+        {"kinds": [[[0, -1], [1, 2]]]}, {"kinds": [[[0, 0]]]}, {"kinds": [[0]]},
         {"kinds": []}, {"kinds": 3}, {"kinds": [[]]}, {"of": {"none": [0]}}, {"of": {"none": [0, 1]}},
         {"of": {"none": [0, -1]}}, {"of": {"none": [0, 1e30]}}, {"of": {"none": "ab"}}, {"of": []},
         {"texts": {"none": 3}}, {"texts": None},
     ],
 )  # fmt: skip
 def test_what_no_prompts_have_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Records of ten bytes have five tokens at most."""
     store = RunStore.create(tmp_path / "run", {"study": 1}, {})
     layouts = json.dumps(sound() | change).encode()
     header = {
         "__metadata__": {"records": "[]", "sizes": "[]"},
         "layouts": {"dtype": "U8", "shape": [len(layouts)], "data_offsets": [0, len(layouts)]},
-        "records": {"dtype": "U8", "shape": [0], "data_offsets": [len(layouts), len(layouts)]},
+        "records": {"dtype": "U8", "shape": [10], "data_offsets": [len(layouts), len(layouts) + 10]},
     }
     text = json.dumps(header).encode()
-    store.put_bytes(NAME, struct.pack("<Q", len(text)) + text + layouts)
+    store.put_bytes(NAME, struct.pack("<Q", len(text)) + text + layouts + bytes(10))
     with pytest.raises(StoreError, match="damaged"):
         store.layouts(NAME, 2)
 

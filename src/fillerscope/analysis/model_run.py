@@ -237,7 +237,7 @@ class ModelRun(StoredRun):
         layouts = self.layouts()
         kinds, of = layouts.used(condition)
         fillers = [np.flatnonzero(layouts.spans(kind) == FILLER) for kind in kinds]
-        places = np.array([(min(one, default=-1), len(one)) for one in fillers])[of]
+        places = np.array([(one[0] if len(one) else -1, len(one)) for one in fillers])[of]
         starts, lengths = places[places[:, 1] > 0].T
         if not len(starts):
             return None

@@ -123,7 +123,8 @@ def read_layouts(path: Path, problems: int) -> Layouts:
     try:
         with safe_open(path, framework="numpy") as file:
             if LAYOUTS in file.keys():  # noqa: SIM118  # it is no mapping
-                return Layouts.from_bytes(file.get_tensor(LAYOUTS).tobytes(), problems)
+                large = math.prod(file.get_slice(RECORDS).get_shape())  # where a token takes two bytes at least
+                return Layouts.from_bytes(file.get_tensor(LAYOUTS).tobytes(), problems, large // 2)
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise unusable(path, error) from None
     return layouts_of(read_part(path, []).records)

@@ -20,7 +20,6 @@ from fillerscope.prompts.prompt import FILLER
 from fillerscope.store.schema import ProblemRecord
 
 DOT = "\u00b7"  # stands for a token of filler
-LONGEST = 1 << 26  # tokens of a prompt: no model takes as many
 Kind = tuple[tuple[int, int], ...]  # the spans of a prompt in their order, each with its number of tokens
 
 
@@ -60,26 +59,28 @@ class Layouts:
         return json.dumps({"kinds": self.kinds, "of": of, "texts": self.texts}, sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, problems: int) -> Layouts:
-        """What `to_bytes` gave, of so many problems that did not fail. Anything else is a ValueError."""
+    def from_bytes(cls, data: bytes, problems: int, tokens: int) -> Layouts:
+        """What `to_bytes` gave, of so many problems that did not fail, whose prompts have at most so many tokens
+        together. Anything else is a ValueError."""
         try:
             given = dict(parse_json(data))
-            kinds = tuple(tuple((int(span), int(tokens)) for span, tokens in kind) for kind in given["kinds"])
+            kinds = tuple(tuple((int(span), int(count)) for span, count in kind) for kind in given["kinds"])
             of = {str(name): np.asarray(numbers, dtype=np.int64) for name, numbers in given["of"].items()}
             texts = {str(name): tuple(map(str, one)) for name, one in given["texts"].items()}
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"its layouts cannot be read: {error}") from None
-        if any(min(tokens for _, tokens in kind) < 1 or sum(tokens for _, tokens in kind) > LONGEST for kind in kinds):
-            raise ValueError("it has prompts that nobody can have")
+        counts = [count for kind in kinds for _, count in kind]
+        if not all(kinds) or min(counts, default=1) < 1 or sum(counts) > tokens:
+            raise ValueError("it has prompts that its records do not have")
         for numbers in of.values():
             if numbers.shape != (problems,) or not ((numbers >= 0) & (numbers < len(kinds))).all():
                 raise ValueError("its layouts are not those of its records")
         return cls(kinds, of, texts)
 
-    def spans(self, number: int) -> NDArray[np.int64]:
+    def spans(self, number: int) -> NDArray[np.int8]:
         """[position]: the span of each token of prompts of a kind."""
         spans, tokens = zip(*self.kinds[number], strict=True)
-        return np.repeat(np.array(spans, dtype=np.int64), tokens)
+        return np.repeat(np.array(spans, dtype=np.int8), tokens)
 
     def used(self, condition: str) -> tuple[list[int], NDArray[np.int64]]:
         """The numbers of the kinds that prompts of a condition have, and for each problem the place of its own."""

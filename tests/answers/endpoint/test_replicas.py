@@ -315,7 +315,7 @@ def too_long(handler: Any) -> bool:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_replica_that_refuses_what_another_answers_is_left(between: Between, alone: list[Reply], first: bool) -> None:
+def test_what_a_replica_refuses_another_answers(between: Between, alone: list[Reply], first: bool) -> None:
     good, bad = between(always=slow(0.05)), between(always=too_long)
     urls = (bad.url, good.url) if first else (good.url, bad.url)
     said: list[str] = []
@@ -323,6 +323,22 @@ def test_a_replica_that_refuses_what_another_answers_is_left(between: Between, a
     assert len(said) == 1
     assert f"{bad.url} refuses what another replica answers" in said[0]
     assert "context length" in said[0]
+
+
+def refusing(odd: bool) -> Any:
+    """A server that refuses every second prompt."""
+
+    def refuse(handler: Any) -> bool:
+        body = json.loads(handler.body)
+        wanted = body["max_tokens"] > 1 and body["seed"] % 2 == odd
+        return bool(wanted and status(400, "not this one")(handler))
+
+    return refuse
+
+
+def test_replicas_that_each_refuse_what_the_other_answers(between: Between, alone: list[Reply]) -> None:
+    urls = [between(always=refusing(odd)).url for odd in (False, True)]
+    assert endpoint(*urls, concurrency=4).answer(asked(40), SHORT, quiet) == alone
 
 
 def test_a_prompt_that_all_replicas_refuse_is_refused(between: Between) -> None:

@@ -1,8 +1,8 @@
 """Requests shared out among servers of one model: each takes the next one when it has finished one.
 
 A slow server gets fewer of them. The requests of a server that has gone move to the others, and it is left alone for a
-while, also by later calls; so is one that refuses what another one answers. A server that is there and wrong (another
-tokenizer, a refused key, a redirect) stops the call, as a single one does. Knows nothing of prompts.
+while, also by later calls. What one refuses the others are asked: it fails where all refuse it. A server that is there
+and wrong (another tokenizer, a refused key, a redirect) stops the call, as a single one does. Knows nothing of prompts.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Replicas:
         self._answered: dict[str, float] = {}  # by URL, when it last did
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, dict[str, Reply]] = {}  # by request and URL
+        self._told: set[str] = set()  # URLs of servers of which it was said that they refuse
 
     async def replies(self, requests: Sequence[Request]) -> list[Reply]:
         """The replies in the order of the requests. Raises where no server is left, or one is wrong."""
@@ -118,23 +119,19 @@ class Replicas:
             raise server.refusals.too_late("all tries together") from None
 
     def _weigh(self, server: Server, number: int, reply: Reply) -> None:
-        """Take a reply; a refusal where no other server is left that may answer. One that refused what this one has
-        answered is wrong: whoever refuses is the fastest, and would get all requests."""
+        """Take a reply; a refusal where no server is left that has not refused: whoever refuses is the fastest, and
+        would decide for all."""
         refused = self._refused.setdefault(number, {})
         if reply.finish == "failed":
             refused[server.refusals.url] = reply
             if any(url not in refused and not task.done() for url, task in self._tasks.items()):
                 self._open.put_nowait(number)
                 return
-        else:
-            for url, other in refused.items():
-                self._dismiss(url, other)
+            reply = next(refused[one.refusals.url] for one in self.servers if one.refusals.url in refused)
+        for url in refused.keys() - self._told if reply.finish != "failed" else ():
+            self._told.add(url)
+            self.talk.tell(f"{url} refuses what another replica answers: {refused[url].error}")
         self._take(server, number, reply)
-
-    def _dismiss(self, url: str, reply: Reply) -> None:
-        if self._tasks[url].cancel():
-            self.gone[url] = time.monotonic()
-            self.talk.tell(f"{url} refuses what another replica answers, and is left: {reply.error}")
 
     def _take(self, server: Server, number: int, reply: Reply) -> None:
         self._answered[server.refusals.url] = time.monotonic()
