@@ -237,13 +237,17 @@ def _keys_read(path: Path) -> tuple[str, list[str]]:
     """What a run is shown as, and which arrays are read for it."""
     run = open_run(path)
     asked: list[str] = []
-    get = run.store.get
+    get, cut = run.store.get, run.store.cut
 
     def noted(name: str, keys: list[str] | None = None) -> object:
         asked.extend(["everything"] if keys is None else keys)
         return get(name, keys)
 
-    run.store.get = noted  # type: ignore[method-assign, assignment]
+    def noted_cut(name: str, keys: list[str], index: tuple[slice, ...]) -> object:
+        asked.extend(keys)
+        return cut(name, keys, index)
+
+    run.store.get, run.store.cut = noted, noted_cut  # type: ignore[method-assign, assignment]
     return shown(run), asked
 
 

@@ -86,6 +86,15 @@ def _lying_state(model: Any) -> None:
     layer._register_state_dict_hook(lambda _, state, prefix, __: state.update({f"{prefix}weight": layer.weight / 2}))
 
 
+class Scaled(torch.Tensor):
+    """A weight that computes otherwise than its numbers say."""
+
+
+def _own_tensor(model: Any) -> None:
+    layer = model.model.layers[0].mlp.down_proj
+    layer.weight = nn.Parameter(layer.weight.detach().as_subclass(Scaled))
+
+
 class Returning:
     """A class that stands for a method."""
 
@@ -107,6 +116,7 @@ CHANGES: dict[str, Callable[[Any], Undo | None]] = {
     "partial": lambda model: _replaced(model, lambda one: functools.partialmethod(lambda *given: one(*given) * 3)),
     "class": lambda model: _replaced(model, lambda _: Returning),
     "code": _other_code,
+    "tensor": _own_tensor,
     "global hook": _global_hook,
     "attention": _own_attention,
     "config of a layer": _own_config,

@@ -11,8 +11,10 @@ import pytest
 
 from fillerscope.errors import ModelError
 from fillerscope.models.description import load_tokenizer
+from fillerscope.models.in_memory import ModelInMemory
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
+from support.tiny import tiny_model, tiny_tokenizer
 from support.watchdog import watched
 
 
@@ -253,6 +255,19 @@ def test_rules_that_make_a_text_many_times_as_long_are_refused(folder: Path, wha
     put(folder, stage, rule)
     with pytest.raises(ModelError, match=rf"tokenizer\.json: the rules of its {stage} can make a text .* times as"):
         load_tokenizer(ModelFolder(folder, "m", "m", ""))
+
+
+def test_a_tokenizer_that_splits_by_chance_is_refused(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    described = json.loads(path.read_text())
+    described["model"]["dropout"] = 0.3
+    path.write_text(json.dumps(described))
+    with pytest.raises(ModelError, match=r"splits texts by chance \(dropout: 0.3"):
+        load_tokenizer(ModelFolder(folder, "m", "m", ""))
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.model.dropout = 0.3
+    with pytest.raises(ModelError, match="splits texts by chance"):
+        ModelInMemory.of(tiny_model("llama"), tokenizer)
 
 
 def test_a_rule_of_marks_is_measured_in_time(folder: Path) -> None:

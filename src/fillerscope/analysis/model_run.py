@@ -252,7 +252,10 @@ class ModelRun(StoredRun):
     def layouts(self, queries: str = "original") -> Layouts:
         """Where spans stand in the prompts of problems that did not fail; of those that have an answer, where answers
         are the queries."""
-        return self._layouts(self._row(queries)[0], len(self.measured(queries)))
+        found = self._layouts(self._row(queries)[0], len(self.measured(queries)))
+        if missing := set(self.conditions) - found.of.keys():
+            raise StoreError(f"{self.path} holds no prompts of {min(missing)}; run the study again")
+        return found
 
     def _row(self, queries: str) -> tuple[str, int]:
         """The file that holds these queries, and their place on its axis of queries."""

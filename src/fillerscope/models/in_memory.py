@@ -23,6 +23,7 @@ from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import context_length, kind_of, refuse_other, vocabulary_of
+from fillerscope.models.tokenizer_checks import refuse_chance
 from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.prompts.tokenizer import Tokenizer, encode, refuse_beyond
 from fillerscope.study.arguments import shown
@@ -49,6 +50,7 @@ class ModelInMemory:
         called = name or _own_name(checked)
         if tokenizer is None or isinstance(tokenizer, str) or not callable(getattr(tokenizer, "encode", None)):
             raise ModelError(f"{called} needs its tokenizer, as AutoTokenizer gives one, not {tokenizer!r:.60}")
+        refuse_chance(tokenizer, called)
         digest = model_digest(checked, tokenizer)
         loaded = loaded_model(called, called.rstrip("/").rpartition("/")[2], digest, checked, tokenizer)
         return cls(checked, tokenizer, called, loaded.label, digest)

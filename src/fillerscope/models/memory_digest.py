@@ -33,6 +33,7 @@ SIMPLE = bool | int | float | str | None
 # What every module has: tensors and modules are hashed by themselves, hooks are asked for, and training ends in eval.
 INTERNAL = frozenset(vars(nn.Module())) | {"_is_hf_initialized", "_hf_hook"}
 PLACES = ("name_or_path", "_name_or_path", "transformers_version")  # where it came from; a run has versions of its own
+TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 BACKEND = "_tokenizer"  # where a tokenizer keeps that of the library tokenizers
 HISTORY = ("init_inputs", "init_kwargs", "files_loaded", "deprecation_warnings")  # of a tokenizer; nothing reads them
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
@@ -77,6 +78,8 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
             raise _UnknownError
         for name in GLOBAL_HOOKS:
             _refuse_own(getattr(torch.nn.modules.module, name).values())
+        if any(type(tensor) not in TENSORS for tensor in (*model.parameters(), *model.buffers())):
+            raise _UnknownError  # of a class of somebody's own, which computes otherwise
         settings = _Settings(model)
         return _sha256([*settings.of_tokenizer(tokenizer), *settings.of_modules(model)])
     except _UnknownError:

@@ -44,6 +44,7 @@ def _parsed(folder: Path, name: str) -> Json:
 
 def check_loaded(tokenizer: Tokenizer, folder: Path) -> None:
     """Refuse a tokenizer that was made of other files than tokenizer.json, for the same reasons."""
+    refuse_chance(tokenizer, str(folder))
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return
@@ -53,6 +54,17 @@ def check_loaded(tokenizer: Tokenizer, folder: Path) -> None:
     _refuse_long_tokens(map(str, tokenizer.added_tokens_decoder.values()), folder)
     if not (folder / "tokenizer.json").exists():  # all tokens take some time to list, and were looked at there
         _refuse_long_tokens(backend.get_vocab(), folder)
+
+
+def refuse_chance(tokenizer: Tokenizer, name: str) -> None:
+    """Refuse a tokenizer that splits the same text otherwise each time."""
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    for key in ("dropout", "alpha"):
+        if getattr(model, key, None):
+            raise ModelError(
+                f"{name}: its tokenizer splits texts by chance ({key}: {getattr(model, key)}), so that nothing can be "
+                f"measured twice; set `{key}` to null in tokenizer.json"
+            )
 
 
 def _refuse_growth(rules: Json, path: Path) -> None:

@@ -72,6 +72,8 @@ class Layouts:
         counts = [count for kind in kinds for _, count in kind]
         if not all(kinds) or min(counts, default=1) < 1 or sum(counts) > tokens:
             raise ValueError("it has prompts that its records do not have")
+        if of.keys() != texts.keys():
+            raise ValueError("its layouts are of other conditions than its texts")
         for numbers in of.values():
             if numbers.shape != (problems,) or not ((numbers >= 0) & (numbers < len(kinds))).all():
                 raise ValueError("its layouts are not those of its records")

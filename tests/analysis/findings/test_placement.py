@@ -9,6 +9,7 @@ import pytest
 
 from fillerscope.analysis.findings.all import findings_of
 from fillerscope.analysis.findings.placement import placement_findings
+from fillerscope.store.layouts import Layouts
 from fillerscope.study.conditions import PRESETS, Condition
 from support.synthetic import NONE, Synthetic
 
@@ -32,9 +33,9 @@ def test_filler_at_the_end_leaves_the_tokens_before_it_as_they_are(tmp_path: Pat
 
 def test_where_no_template_follows_nothing_stands_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Synthetic(conditions=(NONE, END)).build(tmp_path / "run")
-    spans = [0, 2, 2, 1, 1]
-    records = [{"status": "ok", "prompts": {"late": {"spans": spans}}}, {"status": "failed"}]
-    monkeypatch.setattr(run[None], "records", lambda: records)
+    prompts = {"late": {"spans": [0, 2, 2, 1, 1]}}
+    layouts = Layouts.of_records([{"status": "ok", "tokens": ["a"] * 3, "prompts": prompts}, {"status": "failed"}])
+    monkeypatch.setattr(run[None], "layouts", lambda: layouts)
     (finding,) = placement_findings(run[None])
     assert finding.numbers == {"behind": 0.0, "tokens": 3.0}
     assert "of 3.0 original tokens none stands behind" in finding.text

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +145,32 @@ def test_what_does_not_start_is_one_line(first: str, address: str, told: str) ->
     with python(CONNECTING.format(first), address) as process:
         _, error = process.communicate(timeout=300)
     assert re.search(f"StudyError: {told}", error.splitlines()[-1]), error
+
+
+def test_a_cluster_of_another_account_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would take the address from whoever wrote the file, or has a process of that name."""
+    file = tmp_path / "ray_current_cluster"
+    monkeypatch.setattr(module, "CURRENT", file)
+    with pytest.raises(StudyError, match="no Ray cluster was found on this machine"):
+        module._current()
+    file.write_text("10.0.0.1:6379\n")
+    assert module._current() == "10.0.0.1:6379"
+    if os.getuid() == 0:  # whose clusters everybody may take
+        os.chown(file, 54321, -1)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(StudyError, match="is another user's"):
+        module._current()
+
+
+@needs_ray
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_ray_is_never_left_to_look_for_a_cluster(address: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    asked: list[str] = []
+    monkeypatch.setattr(module, "_current", lambda: "10.0.0.1:6379")
+    monkeypatch.setattr(module, "_knock", asked.append)
+    monkeypatch.setattr(ray, "init", lambda address, **_: asked.append(address))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with module._connected(address):
+        assert asked == ["10.0.0.1:6379"] * 2

@@ -31,6 +31,8 @@ from fillerscope.errors import StudyError
 OLDEST = (2, 59)  # older ones have no tokens, or let web pages reach them
 INSTALL = "pip install 'fillerscope[ray]'"
 ADDRESS = "RAY_ADDRESS"
+CURRENT = Path("/tmp/ray/ray_current_cluster")  # where `ray start` writes the address
+LONGEST_ADDRESS = 300
 KNOCK = 10.0  # seconds that a cluster has to answer
 
 
@@ -115,9 +117,9 @@ def _connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    address = _current() if address in (None, "auto") else address
     with _explained(f"the Ray cluster at {address} was not reached"), _own_sigterm(), _at_root():
-        _knock(address or "")
-        _refuse_foreign(address)
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     try:
         yield
@@ -132,11 +134,17 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
 
 
-def _refuse_foreign(address: str | None) -> None:
-    """Refuse a cluster that Ray would find by a file in a folder of all users, where another account has written it."""
-    found = Path("/tmp/ray/ray_current_cluster")
-    if address in (None, "auto") and found.exists() and found.stat().st_uid not in (os.getuid(), 0):
-        raise StudyError(f"{found} is another user's: give the address of the cluster, such as 10.0.0.1:6379")
+def _current() -> str:
+    """The address of the cluster that this user or root has started here. Ray itself would believe a file, or a process
+    of that name, whoever has made it."""
+    told = "give the address of the cluster, such as --address 10.0.0.1:6379"
+    try:
+        with CURRENT.open() as file:
+            if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
+                raise StudyError(f"{CURRENT} is another user's: {told}")
+            return file.read(LONGEST_ADDRESS).strip()
+    except (OSError, UnicodeDecodeError):
+        raise StudyError(f"no Ray cluster was found on this machine ({CURRENT}): {told}") from None
 
 
 @contextmanager
