@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fillerscope.errors import ModelError
+from fillerscope.files import Json
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
-Settings = Mapping[str, Any]
+Settings = Json
 # What a model has of these is compared with the shapes of its weights, or changes none of its numbers.
 _OF_SHAPES = re.compile(r"(\w*feed_forward_length|embedding_length|vocab_size|context_length|tensor_data_layout)$")
 _ROTARY_SCALING = "rope.scaling."
@@ -122,18 +122,18 @@ def _part_of_transformers(name: str) -> ModuleType | None:
         return None
 
 
-class _Noted(dict[str, Any]):
+class _Noted(dict[str, object]):
     """Settings that note which of them are asked for."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.asked: set[str] = set()
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         self.asked.add(key)
         return super().__getitem__(key)
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: object = None) -> object:
         self.asked.add(key)
         return super().get(key, default)
 
@@ -184,7 +184,7 @@ def _equal(value: object, said: object) -> bool:
     return value == said
 
 
-def corrected(tokenizer: Any, settings: Settings, name: str) -> None:
+def corrected(tokenizer: PreTrainedTokenizerFast, settings: Settings, name: str) -> None:
     """Let a tokenizer split texts and add tokens as its file says. Refused where that is not known."""
     kind, how = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
     if kind == "gpt2":
@@ -200,7 +200,7 @@ def corrected(tokenizer: Any, settings: Settings, name: str) -> None:
         raise _refusal(name, "tokenizer.ggml.add_space_prefix", space)
 
 
-def _split(tokenizer: Any, how: str | None, name: str) -> None:
+def _split(tokenizer: PreTrainedTokenizerFast, how: str | None, name: str) -> None:
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     mapping = _part_of_transformers("gguf.gguf_tokenizer_mapping")
@@ -214,7 +214,7 @@ def _split(tokenizer: Any, how: str | None, name: str) -> None:
     tokenizer.backend_tokenizer.model.ignore_merges = how in _WHOLE_WORDS
 
 
-def _add_bos(tokenizer: Any) -> None:
+def _add_bos(tokenizer: PreTrainedTokenizerFast) -> None:
     """Make the tokenizer add its BOS: transformers does not read this setting, and Gemma fails without a BOS."""
     from tokenizers.processors import TemplateProcessing
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, zip_longest
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,5 +92,5 @@ class Layouts:
 def _shared(texts: list[str], own: list[str]) -> list[str]:
     if texts == own:
         return texts
-    both: Iterable[tuple[Any, Any]] = zip_longest(texts, own)
+    both = zip_longest(texts, own)
     return [one if other is None or one == other else other if one is None else "" for one, other in both]
