@@ -14,7 +14,7 @@ from fillerscope.cli.model_commands import verify_models
 from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE, DEFAULT
 from fillerscope.models.digests import digest_of_files, file_sums
-from fillerscope.models.gguf import converted_folder
+from fillerscope.models.gguf import VERSION, converted_folder
 from support.tiny import tiny_model, tiny_tokenizer
 
 
@@ -31,6 +31,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "gguf_sha256": CATALOGUE[DEFAULT].sha256,
         "digest": digest_of_files(sums),
         "files": sums,
+        "version": VERSION,
     }
     (folder / "fillerscope.json").write_text(json.dumps(record))
     shutil.copytree(folder, folder.with_name("mine-0123"))

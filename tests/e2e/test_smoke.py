@@ -48,7 +48,7 @@ from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.findings.brief import brief
 from fillerscope.analysis.flips import flips
 from fillerscope.analysis.mechanism import activation_table, affine_table
-from fillerscope.analysis.model_run import Region, prompt_tokens
+from fillerscope.analysis.model_run import Region
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.capture.head_matrix import HeadMatrix
 from fillerscope.figures.condition_text import name_of
@@ -56,6 +56,7 @@ from fillerscope.report import payload
 from fillerscope.report.explorer.matrix_payload import packed_matrix
 from fillerscope.report.html import write_report
 from fillerscope.report.methods.page import as_text, methods, study_yaml
+from fillerscope.store.layouts import prompt_tokens
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from support.synthetic import MLESS, NONE, Synthetic

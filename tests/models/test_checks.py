@@ -30,7 +30,7 @@ def change(folder: Path, **values: object) -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_config_of_more_than_the_weights_hold_is_refused(folder: Path, key: str, value: int, nested: bool) -> None:
     change(folder, **({"text_config": {key: value}} if nested else {key: value}))
-    with pytest.raises(ModelError, match=rf"config\.json of m says {key}: {value}, and its weights are \d+ tensors"):
+    with pytest.raises(ModelError, match=rf"the config of m says {key}: {value}, and its weights are \d+ tensors"):
         check_folder(folder, "m")
 
 
@@ -41,7 +41,7 @@ def test_a_config_of_more_than_the_weights_hold_is_refused(folder: Path, key: st
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_number_that_would_become_a_long_list_is_refused(folder: Path, key: str, value: int, nested: bool) -> None:
     change(folder, **({"text_config": {key: value}} if nested else {key: value}))
-    with pytest.raises(ModelError, match=rf"config\.json of m says {key}: {value}, and \d+ is the most"):
+    with pytest.raises(ModelError, match=rf"the config of m says {key}: {value}, and \d+ is the most"):
         check_folder(folder, "m")
 
 
@@ -50,14 +50,14 @@ def test_a_number_that_would_become_a_long_list_is_refused(folder: Path, key: st
 )
 def test_a_context_that_no_model_has_is_refused(folder: Path, key: str) -> None:
     change(folder, **{key: 10**9})
-    with pytest.raises(ModelError, match=rf"config\.json of m says {key}: 1000000000, and \d+ is the most"):
+    with pytest.raises(ModelError, match=rf"the config of m says {key}: 1000000000, and \d+ is the most"):
         check_folder(folder, "m")
 
 
 @pytest.mark.parametrize("kinds", [[[["global"], 10**9]], [[["global"] * 90, 90]], [[["local"], 1]] * 900])
 def test_kinds_of_layers_that_become_a_long_list_are_refused(folder: Path, kinds: object) -> None:
     change(folder, attention_types=kinds)
-    with pytest.raises(ModelError, match=r"config\.json of m says attention_types: .* more layers than its weights"):
+    with pytest.raises(ModelError, match=r"the config of m says attention_types: .* more layers than its weights"):
         check_folder(folder, "m")
 
 

@@ -15,7 +15,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models import hub
 from fillerscope.models.catalogue import CATALOGUE
 from fillerscope.models.digests import cached_sha256, folder_digest
-from fillerscope.models.gguf import converted_folder
+from fillerscope.models.gguf import VERSION, converted_folder
 from fillerscope.models.resolve import _is_whole, find, resolve, resolve_here
 from support.hub import Hub, serving, use
 
@@ -39,7 +39,7 @@ def test_a_catalogue_model_in_the_cache_needs_nothing_else(
     entry = CATALOGUE["gemma-3-270m"]
     made = cache / "models" / f"{entry.name}-{entry.sha256}"
     shutil.copytree(folder, made)
-    record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": folder_digest(folder)}
+    record = {"source": entry.name, "gguf_sha256": entry.sha256, "digest": folder_digest(folder), "version": VERSION}
     (made / "fillerscope.json").write_text(json.dumps(record))
     monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: pytest.fail("fetched"))
     found = resolve("gemma-3-270m")
@@ -56,7 +56,7 @@ def test_the_gguf_of_a_catalogue_model_goes_when_it_is_converted(
         assert path == gguf
         target = tmp_path / "cache" / "models" / f"{stem}-{sha256}"
         shutil.copytree(folder, target)
-        record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(folder)}
+        record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(folder), "version": VERSION}
         (target / "fillerscope.json").write_text(json.dumps(record))
 
     monkeypatch.setattr("fillerscope.models.resolve.fetch", lambda *_: gguf)
@@ -232,7 +232,7 @@ def converted(folder: Path, stem: str, sha256: str) -> Path:
     """As a conversion leaves it."""
     made = converted_folder(stem, sha256)
     shutil.copytree(folder, made)
-    record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(made)}
+    record = {"source": stem, "gguf_sha256": sha256, "digest": folder_digest(made), "version": VERSION}
     (made / "fillerscope.json").write_text(json.dumps(record))
     return made
 
