@@ -82,6 +82,16 @@ def test_threshold_and_median_are_those_of_the_first_prompts(family: str) -> Non
     assert LOWEST < found.octaves[0] < found.octaves[1] <= HIGHEST
 
 
+def test_texts_in_rows_of_their_own_give_the_same() -> None:
+    """As hybrid models have them, whose state goes on from text to text."""
+    study, model = ten(), loaded()
+    shards = shards_of(load_problems(study.problems), study.batch.shard)
+    apart = Scale.read(calibration(shard_prompts(study, model), model.model, shards, "apart"))
+    assert (apart.problems, apart.tokens, apart.octaves) == (usual().problems, usual().tokens, usual().octaves)
+    np.testing.assert_allclose(apart.eps, usual().eps, rtol=2 * ROUNDING)
+    np.testing.assert_allclose(apart.median, usual().median, rtol=2 * ROUNDING)
+
+
 def test_the_threshold_follows_c() -> None:
     small, large = (calibrated(ten(probes={"attention": {}, "activations": {"c": c}}), loaded()) for c in (0.13, 0.39))
     np.testing.assert_allclose(np.array(large.eps) / small.eps, 3.0, rtol=3 * ROUNDING)

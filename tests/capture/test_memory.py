@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import DynamicCache
 
 from fillerscope.capture.attention import capturing
+from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights
 from fillerscope.capture.passes import record
+from fillerscope.measure.planning.model_size import ModelSize
+from support.families import small_model
 from support.tiny import tiny_model
 
 TOKENS, LAYERS = 4096, 3
@@ -97,3 +103,33 @@ def test_a_long_prompt_takes_little_more_memory_than_running_it() -> None:
     assert capture["peak"] <= 1.3 * plain["peak"], figures
     whole_matrices = (9 * TOKENS * TOKENS * 4) >> 20  # one a head, of one layer
     assert capture["peak"] - capture["baseline"] < whole_matrices / 2, figures
+
+
+def test_memory_beside_weights_does_not_depend_on_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    for free in (10, 10**9):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(total=10**10, available=free))
+        assert memory_beside_weights(model) == 10**10 - weights
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=10, available=10))
+    assert memory_beside_weights(model) == 0
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3_text"])
+def test_keys_and_values_of_a_token_take_what_a_cache_takes(family: str) -> None:
+    model, cache = tiny_model(family), DynamicCache()
+    with torch.inference_mode():
+        model(input_ids=torch.arange(5, 9)[None], past_key_values=cache, use_cache=True)
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert kv_bytes_a_token(model) * 4 == held
+
+
+def test_layers_that_differ_are_counted_one_by_one() -> None:
+    kinds = ["sliding_attention", "full_attention"] * 2
+    model = small_model("gemma4_text", num_kv_shared_layers=2, layer_types=kinds)
+    cache = DynamicCache()
+    with torch.inference_mode():
+        model(input_ids=torch.arange(5, 9)[None], past_key_values=cache, use_cache=True)
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers if layer.is_initialized)
+    assert held <= kv_bytes_a_token(model) * 4 <= 2 * held
+    assert ModelSize.of(model).head_dim > 0

@@ -14,9 +14,10 @@ from torch import Tensor
 from fillerscope.capture import precision
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.layer_inputs import depth_of_kinds
+from fillerscope.capture.masks import MaskRule
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import PassRunner
-from fillerscope.capture.row_check import check_rows
+from fillerscope.capture.row_check import _windows, check_rows
 from fillerscope.capture.self_check import check_capture
 from fillerscope.errors import CaptureError
 from fillerscope.models.loading import LoadedModel, wrap
@@ -262,3 +263,12 @@ def test_where_float32_does_not_fit_a_model_that_carries_a_state_gets_a_row_for_
     assert check_rows(wrap(model.to(torch.bfloat16), tiny_tokenizer(), "hybrid")).layout == "apart"
     plain = wrap(small_model("llama").to(torch.bfloat16), tiny_tokenizer(), "llama")
     assert check_rows(plain).layout == "shared"
+
+
+@pytest.mark.parametrize(("chunk", "context"), [(16, 64), (3000, 8000)])
+def test_chunks_are_no_windows_however_long_they_are(chunk: int, context: int) -> None:
+    """Within its first chunk, a row sees what it would see through a window."""
+    chunked = MaskRule(lambda _, __, row, key: (key <= row) & (key // chunk == row // chunk), causal=True, reach=chunk)
+    window = MaskRule(lambda _, __, row, key: (key <= row) & (key > row - chunk), causal=True, reach=chunk)
+    model = loaded("llama", max_position_embeddings=context).model
+    assert _windows(model, {0: chunked, 1: window})[:2] == (0, chunk)

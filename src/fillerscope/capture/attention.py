@@ -24,6 +24,7 @@ from fillerscope.capture.packing import Packing
 from fillerscope.errors import CaptureError
 from fillerscope.models.attention import refuse_unknown, using_attention
 from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
+from fillerscope.models.tensor_parallel import added_up, own_heads, processes, widened
 
 NAME = "fillerscope"
 ON_DEVICE = 1 << 28  # bytes of sums; more than that are moved to the host, layer by layer
@@ -56,7 +57,8 @@ class Recorder:
         shapes = (layers, heads, groups, packing.key_count), (layers, heads, packing.tokens)
         away = device.type == "cuda" and 4 * sum(map(math.prod, shapes)) > ON_DEVICE
         place = torch.device("cpu") if away else device
-        received, diagonal = (torch.empty(shape, device=place, pin_memory=away) for shape in shapes)
+        make = torch.empty if processes() == 1 else torch.zeros  # heads of other processes are added to
+        received, diagonal = (make(shape, device=place, pin_memory=away) for shape in shapes)
         recorder = cls(packing, device, received, diagonal, **more)
         for layer in recorder.without:
             received[layer] = diagonal[layer] = torch.nan  # missing, not zero
@@ -74,7 +76,8 @@ class Recorder:
     @contextmanager
     def layer_sums(self, layer: int) -> Iterator[LayerSums]:
         """Tensors on the device for a layer's sums; afterwards they are copied to the host if sums are kept there."""
-        kept = LayerSums(self.received[layer], self.diagonal[layer])
+        own = own_heads(self.received.shape[1])
+        kept = LayerSums(self.received[layer, own], self.diagonal[layer, own])
         if self.received.device == self.device:
             yield kept
             return
@@ -87,15 +90,19 @@ class Recorder:
         """[layer, text, head, group], texts in the order of the row. The parts are added up in float64, so that how
         many there are, which neighbours in the row decide, does not show."""
         sums = {layer: parts.sum(-1, dtype=torch.float64).float() for layer, parts in self.parts.items()}
-        missing = torch.full_like(next(iter(sums.values())), torch.nan)
-        return torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
+        return self._of_all_layers(sums)
 
     def sinks(self) -> Tensor | None:
         """[layer, text, head, group], texts in the order of the row; NaN in layers without a learned sink."""
         if not self.sink_sums:
             return None
-        missing = torch.full_like(next(iter(self.sink_sums.values())), torch.nan)
-        return torch.stack([self.sink_sums.get(layer, missing) for layer in range(len(self.received))])
+        return self._of_all_layers(self.sink_sums)
+
+    def _of_all_layers(self, sums: Mapping[int, Tensor]) -> Tensor:
+        """[layer, text, head, group] of [text, head, group] by layer; NaN in layers without."""
+        missing = torch.full_like(next(iter(sums.values())), torch.nan)
+        stacked = torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
+        return added_up(widened(stacked, self.received.shape[1], axis=2))
 
 
 _active: ContextVar[Recorder | None] = ContextVar("fillerscope_recorder", default=None)
@@ -136,6 +143,7 @@ def captured_attention(
             f"{type(module).__name__} attends to {key.shape[2]} keys where there are {query.shape[2]} tokens: keys "
             "that stand for no single token cannot be measured"
         )
+    _refuse_unshared(module, query.shape[1], recorder.received.shape[1])
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     layer = int(module.layer_idx)  # type: ignore[arg-type]
     hidden = recorder.packing.hidden(layer)
@@ -158,6 +166,15 @@ def captured_attention(
     if recorder.keep:
         recorder.kept[layer] = inputs.key, inputs.value
     return torch.unflatten(output, 0, (recorder.packing.rows, -1)), None
+
+
+def _refuse_unshared(module: nn.Module, here: int, heads: int) -> None:
+    """Raise where several processes share a model, and not the heads of its attention."""
+    if processes() > 1 and here * processes() != heads:
+        raise CaptureError(
+            f"transformers has no plan by which {processes()} processes share the heads of {type(module).__name__}: "
+            "measure this model in one process"
+        )
 
 
 def _one_row(tensor: Tensor) -> Tensor:
@@ -201,4 +218,6 @@ def observe(model: nn.Module, recorder: Recorder) -> Recorder:
         raise CaptureError(f"layers {names} do not attend through transformers' attention interface{also}")
     if recorder.received.device != device:
         torch.cuda.current_stream(device).synchronize()  # until all of it has arrived
+    added_up(recorder.received)
+    added_up(recorder.diagonal)
     return recorder

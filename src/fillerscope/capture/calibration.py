@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fillerscope.capture.activations import HIGHEST, LOWEST, Scale, rounded, watching_activations
 from fillerscope.capture.memory import to_device
-from fillerscope.capture.packing import Packing, Text
+from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import PassRunner
 
 TOKENS = 512  # as many of the first prompts as fit
@@ -20,11 +20,11 @@ BELOW = 3  # octaves of the histogram below the smallest threshold
 
 def calibrate(runner: PassRunner, texts: Sequence[Text], c: float) -> Scale:
     """Return the scale of the probed tokens of these texts, run in one pass inside `capturing`."""
-    packing = Packing.of(texts)
+    packing = runner.packing(texts)
     pairs = zip(packing.places(), texts, strict=True)
     rows = np.concatenate([place.start + np.flatnonzero(text.probed) - text.shared for place, text in pairs])
     levels: list[tuple[float, float, float]] = []
-    with watching_activations(runner.model, lambda _, values: levels.append(_levels(values[0], rows))):
+    with watching_activations(runner.model, lambda _, values: levels.append(_levels(values.flatten(0, 1), rows))):
         runner.one_pass(texts)
     median, mad, largest = (np.array(some) for some in zip(*levels, strict=True))
     eps = tuple(rounded(NORMAL * one * c) for one in mad)

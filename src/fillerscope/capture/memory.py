@@ -14,7 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fillerscope.models.structure import device_of, head_count, layer_count, text_config
+from fillerscope.models.structure import (
+    attention_modules,
+    decoder_of,
+    device_of,
+    head_count,
+    layer_count,
+    text_config,
+)
 
 MOST = {"cpu": 256, "mps": 4096, "cuda": 16384}  # beyond these nothing becomes faster; less shows progress sooner
 FEWEST = 64
@@ -45,12 +52,49 @@ def bytes_a_token(model: nn.Module) -> int:
     return element * (8 * hidden + 3 * widest) + 4 * 8 * layer_count(model) * head_count(model)
 
 
+def kv_bytes_a_token(model: nn.Module) -> int:
+    """Bytes of the keys and values of a token, in all layers."""
+    element = int(next(model.parameters()).element_size())
+    return element * sum(_kv_width(model, module) for module in attention_modules(decoder_of(model)).values())
+
+
+def _kv_width(model: nn.Module, attention: nn.Module) -> int:
+    """How many numbers the keys and values of a token have in a layer."""
+    own = [getattr(getattr(attention, name, None), "out_features", None) for name in ("k_proj", "v_proj")]
+    if all(isinstance(width, int) for width in own):
+        return sum(width for width in own if width is not None)
+    kv_heads = setting_of(model, "num_key_value_heads") or head_count(model)
+    return 2 * int(kv_heads) * head_size(model)
+
+
+def head_size(model: nn.Module) -> int:
+    """Numbers of a head; where layers differ, an equal share of the hidden ones."""
+    return int(setting_of(model, "head_dim") or text_config(model).hidden_size // head_count(model))
+
+
+def setting_of(model: nn.Module, name: str) -> int | None:
+    """A setting of all layers; None where there is none, or another one for each layer."""
+    try:
+        value = getattr(text_config(model), name, None)
+    except Exception:  # some configs refuse to say what differs between layers
+        return None
+    return value if isinstance(value, int) else None
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that are free: on a GPU those of the GPU, elsewhere those of the machine."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
     return int(psutil.virtual_memory().available)
+
+
+def memory_beside_weights(model: nn.Module) -> int:
+    """Bytes of the device's memory that the model's weights leave, whatever else is in it now: the same on all machines
+    of a kind."""
+    device = device_of(model)
+    whole = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else psutil.virtual_memory().total
+    return max(0, int(whole) - sum(parameter.nbytes for parameter in model.parameters()))
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:

@@ -20,8 +20,10 @@ from fillerscope.capture.attention import Recorder, observe
 from fillerscope.capture.memory import PendingCopy, to_device
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
 from fillerscope.capture.probes import Collector, Probing, intervening
+from fillerscope.errors import CaptureError
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import attention_modules, decoder_of, device_of, head_count, layer_count
+from fillerscope.models.tensor_parallel import processes
 
 REMEMBERED = 32  # prefixes whose keys and values stay in memory
 Layout = Literal["shared", "packed", "apart"]  # texts in one row after shared prefixes; in one row; a row for each
@@ -75,6 +77,12 @@ class Measured:
     def starts(self) -> list[int]:
         """Where each text begins among the positions, and where the last one ends."""
         return [0, *np.cumsum([len(text) for text in self.texts]).tolist()]
+
+    def whole(self) -> Measured:
+        """The same, where every text has numbers; else an error."""
+        for number, error in self.errors.items():
+            raise CaptureError(f"text {number + 1} could not be measured: {error}")
+        return self
 
     def text(self, number: int) -> TextAttention:
         """The measurement of one text, on the host."""
@@ -161,7 +169,7 @@ class PassRunner:
                 yield numbers, self.one_pass([texts[number] for number in numbers])
                 return
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
+                if not _is_out_of_memory(error) or processes() > 1:  # the others would wait for this pass
                     raise
                 if len(apart) == 1:
                     reason = f"memory runs out: {str(error).partition(chr(10))[0]}"
@@ -183,9 +191,13 @@ class PassRunner:
         errors = {0: f"{len(text)} tokens, and {reason}"}
         return Measured(received, diagonal, entropy, (text,), errors, without=self.without)
 
+    def packing(self, texts: Sequence[Text]) -> Packing:
+        """How texts share a forward pass."""
+        return Packing.apart(texts) if self.layout == "apart" else Packing.of(texts)
+
     def one_pass(self, texts: Sequence[Text]) -> Measured:
         """Measure some texts in one forward pass, after those of prefixes that were not run yet."""
-        packing = Packing.apart(texts) if self.layout == "apart" else Packing.of(texts)
+        packing = self.packing(texts)
         reset_positions(self.model)
         known = {text.prefix: self._prefix(text) for text in texts if text.shared}
         prefixes = [known[prefix] for prefix in packing.prefixes]

@@ -45,11 +45,13 @@ from fillerscope.models.structure import (
     has_experts,
     layer_count,
 )
+from fillerscope.models.tensor_parallel import own_heads
 
 LENGTHS = (3, 13, 29)  # tokens of the texts after it, and one more text as long as the study's longest
 LONGEST = 256  # tokens, where no study says how long its prompts are
 BEYOND = 24  # tokens past such a limit
 FURTHEST = 2048  # tokens: whole matrices of longer texts do not fit; beyond a limit a text has a pass of its own
+LONGEST_REACH = 1 << 20  # keys: whether a rule that reaches further is a window is tried no further
 WINDOW = 8  # tokens that are judged together, so that one which rounding sends to another expert does not decide
 SEVERAL = 3  # texts whose first tokens are judged together: a convolution leaks into those alone
 OFTEN = 8.0  # times the rounding that is seen on the model itself
@@ -240,18 +242,23 @@ def _may_reroute(model: nn.Module) -> bool:
 
 
 def _received_gap(received: NDArray[np.float64], expected: NDArray[np.float64]) -> float:
-    """The largest difference over [group, head, position]; infinite where an expected number is missing."""
+    """The largest difference over [group, head, position]; infinite where an expected number is missing. Where several
+    processes share a model, the stock model has the heads of this one."""
+    if received.shape[1] > expected.shape[1]:
+        received = received[:, own_heads(received.shape[1])]
     gaps = np.abs(np.where(np.isfinite(expected), received - expected, 0.0))
     return float(np.where(np.isfinite(gaps), gaps, np.inf).max())
 
 
 def _windows(model: nn.Module, masks: dict[int, MaskRule]) -> tuple[int | None, ...]:
+    """Rules are tried on texts that are longer than they reach: a chunk ends where a window would move on."""
     longest, device = context_length(model) or LONGEST, device_of(model)
-    length = min(longest, FURTHEST)
-    return tuple(
-        (rule.reach if rule.is_window(length, device) else 0) if (rule := masks.get(layer)) else None
-        for layer in range(layer_count(model))
-    )
+
+    def window(rule: MaskRule) -> int | None:
+        length = min(longest, max(FURTHEST, min(rule.reach or 0, LONGEST_REACH) + 2))
+        return rule.reach if rule.is_window(length, device) else 0
+
+    return tuple(window(masks[layer]) if layer in masks else None for layer in range(layer_count(model)))
 
 
 def _dtype(model: nn.Module) -> torch.dtype:

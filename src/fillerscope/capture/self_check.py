@@ -29,6 +29,7 @@ from fillerscope.errors import CaptureError, FillerscopeError
 from fillerscope.files import Json
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import text_config
+from fillerscope.models.tensor_parallel import own_heads
 
 NAME = "fillerscope_check"
 TOLERANCE = 1e-5
@@ -108,6 +109,7 @@ def check_capture(loaded: LoadedModel) -> SelfCheck:
     gap = np.maximum(*gaps)
     layer, head = np.unravel_index(int((gap / allowed[:, None]).argmax()), gap.shape)
     worst = float(gap[layer, head]), float(allowed[layer])
+    head += own_heads(loaded.heads).start
     return _judge(SelfCheck(*worst, length, layers[int(layer)] + 1, int(head) + 1), loaded.label)
 
 
@@ -149,7 +151,8 @@ def _gap(mine: TextAttention, expected: NDArray[np.float64], layers: list[int]) 
     """Largest difference [layer, head] over groups and positions, of layers that have attention; NaN where either
     number is NaN and should not be."""
     seen = mine.rows[:, ::-1].cumsum(axis=1)[:, ::-1] - mine.rows > 0
-    gaps = np.abs(mine.mean_received()[:, layers] - expected)
+    received = mine.mean_received()[:, layers]
+    gaps = np.abs(received[:, :, own_heads(received.shape[2])] - expected)
     return np.asarray(np.where(seen[:, None, None], gaps, 0.0).max(axis=(0, -1)))
 
 

@@ -24,6 +24,7 @@ from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
+from fillerscope.models.tensor_parallel import loading_options, own_device, processes
 from fillerscope.models.untrained import Sizes, untrained
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
@@ -79,7 +80,7 @@ def load_model(
 
 def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") -> LoadedModel:
     """Load a folder of weights."""
-    place = choose_device(device)
+    place = own_device(choose_device(device))
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
         read_config(folder)  # a tokenizer reads it too, and would be blamed for it
@@ -130,6 +131,7 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
     loader = _loader_for(config, folder.name)
     stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
     refuse_large_build(loader.from_config, config, stored, folder.name)
+    shared = loading_options(config, folder.name)
     with hashed_view(folder) as view:
         try:
             model, report = loader.from_pretrained(
@@ -140,6 +142,7 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
                 local_files_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are reported, and refused below
+                **shared,
             )
         except Exception as error:
             _refuse_unbuildable(config, folder)
@@ -181,7 +184,7 @@ def _read_into_memory(model: PreTrainedModel) -> None:
 
     Those that memory has no room for stay in it."""
     weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.device.type == "cpu"]
-    if sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
+    if processes() > 1 or sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
         return
     for weight in weights:
         weight.data = weight.data.clone()
