@@ -175,8 +175,28 @@ def test_a_forged_header_is_refused_before_a_file_is_converted(
 def test_an_array_that_ends_the_header_ends_in_the_file(tmp_path: Path) -> None:
     """Nothing comes after it that could be found missing."""
     path = tmp_path / "forged.gguf"
-    path.write_bytes(b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"a", 9, 0, 2**60))
-    with pytest.raises(ModelError, match="something of 1152921504606846976 bytes is said to be at byte"):
+    path.write_bytes(b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"a", 9, 0, 2**20))
+    with pytest.raises(ModelError, match="something of 1048576 bytes is said to be at byte"):
+        check_header(path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "values", "body", "told"),
+    [
+        (0, 1, struct.pack("<Q1sIIQ", 1, b"a", 9, 0, 5_000_000) + bytes(5_000_000), "its arrays have 5000000 elements"),
+        (0, 1, struct.pack("<Q1sIIQ", 1, b"a", 9, 9, 9) + struct.pack("<IQ", 0, 600_000).ljust(600_012, b"\0") * 9,
+         "its arrays have 4200009 elements"),
+        (70_000, 0, bytes(70_000), "it says that it has 70000 tensors and 0 values"),
+        (0, 20_000, bytes(20_000), "it says that it has 0 tensors and 20000 values"),
+    ],
+)  # fmt: skip
+def test_more_than_readers_should_make_objects_of_is_refused(
+    tmp_path: Path, tensors: int, values: int, body: bytes, told: str
+) -> None:
+    """A reader takes some hundred bytes of memory for each byte of such a file."""
+    path = tmp_path / "large.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, values) + body)
+    with pytest.raises(ModelError, match=told):
         check_header(path)
 
 

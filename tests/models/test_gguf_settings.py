@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from transformers import (
 )
 
 from fillerscope.errors import ModelError
+from fillerscope.models import gguf_settings
 from fillerscope.models.gguf import RECORD, VERSION
 from fillerscope.models.gguf_settings import read_settings, refuse_unread
 from fillerscope.models.loading import load_model
@@ -153,6 +155,15 @@ def test_texts_are_not_split_in_another_way_than_the_file_says(
 ) -> None:
     with pytest.raises(ModelError, match=told):
         resolve(str(write_gguf(pre=pre)))
+
+
+def test_older_versions_of_transformers_know_fewer_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_settings, "_part_of_transformers", lambda _: ModuleType("without a table"))
+    tokenizer: Any = SimpleNamespace(backend_tokenizer=SimpleNamespace(model=SimpleNamespace()))
+    gguf_settings._split(tokenizer, "qwen2", "tiny")
+    assert not tokenizer.backend_tokenizer.model.ignore_merges
+    with pytest.raises(ModelError, match=r"says tokenizer\.ggml\.pre: 'llama-bpe'"):
+        gguf_settings._split(tokenizer, "llama-bpe", "tiny")
 
 
 def test_a_conversion_of_an_earlier_version_is_made_again(write_gguf: WriteGguf) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import stat
@@ -33,6 +34,19 @@ def make_folders(*parts: str) -> Path:
     for part in parts:
         folder = folder / part
         folder.mkdir(mode=mode, exist_ok=True)
+    return folder
+
+
+def own_folder(kind: str) -> Path:
+    """A folder of the cache for each user: a cache may be shared, what was found out with it is not."""
+    return cache_folder() / f"{kind}-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+
+
+def make_own_folder(kind: str) -> Path:
+    """The same, made so that nobody else can look into it."""
+    make_folders()
+    folder = own_folder(kind)
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 

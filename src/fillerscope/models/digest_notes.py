@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import time
 from pathlib import Path
 
 from fillerscope.files import others_can_write, replacing
-from fillerscope.models.cache import make_folders
-from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.cache import make_own_folder, own_folder
 
+KIND = "digests"
 LIFETIME = 12 * 3600.0  # seconds
 
 
@@ -26,7 +25,7 @@ def note_of(path: Path) -> Path:
     stat = real.stat()
     # Copying tools may set the time of change back; nobody sets the time of status change (ctime).
     key = json.dumps([real.name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
-    return _folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return own_folder(KIND) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def recall(note: Path) -> str:
@@ -42,16 +41,10 @@ def recall(note: Path) -> str:
 def remember(note: Path, sha256: str) -> None:
     """Write a note, and remove those that have expired. A cache that cannot be written to costs time, nothing else."""
     with contextlib.suppress(OSError):
-        make_folders().joinpath(note.parent.name).mkdir(mode=0o700, exist_ok=True)
-        _remove_expired(note.parent)
+        _remove_expired(make_own_folder(KIND))
         with replacing(note, sync=False) as draft:
             draft.chmod(0o600)
             draft.write_text(json.dumps({"sha256": sha256, "read": time.time()}), encoding="utf-8")
-
-
-def _folder() -> Path:
-    """A folder for each user: a cache may be shared, what was seen in it is not."""
-    return cache_folder() / f"digests-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
 
 
 def _remove_expired(folder: Path) -> None:

@@ -21,6 +21,8 @@ VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 MOST_DIMENSIONS, DEEPEST_ARRAY, LONGEST_NAME = 4, 4, 1 << 16
+# Readers make objects of some hundred bytes for each: the arrays of a vocabulary have about a million elements.
+MOST_ELEMENTS, MOST_VALUES, MOST_TENSORS = 1 << 22, 1 << 14, 1 << 16
 _LAYERS = re.compile(r"\.block_count$")
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _SIZES = re.compile(
@@ -52,6 +54,7 @@ class _Cursor:
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at, self.order = data, 0, "<"
+        self.elements = 0  # of arrays
 
     def number(self, kind: str) -> int:
         start = self.at
@@ -93,6 +96,9 @@ class _Cursor:
 
     def _largest_of_array(self, depth: int) -> float | None:
         inner, count = self.number("I"), self.number("Q")
+        self.elements += count
+        if self.elements > MOST_ELEMENTS:
+            raise ValueError(f"its arrays have {self.elements} elements, and {MOST_ELEMENTS} is the most")
         if inner in SCALARS:
             return self.largest(SCALARS[inner], count)
         largest = None
@@ -111,6 +117,8 @@ def _checked(cursor: _Cursor) -> list[_Tensor]:
     if version not in VERSIONS:
         raise ValueError(f"it is of version {version}, not {' or '.join(map(str, VERSIONS))}")
     tensor_count, value_count = cursor.number("Q"), cursor.number("Q")
+    if tensor_count > MOST_TENSORS or value_count > MOST_VALUES:
+        raise ValueError(f"it says that it has {tensor_count} tensors and {value_count} values")
     values = _values(cursor, value_count)
     tensors = [_tensor(cursor) for _ in range(tensor_count)]
     _check_places(cursor, tensors, values.get("general.alignment", 32))

@@ -37,6 +37,7 @@ _NEUTRAL = {
 }  # fmt: skip
 # Ways to split a text before merges, by `tokenizer.ggml.pre`: as GPT-2 does, which transformers takes where it knows no
 # other, and with every digit by itself.
+_BEFORE = ("qwen2",)  # what versions of transformers before 5.20 split as files say, by the architecture
 _AS_GPT2 = ("gpt-2", "mpt", "olmo", "jais", "phi-2")
 # Words of the vocabulary are tokens whatever merges there are, and files that do not say so mean a BOS.
 _WHOLE_WORDS = (
@@ -203,14 +204,14 @@ def corrected(tokenizer: PreTrainedTokenizerFast, settings: Settings, name: str)
 def _split(tokenizer: PreTrainedTokenizerFast, how: str | None, name: str) -> None:
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
-    mapping = _part_of_transformers("gguf.gguf_tokenizer_mapping")
+    known = getattr(_part_of_transformers("gguf.gguf_tokenizer_mapping"), "GGUF_PRE_TOKENIZER_SPLITS", _BEFORE)
     if how in _SINGLE_DIGITS:
         splits = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
         tokenizer.backend_tokenizer.pre_tokenizer = Sequence(splits)
     elif how is None:
         raise ModelError(f"{name} does not say how texts are split (tokenizer.ggml.pre); convert it again")
-    elif mapping is not None and how not in (*_AS_GPT2, *mapping.GGUF_PRE_TOKENIZER_SPLITS):
-        raise _refusal(name, "tokenizer.ggml.pre", how)  # older versions go by the architecture
+    elif how not in (*_AS_GPT2, *known):
+        raise _refusal(name, "tokenizer.ggml.pre", how)
     tokenizer.backend_tokenizer.model.ignore_merges = how in _WHOLE_WORDS
 
 

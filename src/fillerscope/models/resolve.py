@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from fillerscope.display import command
 from fillerscope.errors import ModelError
 from fillerscope.models import hub
 from fillerscope.models.cache import locked, open_cache_warning
@@ -146,7 +147,7 @@ def _remedy(name: str, changed: Path) -> str:
 
 def _converted_before(folder: Path, name: str, label: str) -> ModelFolder:
     if not _is_whole(folder):
-        raise ModelError(f"{name} is not on this machine, or not converted yet: fillerscope models get {name}")
+        raise ModelError(f"{name} is not on this machine, or not converted yet: {command('models', 'get', name)}")
     return ModelFolder(folder, name, label, remembered_digest(folder))
 
 
