@@ -103,3 +103,13 @@ def test_sound_layouts_are_read_back(tmp_path: Path) -> None:
     found = store.layouts(NAME, 1)
     assert found.spans(0).tolist() == spans
     assert found.texts == {"m": ("x", "y", DOT, "z")}
+
+
+def test_spans_that_no_prompt_has_are_refused() -> None:
+    layouts = Layouts.of_records([{"number": 0, "id": "x", "status": "ok", "tokens": ["a"], "prompts": {
+        "none": {"ids": [1], "spans": [0]}}}])  # fmt: skip
+    given = json.loads(layouts.to_bytes())
+    for span in (300, 4, -1):
+        given["kinds"] = [[[span, 1]]]
+        with pytest.raises(ValueError, match="it has spans that no prompt has"):
+            Layouts.from_bytes(json.dumps(given).encode(), 1, 10)

@@ -21,7 +21,7 @@ from fillerscope.api import open_run
 from fillerscope.errors import StoreError, StudyError
 from fillerscope.files import json_bytes
 from fillerscope.measure.run_study import RunChoices, run_study
-from fillerscope.store import remote
+from fillerscope.store import remote, run_folder
 from fillerscope.store.addresses import address_of, is_address, local_folder, remote_of
 from fillerscope.store.find_run import find_run
 from fillerscope.store.job_part import JobPart
@@ -154,6 +154,20 @@ def test_parts_of_machines_that_share_nothing_are_merged(
     join(Path(address), [])
     for name in files(single):
         assert bucket.read("parted", name) == (single / name).read_bytes(), name
+
+
+def test_the_mark_of_a_writer_goes_with_it_though_files_are_still_to_be_listed(
+    bucket: Bucket, single: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of many files lists them now and then."""
+    address, identity = bucket.address("many"), RunStore.open(single).manifest["identity"]
+    store = RunStore.create(local_folder(address), identity, {})
+    monkeypatch.setattr(run_folder, "SHARE", 1)
+    with store.writing():
+        for number in range(4):
+            store.put_bytes(f"shards/tiny/{number:05d}.safetensors", b"x")
+        assert store._unlisted
+    assert "writer" not in RunStore.open(local_folder(address)).manifest
 
 
 def test_the_slower_of_two_writers_is_stopped_and_nothing_is_lost(
@@ -394,3 +408,17 @@ def test_jobs_are_not_submitted_to_an_object_store(bucket: Bucket, study: Study)
 
     with pytest.raises(StudyError, match="a disk that they share"):
         submit(study, Path(bucket.address("none")), Submission("local", 2), False, False)
+
+
+def test_an_address_is_read_as_it_was_written_in_any_locale(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fillerscope.store.addresses import remote_of; "
+        "print(ascii(remote_of(Path(sys.argv[1])).address))"
+    )
+    copies = tmp_path / "copies"
+    (copies / "key" / "demo").mkdir(parents=True)
+    (copies / "key.txt").write_bytes("s3://bucket/l\u00e4ufe/demo".encode())
+    of_c = {"FILLERSCOPE_CACHE": str(tmp_path), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, str(copies / "key" / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | of_c)
+    assert done.stdout.strip() == r"'s3://bucket/l\xe4ufe/demo'"

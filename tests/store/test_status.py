@@ -20,7 +20,7 @@ from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord, recording
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import JOB, answers_name, merged_name, shard_name
-from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, RUNNING, STOPPED, status_of
+from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, MOST_ABSENT, RUNNING, STOPPED, status_of
 from support.studies import study_of
 
 MODEL = "tiny"
@@ -63,6 +63,14 @@ def test_problems_count_once_all_stages_are_done(tmp_path: Path) -> None:
 def test_parts_that_are_not_there_are_listed(tmp_path: Path) -> None:
     make(tmp_path, 2)
     assert [(one.part, one.state) for one in status_of(tmp_path)] == [("1/2", ABSENT), ("2/2", STOPPED)]
+
+
+def test_of_very_many_parts_that_are_not_there_the_first_are_listed(tmp_path: Path) -> None:
+    RunStore.create(JobPart(7, 99_999).folder(tmp_path), {"study": {}}, {}, JobPart(7, 99_999))
+    found = status_of(tmp_path)
+    assert len(found) == 1 + MOST_ABSENT + 1
+    assert [one.part for one in found[:2]] == ["1/99999", "2/99999"]
+    assert found[-1].error == f"{99_998 - MOST_ABSENT:,} parts more are not there"
 
 
 def test_a_part_that_was_stopped_before_problems_were_counted(tmp_path: Path) -> None:
@@ -163,7 +171,7 @@ def test_a_number_of_problems_beyond_all_measure_takes_no_time(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("facts", [{"problems": "8"}, {"problems": -8}, {"problems": 8.5}, {"problems": True},
-                                   {"part": 7}, {"part": "9/2"}, {"part": "1"}])  # fmt: skip
+                                   {"problems": 10**30}, {"part": 7}, {"part": "9/2"}, {"part": "1"}])  # fmt: skip
 def test_a_manifest_that_says_what_cannot_be_is_damaged(tmp_path: Path, facts: dict[str, Any]) -> None:
     store = make(tmp_path, 1, measured=1)
     for key, value in facts.items():

@@ -71,7 +71,7 @@ def remote_of(path: Path) -> RemoteFolder | None:
     """The object store behind a copy or a folder in one; None for other folders."""
     try:
         key, _, *below = path.relative_to(_copies()).parts
-        address = _address_file(key).read_text()
+        address = _address_file(key).read_text(encoding="utf-8")
     except (ValueError, OSError):
         return None
     return RemoteFolder("/".join([address, *below]), path)

@@ -6,7 +6,7 @@ together is refused with the reason. Needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -37,6 +37,7 @@ def join(out: Path, parts: Sequence[Path], mixed: bool = False) -> RunStore:
     files = found.files()
     facts = joined_facts(found.stores, found.study, mixed)
     store = RunStore.create(out, found.first.manifest["identity"], found.first.study)
+    _refuse_other_results(store, files)
     with store.writing():
         for key, value in facts.items():
             store.note(key, value)
@@ -47,6 +48,17 @@ def join(out: Path, parts: Sequence[Path], mixed: bool = False) -> RunStore:
                     names = [named(model, shard) for shard in range(found.shards)]
                     store.put(whole, Merger(names, store.get).merged())
     return store
+
+
+def _refuse_other_results(store: RunStore, files: Mapping[str, RunStore]) -> None:
+    """Raise where the run has sound results of its own that are not those of its parts: answers of a server cannot be
+    had again."""
+    for name, holder in files.items():
+        if store.has(name) and store.manifest["files"][name] != holder.manifest["files"][name] and store.is_sound(name):
+            raise StoreError(
+                f"{store.path} has a {name} of its own, which differs from that in {holder.path}: nobody can say which "
+                "one counts; merge the parts into another folder"
+            )
 
 
 def part_folders(paths: Iterable[Path]) -> list[Path]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fillerscope.files import parse_json
-from fillerscope.prompts.prompt import FILLER
+from fillerscope.prompts.prompt import FILLER, SPANS
 from fillerscope.store.schema import ProblemRecord
 
 DOT = "\u00b7"  # stands for a token of filler
@@ -69,6 +69,8 @@ class Layouts:
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"its layouts cannot be read: {error}") from None
         counts = [count for kind in kinds for _, count in kind]
+        if not {span for kind in kinds for span, _ in kind} <= set(range(len(SPANS))):
+            raise ValueError("it has spans that no prompt has")
         if not all(kinds) or min(counts, default=1) < 1 or sum(counts) > tokens:
             raise ValueError("it has prompts that its records do not have")
         if of.keys() != texts.keys():

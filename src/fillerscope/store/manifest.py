@@ -12,10 +12,12 @@ from fillerscope.errors import StoreError
 from fillerscope.files import Json, digest_of, json_bytes, parse_json, write_whole
 from fillerscope.store.addresses import address_of
 from fillerscope.store.job_part import is_part
+from fillerscope.store.noted import damaged_fact
 from fillerscope.store.reading import read_steadily, unreadable
 from fillerscope.store.remote import RemoteFolder
 from fillerscope.store.schema import MANIFEST, PARTS_FOLDER, READABLE, SEALED, STUDY, Manifest
 
+MOST_PROBLEMS = 1 << 53  # of any study
 RESTORE = "restore it from a copy, or choose another folder with --out and run the study again"
 
 
@@ -37,6 +39,9 @@ def read_manifest(path: Path) -> Manifest:
         raise StoreError(f"{path} was written by another version of fillerscope; run the study again")
     if not _is_valid(manifest):
         raise StoreError(f"{path / MANIFEST} is damaged; {RESTORE}")
+    for model, facts in manifest.get("models", {}).items():
+        if fact := damaged_fact(facts):
+            raise StoreError(f"{path / MANIFEST} is damaged (its `{fact}` of {model}); {RESTORE}")
     manifest.pop("digest", None)  # of the file as it was; `sealed` gives the next one
     return cast(Manifest, manifest)
 
@@ -84,11 +89,11 @@ def _is_valid(manifest: Json) -> bool:
     if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
         return False
     problems, part = manifest.get("problems", 0), manifest.get("part", "1/1")
-    if type(problems) is not int or problems < 0 or not is_part(part):
+    if type(problems) is not int or not 0 <= problems <= MOST_PROBLEMS or not is_part(part):
         return False
     inside = all(name.isprintable() and not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
     entries = all(
         isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
         for entry in files.values()
     )
-    return inside and entries and all(isinstance(facts, dict) for facts in models.values())
+    return inside and entries

@@ -14,14 +14,14 @@ from fillerscope.errors import StoreError
 from fillerscope.files import Json
 from fillerscope.store.contents import measured_models
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import MANIFEST, ModelFacts, answers_name
+from fillerscope.store.schema import ModelFacts, answers_name
 from fillerscope.study.study import Study
 
 Decision = Callable[[ModelFacts], object]
 DECIDING: dict[str, Decision] = {
     "tokens of a pass": lambda facts: facts.get("batch_tokens"),
-    "layout of passes": lambda facts: facts.get("rowcheck", {}).get("layout"),
-    "engine of answers": lambda facts: facts.get("answercheck", {}).get("engine"),
+    "layout of passes": lambda facts: (facts.get("rowcheck") or {}).get("layout"),
+    "engine of answers": lambda facts: (facts.get("answercheck") or {}).get("engine"),
     "thresholds of activations": lambda facts: facts.get("calibration"),
     "template": lambda facts: facts.get("template"),
 }
@@ -32,13 +32,13 @@ def joined_facts(stores: Sequence[RunStore], study: Study, mixed: bool = False) 
     """What the manifest of the whole run notes, from parts in their order.
 
     Where facts that decide numbers differ it is an error, or with `mixed` all of them are kept."""
-    _refuse_damaged(stores)
     differing = _differing(stores, study)
     if differing and not mixed:
         raise StoreError(
             f"{differing[0]}: the merged numbers would agree with those of one run to rounding only; accept that with "
             "--mixed, or measure one of these parts again on a machine like the others"
         )
+    _refuse_other_bins(stores, study)
     facts: Json = {}
     for one in reversed(stores):  # the first part has the last word
         facts |= {key: value for key, value in one.manifest.items() if key in ("environment", "problems", "data")}
@@ -47,27 +47,25 @@ def joined_facts(stores: Sequence[RunStore], study: Study, mixed: bool = False) 
     return facts | _several(stores, differing)
 
 
-def _refuse_damaged(stores: Sequence[RunStore]) -> None:
-    """Raise where a check of a part is not what checks note: a run comes from anybody."""
-    for one in stores:
-        for facts in one.manifest.get("models", {}).values():
-            for check in CHECKS:
-                if check in facts and not _is_check(cast(Json, facts)[check]):
-                    raise StoreError(f"{one.path / MANIFEST}: its {check} is damaged; measure part {one.part} again")
-
-
-def _is_check(record: object) -> bool:
-    if not isinstance(record, dict):
-        return False
-    sizes = [record.get(key) for key in ("difference", "tolerance")]
-    return all(isinstance(size, float | int) for size in sizes) and record["tolerance"] > 0
+def _refuse_other_bins(stores: Sequence[RunStore], study: Study) -> None:
+    """Raise where histograms of activations have different bins: counts of different bins cannot be added up."""
+    for model, _ in measured_models(study):
+        bins = {str(one.part): (_facts(one, model).get("calibration") or {}).get("edges") for one in stores}
+        noted = {part: edges for part, edges in bins.items() if edges is not None}
+        other = next((part for part, edges in noted.items() if edges != next(iter(noted.values()))), None)
+        if other is not None:
+            raise StoreError(
+                f"{model}: histograms of activations have other bins in part {other} than in part {next(iter(noted))}, "
+                "and cannot be added up; measure one of them again on a machine like the other"
+            )
 
 
 def _several(stores: Sequence[RunStore], differing: Sequence[str]) -> Json:
     """What cannot be said in one value: machines that are not alike, and facts that differ."""
     machines: Json = {}
     for one in stores:
-        machines.setdefault(str(one.part), one.manifest.get("environment"))
+        if "environment" in one.manifest:  # a job that was killed early has not noted it
+            machines.setdefault(str(one.part), one.manifest["environment"])
     alike = all(one == next(iter(machines.values())) for one in machines.values())
     return {} if alike and not differing else {"parts": {"environments": machines, "differences": list(differing)}}
 
@@ -102,7 +100,8 @@ def _recheck(stores: Sequence[RunStore], study: Study, model: str) -> Json:
     """The recheck of the first shard that has a greedy answer: that of the job which answered it."""
     if not any("recheck" in _facts(one, model) for one in stores):
         return {}
-    for shard in range(-(-int(stores[0].manifest["problems"]) // study.batch.shard)):
+    problems = max(one.manifest.get("problems", 0) for one in stores)  # a job that was killed early has none
+    for shard in range(-(-problems // study.batch.shard)):
         name = answers_name(model, shard)
         holder = next((one for one in stores if one.is_sound(name)), None)
         if holder is not None and _has_greedy(holder, name):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,7 @@ class RunStore:
             try:
                 yield
             finally:
-                if self._unlisted or self.manifest.pop("writer", ""):
+                if self.manifest.pop("writer", "") or self._unlisted:
                     self._save_manifest()
 
     def _remove_temporaries(self) -> None:
@@ -225,6 +225,13 @@ class RunStore:
             self._save_manifest()
         return bool(wanted)
 
+    def forget(self, names: Iterable[str]) -> None:
+        """List some files no longer: they are measured again."""
+        for name in names:
+            self.manifest["files"].pop(name, None)
+            self._checked.discard(name)
+        self._save_manifest()
+
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """The contents of a file, or only some of its arrays: the others are not read."""
         self._check(name)
@@ -253,6 +260,11 @@ class RunStore:
             return upgraded(columns)
         except (ArrowException, OSError, ValueError) as error:
             raise unusable(self.path / name, error) from None
+
+    def get_bytes(self, name: str) -> bytes:
+        """A file as it is."""
+        self._check(name)
+        return (self.path / name).read_bytes()
 
     def folder(self, name: str) -> Path:
         """A folder in the run to write to."""

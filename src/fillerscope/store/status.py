@@ -24,6 +24,7 @@ from fillerscope.study.study import Study
 
 FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
 ABSENT, DAMAGED = "not started", "damaged"
+MOST_ABSENT = 1000  # parts that are told of one by one: a manifest may say that there are any number
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ def _absent(run: Path, parts: Sequence[PartStatus]) -> Iterator[PartStatus]:
     """The parts of the run that are not there, where most of those that are have one number of parts."""
     there = {one.part for one in parts if one.part}
     for count, _ in Counter(JobPart.parse(part).count for part in there).most_common(1):
-        for part in (JobPart(number, count) for number in range(1, count + 1)):
-            if str(part) not in there:
-                yield PartStatus(str(part.folder(run)), str(part), ABSENT)
+        absent = [number for number in range(1, count + 1) if f"{number}/{count}" not in there]
+        for part in (JobPart(number, count) for number in absent[:MOST_ABSENT]):
+            yield PartStatus(str(part.folder(run)), str(part), ABSENT)
+        if len(absent) > MOST_ABSENT:
+            told = f"{len(absent) - MOST_ABSENT:,} parts more are not there"
+            yield PartStatus(str(run), f"{count}/{count}", ABSENT, error=told)
 
 
 def _order(part: str) -> tuple[int, int]:
