@@ -32,7 +32,7 @@ def test_a_row_begins_with_the_last_token_of_its_prompt() -> None:
     assert table.column(Column.KEY).tolist() == [0, 11, 12, 13, 0]
     drawn = table.drawn()
     assert drawn is not None
-    assert drawn.tolist() == [0, *(row.draws[0] for row in rows), 0]
+    assert drawn.tolist() == [0, *(row.draws()[0] for row in rows), 0]
 
 
 def test_rows_move_on_and_free_slots_stay() -> None:
@@ -46,7 +46,7 @@ def test_rows_move_on_and_free_slots_stay() -> None:
     assert table.column(Column.KEY).tolist() == [0, 11, 12, 13, 0]
     drawn = table.drawn()
     assert drawn is not None
-    assert np.array_equal(drawn[1:4].numpy(), [row.draws[2] for row in rows])
+    assert np.array_equal(drawn[1:4].numpy(), [row.draws()[2] for row in rows])
 
 
 def test_rows_are_moved_and_freed_with_all_that_is_theirs() -> None:
@@ -56,7 +56,7 @@ def test_rows_are_moved_and_freed_with_all_that_is_theirs() -> None:
     assert table.cells[1].tolist() == [3, 5, 0, 1, 0, 2, 2, 5, 13]
     assert not table.cells[3].any()
     assert table.draws is not None
-    assert np.array_equal(table.draws[1, : len(rows[2].draws)].numpy(), rows[2].draws)
+    assert np.array_equal(table.draws[1, : rows[2].limit].numpy(), rows[2].draws())
 
 
 def test_positions_are_skipped_and_filler_is_hidden_as_the_request_says() -> None:

@@ -11,8 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fillerscope.answers.local import engine
 from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local.slots import Slots
+from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.request import Reply, Request, common_start
+from fillerscope.capture.memory import kv_bytes_a_token
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
 from support.tiny import tiny_model, tiny_tokenizer
@@ -99,6 +103,22 @@ def test_no_answer_goes_beyond_the_context() -> None:
     assert list(replies[0].ids) == alone(model, asked[0], 8)
 
 
+@pytest.mark.parametrize("engine", [LocalGenerator, AloneGenerator])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_answer_whose_logits_are_not_finite_has_failed(engine: type[LocalGenerator], temperature: float) -> None:
+    """It is no wrong answer; others in the batch are what they are."""
+    model, decoding = loaded(), Decoding(max_tokens=12, temperature=temperature)
+    sound, asked = answer(model, requests(), decoding), requests()
+    with torch.no_grad():
+        model.model.get_input_embeddings().weight[499] = float("inf")
+    asked[1] = Request((*asked[1].ids[:3], 499, *asked[1].ids[4:]), asked[1].seed)
+    ticks: list[float] = []
+    replies = engine(model, 3).answer(asked, decoding, ticks.append)
+    assert replies[1] == Reply("", 0, "failed", "the logits of token 1 are not finite")
+    assert [reply.ids for reply in replies[2:]] == [reply.ids for reply in sound[2:]]
+    assert sum(ticks) == pytest.approx(len(asked))
+
+
 def test_samples_depend_on_their_seed_alone() -> None:
     model, decoding = loaded(), Decoding(max_tokens=12, temperature=1.5)
     asked = requests()
@@ -129,3 +149,29 @@ def test_the_common_start_is_the_longest(texts: list[tuple[int, ...]]) -> None:
     assert len({text[:shared] for text in texts}) == 1
     longer = {text[: shared + 1] for text in texts}
     assert len(longer) > 1 or min(map(len, texts)) == shared
+
+
+def test_fewer_answers_are_in_progress_at_once_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded()
+    asked = [Request((5, 6, 7 + n), n) for n in range(9)]
+    slot = kv_bytes_a_token(model.model) * (3 + DECODING.max_tokens)
+    counts: list[int] = []
+    forward = Slots.forward
+
+    def counted(self: Slots, *given: Any) -> torch.Tensor:
+        counts.append(self.count)
+        return forward(self, *given)
+
+    def most_slots(rows: int | None, held: float) -> int:
+        generator = LocalGenerator(model, rows)
+        monkeypatch.setattr(engine, "memory_beside_weights", lambda _: held * slot / generator.share)
+        counts.clear()
+        generator.stops = frozenset()
+        replies = generator.answer(asked, DECODING, lambda _: None)
+        assert [reply.tokens for reply in replies] == [DECODING.max_tokens] * len(asked)
+        return max(counts)
+
+    monkeypatch.setattr(Slots, "forward", counted)
+    assert [most_slots(None, held) for held in (100, 3.5, 0.1)] == [9, 3, 1]
+    assert [most_slots(6, held) for held in (100, 3.5, 0.1)] == [6, 3, 1]
+    assert LocalGenerator(model, 6).share > LocalGenerator(model).share  # chosen by somebody

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fillerscope.answers.local.rows import NO_TOKEN
 from fillerscope.answers.local.sampling import choose
 from fillerscope.study.generation import Decoding
 
@@ -47,3 +49,17 @@ def test_rows_are_drawn_apart() -> None:
     logits = torch.zeros(3, 100)
     tokens = choose(logits, Decoding(temperature=1), torch.tensor([0.0, 0.5, 0.99999], dtype=torch.float64))
     assert len(set(tokens.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    "decoding", [Decoding(), Decoding(temperature=1.0), Decoding(temperature=1.0, top_p=0.5)], ids=str
+)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_choose_no_token(decoding: Decoding, value: float) -> None:
+    logits = torch.zeros(4, 5)
+    logits[1, 3] = value
+    logits[2] = -float("inf")
+    logits[3, :4] = -float("inf")  # a token that must not be chosen is one thing, no choice at all another
+    tokens = choose(logits, decoding, torch.full((4,), 0.5, dtype=torch.float64))
+    assert tokens[0] >= 0
+    assert tokens[1:].tolist() == [NO_TOKEN, NO_TOKEN, 4]

@@ -66,7 +66,7 @@ class Batch:
         self.slots, self.table, self.small = workspace.slots, workspace.table, workspace.small
         self.table.cells.zero_()
         self.device = device_of(setting.model)
-        self.queue = deque(index for index in order if len(rows[index].draws))
+        self.queue = deque(index for index in order if rows[index].limit)
         self.active: list[Row] = []  # by slot; some have ended where steps are captured
         self.unread: deque[tuple[list[Row], PendingCopy]] = deque()  # tokens on their way to the host
         self.prefix: tuple[Prefix, Slots] | None = None  # the last one that was computed
@@ -84,11 +84,12 @@ class Batch:
             yield from self._run(self._admit_whole)
 
     def _run(self, admit: Callable[[int], None]) -> Iterator[Row]:
-        yield from (row for row in self.rows if not len(row.draws))
+        yield from (row for row in self.rows if not row.limit)
         while self.queue or self.active:
-            while self.queue and (self._free() >= self._wanted() or not self.active):
-                admit(self._free())
-                yield from self._read(int(self._is_late()))
+            if self._free() >= self._wanted() or not self.active:
+                while self.queue and self._free():  # in as many passes as it takes: no slot stays empty
+                    admit(self._free())
+                    yield from self._read(int(self._is_late()))
             stepped = self._step()
             yield from self._read(int(stepped and self._is_late()))
 
@@ -180,7 +181,7 @@ class Batch:
 
     def _step(self) -> bool:
         """Start one decode step for all active rows; whether one was needed."""
-        if all(row.ended or row.issued == len(row.draws) for row in self.active):
+        if all(row.ended or row.issued == row.limit for row in self.active):
             return False
         self._issue(self.active, *self._stepped())
         return True
@@ -251,7 +252,7 @@ class Batch:
             live = [(row, token) for row, token in zip(rows, tokens, strict=True) if not row.ended]
             for row, token in live:
                 row.take(token, self.setting.stops)
-            self.setting.tick(sum(1 / len(row.draws) for row, _ in live))
+            self.setting.tick(sum(1 / row.limit for row, _ in live if not row.broken))
             done = [row for row, _ in live if row.ended]
             if done:
                 self._free_ended()

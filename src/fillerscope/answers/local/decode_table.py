@@ -59,9 +59,9 @@ class DecodeTable:
         ]
         self.cells[first : first + len(rows)] = sent(torch.tensor(filled), self.cells.device)
         if self.draws is not None:
-            padded = np.zeros((len(rows), max(len(row.draws) for row in rows)))
+            padded = np.zeros((len(rows), max(row.limit for row in rows)))
             for place, row in enumerate(rows):
-                padded[place, : len(row.draws)] = row.draws
+                padded[place, : row.limit] = row.draws()
             drawn = sent(torch.from_numpy(padded), self.cells.device)
             self.draws[first : first + len(rows), : drawn.shape[1]] = drawn
 
@@ -97,5 +97,5 @@ class DecodeTable:
     def advance(self, tokens: Tensor) -> None:
         """Take the tokens that were chosen, where an answer is in progress, as those that come next."""
         live = self.column(Column.LIVE)
-        self.column(Column.PENDING).copy_(tokens * live)
+        self.column(Column.PENDING).copy_(tokens.clamp(min=0) * live)  # NO_TOKEN ends an answer, one step late
         self.cells[:, Column.LENGTH : Column.LIVE].add_(live[:, None])

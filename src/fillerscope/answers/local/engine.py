@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fillerscope.answers.local.batch import Batch, Setting
@@ -23,7 +23,7 @@ from fillerscope.answers.local.slots import NAME, packing_last_tokens, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.local.workspace import Workspace
 from fillerscope.answers.request import Reply, Request
-from fillerscope.capture.memory import pass_tokens
+from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights, pass_tokens
 from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
@@ -33,12 +33,26 @@ from fillerscope.study.generation import Decoding
 # One prefill pass, also where prompts are computed whole. A GPU is fast where much is computed at once; the pairs are
 # those of a mask that takes some hundred megabytes.
 PREFILL = {"cpu": PassSize(4096, 1 << 62), "mps": PassSize(4096, 1 << 62), "cuda": PassSize(32768, 1 << 24)}
-FEWEST_TOKENS = 4096  # of a pass, where the memory of a GPU is short
+FEWEST_TOKENS = 4096  # of a pass on a GPU
+BUSY = 3e13  # floating-point operations that take a GPU longer than the host takes to start the kernels of a pass
 ONE_BY_ONE = PassSize(0, 0)
 # Not cuDNN's, which makes a new plan for every number of keys, and so at every decode step.
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _one_at_a_time = threading.RLock()  # torch has one choice of kernels for all threads
-ROWS = {"cpu": 64, "mps": 64, "cuda": 256}  # answers in progress at once
+ROWS = {"cpu": 64, "mps": 64, "cuda": 512}  # answers in progress at once, where memory holds as many
+# Of the memory that weights leave, for keys and values; the rest is for passes and captured steps. More where somebody
+# chose how many answers are in progress.
+SLOTS_SHARE, CHOSEN_SHARE = 0.5, 0.9
+
+
+def prefill_size(model: nn.Module, device: str) -> PassSize:
+    """The size of a prefill pass on a kind of device. On a GPU the passes of a large model are smaller, as the prompts
+    of a smaller pass have lengths that differ less, so that less of it is padding."""
+    size = PREFILL[device]
+    if device != "cuda":
+        return size
+    enough = BUSY / (2 * sum(parameter.numel() for parameter in model.parameters()))
+    return replace(size, tokens=int(min(size.tokens, max(FEWEST_TOKENS, enough))))
 
 
 class LocalGenerator:
@@ -54,11 +68,12 @@ class LocalGenerator:
         self.device = device_of(self.model)
         # An expert computes all tokens that are routed to it together, whichever row they are from.
         self.rows = 1 if exact and has_experts(self.model) else rows or ROWS[self.device.type]
+        self.share = SLOTS_SHARE if rows is None else CHOSEN_SHARE
         self.exact, self.order = exact, order
         self.stops = stop_ids(self.model, self.tokenizer)
         self.limit = length_limit(self.model)
         self.graphs = Graphs(self.device) if self.device.type == "cuda" and not exact else None
-        self.prefill = PREFILL[self.device.type]
+        self.prefill = prefill_size(self.model, self.device.type)
         self.whole = self.prefill if self.graphs else ONE_BY_ONE  # for prompts that are computed whole
         self.workspace: Workspace | None = None  # the last one, where captured steps refer to it
         self.on_logits: Callable[[int, Tensor], None] | None = None  # with the number of a request and its logits
@@ -122,7 +137,7 @@ class LocalGenerator:
         rows = [
             Row.of(index, request, self.max_new_tokens(request, decoding)) for index, request in enumerate(requests)
         ]
-        capacity = max((len(requests[row.index].ids) + len(row.draws) for row in rows), default=0)
+        capacity = max((len(requests[row.index].ids) + row.limit for row in rows), default=0)
         count = self.rows if self.exact else min(self.rows, len(requests))
         workspace = self._workspace(setting.graphs, count, capacity, decoding.temperature > 0)
         return Batch(setting, workspace, requests, rows, start_order(requests, self.order))
@@ -131,12 +146,23 @@ class LocalGenerator:
         """A new one, or the last one where captured steps refer to it and it is large enough."""
         if graphs is None:
             self.workspace = None
-            return Workspace.of(self.model, count, capacity, drawn)
+            return Workspace.of(self.model, self._held(count, capacity), capacity, drawn)
         if self.workspace is None or not self.workspace.serves(self.model, count, capacity, drawn):
             graphs.clear()
             self.workspace = None  # its memory is free before more is asked for
-            self.workspace = Workspace.rounded(self.model, count, capacity, drawn)
+            self.workspace = Workspace.rounded(self.model, self._held(count, capacity), capacity, drawn, count)
         return self.workspace
+
+    def _held(self, count: int, capacity: int) -> int:
+        """So many slots, or as many as memory holds."""
+        cells = self.most_cells()
+        return count if cells is None else max(1, min(count, cells // max(1, capacity)))
+
+    def most_cells(self) -> int | None:
+        """For how many tokens of answers, of all rows, memory has room; None where the number of rows is fixed."""
+        if self.exact:
+            return None
+        return int(self.share * memory_beside_weights(self.model) / kv_bytes_a_token(self.model))
 
     def max_new_tokens(self, request: Request, decoding: Decoding) -> int:
         """How many tokens may be generated: up to the model's context, and to the length at which it would change the
@@ -151,9 +177,11 @@ class LocalGenerator:
                 self.on_logits(number, one)
 
     def _reply(self, row: Row, request: Request, decoding: Decoding) -> Reply:
+        if row.broken:
+            return Reply("", 0, "failed", f"the logits of token {len(row.generated) + 1} are not finite")
         stopped = bool(row.generated) and row.generated[-1] in self.stops
-        if self.limit is not None and not stopped and len(row.draws) < decoding.max_tokens:
-            taken = len(request.ids) + request.gap[1] + len(row.draws)
+        if self.limit is not None and not stopped and row.limit < decoding.max_tokens:
+            taken = len(request.ids) + request.gap[1] + row.limit
             if taken >= self.limit or not row.generated:
                 reason = f"prompt and answer go beyond {self.limit} tokens, where this model changes all its positions"
                 return Reply("", 0, "failed", reason)

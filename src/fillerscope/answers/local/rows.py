@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from fillerscope.answers.request import Request
 
+NO_TOKEN = -1  # in place of a token whose logits are not finite: what is largest among them is no choice
+
 
 @dataclass
 class Row:
@@ -19,30 +21,38 @@ class Row:
 
     index: int
     length: int
-    draws: NDArray[np.float64]  # a random number for each token that may be generated
+    limit: int  # of tokens that may be generated
+    seed: int
     generated: list[int] = field(default_factory=list)  # tokens that were read from the device
     issued: int = 0  # tokens whose computation was started
     ended: bool = False
+    broken: bool = False  # logits were not finite
 
     @classmethod
     def of(cls, index: int, request: Request, limit: int) -> Row:
         """A row that generates `limit` tokens at most."""
-        draws = np.random.default_rng(request.seed).random(max(0, limit))
-        return cls(index, len(request.ids) - 1, draws)
+        return cls(index, len(request.ids) - 1, max(0, limit), request.seed)
+
+    def draws(self) -> NDArray[np.float64]:
+        """A random number for each token that may be generated; made when they are needed, as they take memory."""
+        return np.random.default_rng(self.seed).random(self.limit)
 
     @property
     def fraction(self) -> float:
         """The share of its tokens, up to the limit, that are generated."""
-        return len(self.generated) / len(self.draws) if len(self.draws) else 0.0
+        return len(self.generated) / self.limit if self.limit else 0.0
 
     def issue(self) -> None:
         """Note that one more token is being computed."""
         self.length, self.issued = self.length + 1, self.issued + 1
 
     def take(self, token: int, stops: frozenset[int]) -> None:
-        """Add a token that was read; the last one ends the row."""
+        """Add a token that was read; the last one ends the row, and so does NO_TOKEN."""
+        if token == NO_TOKEN:
+            self.ended = self.broken = True
+            return
         self.generated.append(token)
-        self.ended = token in stops or len(self.generated) == len(self.draws)
+        self.ended = token in stops or len(self.generated) == self.limit
 
 
 class Prefix(NamedTuple):

@@ -1,4 +1,5 @@
-"""Which norms and rotary positions of a model the small kernels compute, and a block in which they do.
+"""Which norms and rotary positions of a model the small kernels compute, and a block in which they do; and in which
+queries, keys and values are one product.
 
 A kernel is used where it gives what the model's own code gives on made-up numbers, up to rounding; everything else
 stays as it is. Knows nothing of steps or slots.
@@ -16,6 +17,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from fillerscope.answers.local.joined_projections import joined
 from fillerscope.models.structure import device_of
 
 FORWARD = "forward"
@@ -30,6 +32,7 @@ class SmallOperations:
     """The operations of a model that kernels compute."""
 
     norms: Mapping[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    projections: Mapping[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     rotations: Mapping[ModuleType, Rotation] = field(default_factory=dict)
 
     @classmethod
@@ -51,14 +54,15 @@ class SmallOperations:
             found = {
                 place: _rotation_of(place, device_of(model), dtype) for place in places if hasattr(place, ROTATION)
             }
-        return cls(norms, {place: rotation for place, rotation in found.items() if rotation is not None})
+        rotations = {place: rotation for place, rotation in found.items() if rotation is not None}
+        return cls(norms, joined(model), rotations)
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """Inside the block the kernels compute them. Modules are changed meanwhile: for one thread at a time."""
         with ExitStack() as stack:
-            for module, norm in self.norms.items():
-                setattr(module, FORWARD, norm)
+            for module, forward in {**self.norms, **self.projections}.items():
+                setattr(module, FORWARD, forward)
                 stack.callback(delattr, module, FORWARD)
             for place, rotation in self.rotations.items():
                 stack.callback(setattr, place, ROTATION, getattr(place, ROTATION))

@@ -48,16 +48,17 @@ class AloneGenerator(LocalGenerator):
         reset_positions(self.model)
         tokens, start, cache = list(request.ids), 0, None
         with changed:
-            for draw in row.draws:
+            for draw in row.draws():
                 stretches[:] = [TokenRange(0, 0, len(tokens), request.key, start)]
                 logits, cache = self._forward(request, tokens, start, cache)
                 self._report_logits([row.index], logits)
                 token = int(choose(logits, decoding, torch.tensor([draw], dtype=torch.float64, device=self.device)))
-                row.generated.append(token)
-                tick(1 / len(row.draws))
-                start, tokens = start + len(tokens), [token]
-                if token in self.stops:
+                row.take(token, self.stops)
+                if not row.broken:
+                    tick(1 / row.limit)
+                if row.ended:
                     return
+                start, tokens = start + len(tokens), [token]
 
     def _forward(self, request: Request, tokens: list[int], start: int, cache: Any) -> tuple[Tensor, Any]:
         positions = torch.arange(start, start + len(tokens), device=self.device)[None]

@@ -22,22 +22,24 @@ class Workspace:
     slots: Slots
     table: DecodeTable
     weights: tuple[int, ...]  # where the model's weights are
+    wanted: int  # slots that were asked for: memory may hold fewer
     small: SmallOperations = field(default_factory=SmallOperations)  # what kernels compute
 
     @classmethod
-    def of(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
+    def of(cls, model: nn.Module, count: int, capacity: int, drawn: bool, wanted: int = 0) -> Workspace:
         slots = Slots(model, layer_count(model), count, capacity)
-        return cls(slots, DecodeTable.empty(count, capacity, drawn, device_of(model)), _addresses(model))
+        table = DecodeTable.empty(count, capacity, drawn, device_of(model))
+        return cls(slots, table, _addresses(model), wanted or count)
 
     @classmethod
-    def rounded(cls, model: nn.Module, count: int, capacity: int, drawn: bool) -> Workspace:
+    def rounded(cls, model: nn.Module, count: int, capacity: int, drawn: bool, wanted: int = 0) -> Workspace:
         """One that can serve again for prompts that are a little longer."""
-        new = cls.of(model, count, -(-capacity // ROUNDED) * ROUNDED, drawn)
-        return replace(new, small=SmallOperations.of(model))
+        small = SmallOperations.of(model)  # first, as it moves weights
+        return replace(cls.of(model, count, -(-capacity // ROUNDED) * ROUNDED, drawn, wanted), small=small)
 
     def serves(self, model: nn.Module, count: int, capacity: int, drawn: bool) -> bool:
         """Whether it is large enough, and was made for the same weights."""
-        large = count <= self.slots.count and capacity <= self.slots.capacity
+        large = count <= self.wanted and capacity <= self.slots.capacity
         return large and drawn <= (self.table.draws is not None) and self.weights == _addresses(model)
 
 
