@@ -20,12 +20,14 @@ import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
 
+from fillerscope.answers.endpoint import generator as generator_module
 from fillerscope.answers.endpoint.allowed import allow
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
+from support.answering import completion, sending, serving
 from support.server import (
     answer,
     drop,
@@ -43,6 +45,7 @@ from support.server import (
     write_gguf,
 )
 from support.tiny import tiny_model, tiny_tokenizer
+from support.watchdog import watched
 
 pytest.importorskip("openai")
 
@@ -266,7 +269,9 @@ def test_a_prompt_misread_later_is_one_failed_answer(between, endpoint, tokenize
 
 
 def test_special_tokens_are_cut_out_whole(tokenizer):
-    assert answer_text(tokenizer, "a<|im_start|>b<|im_end|>c", ("<|im_end|>",)) == "ab"
+    assert answer_text(tokenizer, "a<|im_start|>b<|im_end|>c", ("<|im_end|>",)) == ("ab", "c")
+    assert answer_text(tokenizer, "a<|im_end|>", ("<|im_end|>",)) == ("a", "")
+    assert answer_text(tokenizer, "a<|im_start|>b", ("<|im_end|>",)) == ("ab", None)
 
 
 # What is tried again
@@ -371,6 +376,9 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
 
     (reply,) = endpoint(between(alter=go_on).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
     assert reply == Reply("", 0, "failed", "the server wrote 200000 characters where 24 tokens were asked for")
+    many = GREEDY.model_copy(update={"max_tokens": 3000})  # replies of a shard are in memory together
+    (reply,) = endpoint(between(alter=go_on).url).answer(asked(tokenizer)[:1], many, quiet)
+    assert reply.error == "the server wrote 200000 characters where 3000 tokens were asked for"
 
 
 # What stops the run
@@ -627,3 +635,30 @@ def test_transformers_serve_says_which_model_it_has(smollm2_served, smollm2):
     (reply,) = generator.answer(asked(smollm2.tokenizer, ["Say hi."]), GREEDY, quiet)
     assert reply.finish == "failed"
     assert "requested 'another'" in reply.error
+
+
+def test_a_tokenizer_that_panics_on_an_answer_fails_for_that_answer() -> None:
+    """Nobody waits for ever: a panic is no Exception, and ends the task in silence."""
+    from tokenizers import Regex, pre_tokenizers
+
+    panicking = tiny_tokenizer()
+    panicking.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"(x+x+)+y"), "isolated")
+    with watched(60), serving(sending(completion("x" * 60))) as url:
+        generator = EndpointGenerator(EndpointSpec(url=url, retries=0, prompt="ids"), "tiny", panicking)
+        (reply,) = generator.answer([Request((5, 6, 7))], GREEDY, quiet)
+    assert reply.finish == "failed"
+    assert "the tokenizer fails on 'xxx" in reply.error
+
+
+def test_whatever_ends_a_server_s_task_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    def panic(*_: object) -> None:
+        raise Panic("as of a library")
+
+    monkeypatch.setattr(generator_module, "answer_text", panic)
+    with watched(60), serving(sending(completion())) as url, pytest.raises(Panic):
+        EndpointGenerator(EndpointSpec(url=url, retries=0, prompt="ids"), "tiny", tiny_tokenizer()).answer(
+            [Request((5, 6, 7))], GREEDY, quiet
+        )

@@ -66,6 +66,19 @@ def test_a_small_body_that_unpacks_into_gigabytes_is_not_unpacked() -> None:
     assert "more than" in reply.error
 
 
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [(b"x" * 20 * MEGABYTE, {}), (b"<html>", {"Content_Encoding": "br"}), (b"\x1f\x8b", {"Content_Encoding": "gzip"}),
+     (b"[" * 100_000, {})],
+    ids=["large", "of another encoding", "cut off", "nested"],
+)  # fmt: skip
+def test_a_fault_of_the_moment_is_tried_again_whatever_page_comes_with_it(body: bytes, headers: dict[str, str]) -> None:
+    """A proxy in front of the server has pages of its own."""
+    faults = iter([sending(body, status="503", **headers)] * 2)
+    with serving(lambda handler: next(faults, sending(completion()))(handler)) as url:
+        assert ask(url, retries=3).text == "42"
+
+
 @pytest.mark.parametrize("value", ["{}", "[]", '{"text":""}', "0"])
 def test_values_without_number_behind_an_answer_are_refused(value: str) -> None:
     """OpenAI's client makes an object of each, which takes it minutes."""

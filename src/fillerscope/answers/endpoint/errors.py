@@ -145,6 +145,10 @@ def _ascii(character: str) -> str:
 
 def _reason(body: object) -> object:
     """The message inside the body of an error, wherever this kind of server puts it."""
-    while isinstance(body, Mapping):
-        body = next((body[name] for name in ("message", "detail", "error", "msg") if body.get(name)), str(dict(body)))
-    return _reason(body[0]) if isinstance(body, list) and body else body
+    while isinstance(body, Mapping) or (isinstance(body, list) and body):
+        if isinstance(body, list):
+            body = body[0]
+        else:
+            names = (name for name in ("message", "detail", "error", "msg") if body.get(name))
+            body = next((body[name] for name in names), str(dict(body)))
+    return body

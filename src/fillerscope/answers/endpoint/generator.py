@@ -25,7 +25,7 @@ from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.answers.endpoint.replicas import Replicas, Talk
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
-from fillerscope.errors import GenerationError
+from fillerscope.errors import GenerationError, PromptError
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.generation import Decoding, EndpointSpec
 
@@ -112,7 +112,7 @@ class EndpointGenerator:
         form = self._forms.get(server.refusals.url, _FORMS[self.spec.prompt][-1])
         try:
             return self._reply(await self._ask(server, request, form, decoding), request, server.refusals)
-        except PromptRefused as refusal:
+        except (PromptRefused, PromptError) as refusal:
             return Reply("", 0, "failed", str(refusal))
 
     async def _ask(self, server: Server, request: Request, form: Form, decoding: Decoding) -> Completion:
@@ -130,10 +130,12 @@ class EndpointGenerator:
         if finish is None:
             said = refusals.line(reason)[:60]
             raise PromptRefused(f"the server ended the answer with {said!r}, not with stop or length")
-        text = answer_text(self.tokenizer, choice.text, self._ends)
+        text, beyond = answer_text(self.tokenizer, choice.text, self._ends)
         if refusals.holds_secret(text):  # which special tokens in between may have hidden
             raise PromptRefused(KEY_CAME_BACK)
-        counted = used(completion, "completion_tokens")
+        if beyond is not None:  # whatever the server went on to write
+            finish = "stop"
+        counted = 0 if beyond else used(completion, "completion_tokens")
         return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
 
     @cached_property

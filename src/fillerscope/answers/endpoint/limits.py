@@ -49,11 +49,14 @@ class LimitedClient(DefaultAsyncHttpxClient):
             content=request.content,
             extensions=request.extensions,
         )
+        status = 0
         try:
             async with asyncio.timeout(self.seconds):
-                response = await read_whole(await super().send(request, **options), self.most_bytes)
+                response = await super().send(request, **options)
+                status = response.status_code
+                response = await read_whole(response, self.most_bytes)
         except TooLarge as error:  # as a response: an exception would be taken for a fault to try again
-            return _stand_in(request, {REFUSED: str(error)})
+            return _stand_in(request, {REFUSED: str(error)}, status)
         except TimeoutError:
             raise sys.modules[_library(request)].ReadTimeout(
                 "the answer was not complete in time", request=request
@@ -61,7 +64,7 @@ class LimitedClient(DefaultAsyncHttpxClient):
         try:
             refuse_large_json(response.content, MEMORY_OF_BYTE * self.most_bytes)
         except ValueError as error:
-            return _stand_in(request, {REFUSED: str(error)})
+            return _stand_in(request, {REFUSED: str(error)}, status)
         needed = _needed(response.content) if response.status_code == HTTPStatus.OK else None
         return response if needed is None else _stand_in(request, needed)
 
@@ -85,9 +88,11 @@ def _needed(body: bytes) -> Json | None:
     }
 
 
-def _stand_in(request: Request, body: Json) -> Response:
+def _stand_in(request: Request, body: Json, status: int = HTTPStatus.OK) -> Response:
+    """A response in place of the server's. The status stays: what a server or a proxy in front of it cannot do now is
+    tried again, whatever page it sends along."""
     content, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-    return sys.modules[_library(request)].Response(200, headers=kind, content=content, request=request)  # type: ignore[no-any-return]
+    return sys.modules[_library(request)].Response(status, headers=kind, content=content, request=request)  # type: ignore[no-any-return]
 
 
 def _library(request: Request) -> str:

@@ -77,13 +77,15 @@ class Replicas:
                     group.create_task(self._work(server))
         except ServerGone as error:
             self._leave(server, error)
-        except ExceptionGroup as failures:  # the first one has cancelled the others
+        except BaseExceptionGroup as failures:  # the first one has cancelled the others
             first = failures.exceptions[0]
             if isinstance(first, ServerGone):
                 self._leave(server, first)
             else:
                 self._stop(first)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # a panic of a library, too: nobody else ends what waits for this
             self._stop(error)
 
     async def _work(self, server: Server) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fillerscope.answers.local.stops import stop_ids
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, encode
 
 
 def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
@@ -18,7 +18,7 @@ def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
     """
     text = str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
     for candidate in (text, text.removeprefix(tokenizer.bos_token or "")):
-        if tokenizer(candidate, verbose=False)["input_ids"] == list(ids):
+        if encode(tokenizer, candidate, add_special_tokens=True) == list(ids):
             return candidate
     return None
 
@@ -28,13 +28,17 @@ def turn_ends(tokenizer: Tokenizer) -> tuple[str, ...]:
     return tuple(tokenizer.convert_ids_to_tokens(sorted(stop_ids(None, tokenizer))))
 
 
-def answer_text(tokenizer: Tokenizer, text: str, ends: tuple[str, ...]) -> str:
-    """An answer up to its first stop token, without special tokens, which some servers leave in."""
-    for end in ends:
-        text = text.partition(end)[0]
+def answer_text(tokenizer: Tokenizer, text: str, ends: tuple[str, ...]) -> tuple[str, str | None]:
+    """An answer up to its first stop token, without special tokens, which some servers leave in; and what follows the
+    stop token, None where there is none."""
+    places = [place for end in ends if (place := text.find(end)) >= 0]
+    beyond = None
+    if places:
+        text, found = text[: min(places)], text[min(places) :]
+        beyond = max((found.removeprefix(end) for end in ends if found.startswith(end)), key=len)
     for special in _special_tokens(tokenizer):
         text = text.replace(special, "")
-    return text
+    return text, beyond
 
 
 def token_count(tokenizer: Tokenizer, text: str, counted: int, ended: bool) -> int:
@@ -44,7 +48,7 @@ def token_count(tokenizer: Tokenizer, text: str, counted: int, ended: bool) -> i
     exactly the tokens of its text, it was left out already. For a server that leaves it out, the result is one too
     small where the model spelled its words in unusual tokens. Where nothing was counted (0), the text is.
     """
-    of_text = len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    of_text = len(encode(tokenizer, text))
     if not counted:
         return of_text
     return counted - 1 if ended and counted != of_text else counted
