@@ -22,6 +22,7 @@ _CHOICE = re.compile(
     r"|\(([A-J])\)[ .:]*(?P<third>.*)|([A-J])(?:[).:] ?(?P<fourth>.+))?",
     re.DOTALL,
 )
+_ANOTHER = re.compile(r"\([A-J]\)|\b[A-J][).:]|^(?:,|(?:or|and)\b|\\text\{ ?(?:or|and)\b)")  # several choices are none
 _LETTER = re.compile(r"\(?([A-Ja-j])\)?")
 _LEAD = re.compile(
     r"(?:\\text\{[^{}]*\b(?:is|are|be|equals?|answer)[ :]*\}|(?:the )?(?:final )?answer(?: is|:)|option|choice) ?(.+)",
@@ -83,7 +84,19 @@ class Comparison:
         if isinstance(answer, Ordered) and not _holds_tuples(reference):
             answer = Several(answer.items)
         first, second = _items(reference), _items(answer)
+        if _counts_repeats(reference) and _counts_repeats(answer):
+            return self._pairs_up(first, second)
         return self._covers(first, second, False) and self._covers(second, first, True)
+
+    def _pairs_up(self, reference: Sequence[Shape], answer: Sequence[Shape]) -> bool:
+        """Whether each of the reference has one of the answer for itself, and none is left."""
+        left = list(answer)
+        for wanted in reference:
+            found = next((place for place, given in enumerate(left) if self._shapes(wanted, given)), None)
+            if found is None:
+                return False
+            del left[found]
+        return not left
 
     def _covers(self, some: Sequence[Shape], others: Sequence[Shape], turned: bool) -> bool:
         """Whether each of some is among the others; `turned` where the others are the reference."""
@@ -162,7 +175,8 @@ def _choice(text: str) -> tuple[str, str]:
     if not match:
         return "", text
     letter = next(group for group in match.groups() if group and len(group) == 1 and group in "ABCDEFGHIJ")
-    return letter, next((text for text in match.groupdict().values() if text), "").strip()
+    rest = next((text for text in match.groupdict().values() if text), "").strip()
+    return ("", text) if _ANOTHER.search(rest) else (letter, rest)
 
 
 def _without_letter(text: str) -> str:
@@ -212,6 +226,11 @@ def _are_words(text: str) -> bool:
 
 def _items(shape: Shape) -> tuple[Shape, ...]:
     return shape.items if isinstance(shape, Several) else (shape,)
+
+
+def _counts_repeats(shape: Shape) -> bool:
+    """`2, 2, 3` are three numbers; of sets and of unions, what is there twice is there."""
+    return not isinstance(shape, Several) or shape.kind == "list"
 
 
 def _holds_tuples(shape: Shape) -> bool:

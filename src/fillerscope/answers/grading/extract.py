@@ -36,8 +36,11 @@ CONCLUDING = (
 )
 # Words that follow a link without naming an answer: "the answer is found by adding 3 and 4".
 NOT_YET = ("to", "not", "found", "given", "obtained", "calculated", "by", "in", "correct", "incorrect", "wrong")
-# Words that stand in formulas.
-FUNCTIONS = {"sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "max", "min", "gcd", "lcm"}
+# Words that stand in formulas, and in lists and numbers.
+LISTING = {"and", "or", "hundred", "thousand", "million", "billion", "trillion", "dozen"}
+FUNCTIONS = {
+    *LISTING, "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "sqrt", "pi", "max", "min", "gcd", "lcm",
+}  # fmt: skip
 # The same in Chinese, which has no spaces between words.
 ANSWER_CHINESE = ("答案", "最终结果")
 LINKS_CHINESE = ("是", "为", "為", "等于")
@@ -48,6 +51,9 @@ WORD = 40
 LANGUAGES = ("python", "python3", "py", "sage", "sympy", "javascript", "js", "java", "c", "cpp", "matlab", "r", "julia")
 
 _LINK = r"(?:[^\n.!?:=]|\.(?=\d)){0,80}?(?::|=|\b(?:" + "|".join(LINKS) + r")\b)"
+# In "the answer for n = 10 is 55", what the equals sign links is a condition.
+_CONDITIONAL = re.compile(r"\b(?:for|when|if|with|where|at|given)\b.*=$", re.IGNORECASE | re.DOTALL)
+_LINKED = re.compile(r"(?:[^\n.!?:]|\.(?=\d)){0,80}?\b(?:" + "|".join(LINKS) + r")\b", re.IGNORECASE)
 _STOPS = "\u3002\uff01\uff1f"  # full stop, exclamation mark and question mark of Chinese
 _LINK_CHINESE = rf"[^\n.:={_STOPS}\uff1a]{{0,40}}?(?:[:=\uff1a]|{'|'.join(LINKS_CHINESE)})"
 _ANNOUNCED = re.compile(
@@ -70,7 +76,8 @@ _MIXED = r"\d{1,9} \d{1,9}/\d{1,9}(?![\d/])"
 _NUMBER = re.compile(
     rf"(?:(?<!{_LETTER})(?<![.)])[-\u2212])?(?:{_MIXED}|(?:{_DIGITS})(?:\s?/\s?\d+(?![\d/]))?(?:\s?\\?%)?)"
 )
-_NUMERIC = re.compile(rf"(?<!{_LETTER})(?<!\.)(?:{_NUMBER.pattern})(?!{_LETTER})")
+_TIME = r"\d+(?::\d+)+(?:\s?[ap]\.?m\b)?"  # a ratio, too
+_NUMERIC = re.compile(rf"(?<!{_LETTER})(?<!\.)(?:{_TIME}|{_NUMBER.pattern})(?!{_LETTER})", re.IGNORECASE)
 _COUNTED = re.compile(rf"(?:{_NUMBER.pattern})(?: [a-z]+){{0,3}}")
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
 _MATHEMATICAL = re.compile(r"[\d$\\]")
@@ -97,6 +104,9 @@ def _announced(text: str) -> str | None:
     for phrase in reversed(list(_ANNOUNCED.finditer(text))[-TRIES:]):
         if phrase[0] in ANNOUNCING and not _is_alone(text, phrase.end()):
             continue
+        conditional = _LINKED.match(text, phrase.end()) if _CONDITIONAL.search(phrase[0]) else None
+        if conditional and (answer := _after(text, conditional.end(), words=True)):
+            return answer
         if answer := _after(text, phrase.end(), words=True):
             return answer
     return None
@@ -136,7 +146,7 @@ def _sentences(text: str) -> Iterator[str]:
 def _after(text: str, start: int, words: bool = False) -> str | None:
     """What a phrase that ends at `start` announces: a formula, the first number, or (`words`) a single word."""
     reach = text[start : start + REACH].lstrip(_MARKUP.replace("-", ""))
-    if reach.split(" ", 1)[0].lower() in NOT_YET:
+    if reach.split(" ", 1)[0].rstrip(".,;!").lower() in NOT_YET:
         return None
     if (span := _SPAN.match(reach)) and _is_formula(content := _content(span)):
         return content

@@ -77,6 +77,7 @@ LATEX: tuple[tuple[str, str], ...] = (
 BASES = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _REPLACED = tuple((re.compile(pattern), replacement) for pattern, replacement in LATEX)
 _BASE_WORD = re.compile(rf"_ ?\{{? ?\\text\{{ ?({'|'.join(BASES)}) ?\}} ?\}}?")
+_MONEY = re.compile(r"^(-?)\$(?=[\d.])")  # a single dollar sign before a number begins no formula
 _WRAPPED = re.compile(r"\\text\s?\{([^{}]*)\}")
 _INTEGER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18})")
 _WORD = re.compile(r"[a-zA-Z][a-z]{2,}")
@@ -85,12 +86,16 @@ _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _FRACTION = re.compile("[¼½¾⅐-⅞]")
 _SQRT_LATIN = re.compile(r"\\sqrt +(?=[\d(])")
-_PROGRAM = re.compile(r"__|\b(?:import|exec|eval|compile|getattr|globals|open|exit|quit|lambda|while|def)\b\s*[\w(:]")
+_PROGRAM = re.compile(
+    r"__|(?<!\\)\b(?:(?:exec|eval|compile|getattr|globals|open|exit|quit)\s?\(|(?:import|while|def)\s+\w|lambda\b[^:]{0,80}:)"
+)
 
 
 def tidy(answer: str) -> str:
     r"""One spelling: no dollar signs, invisible characters, outer `\text{}` or punctuation; few spaces."""
     text = " ".join(_plain_characters(answer).split()).strip("*_` ")
+    if text.count("$") == 1:
+        text = _MONEY.sub(r"\1\\$", text)
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     text = _BASE_WORD.sub(lambda match: f"_{{{BASES.index(match[1]) + 2}}}", text)
