@@ -24,7 +24,7 @@ from fillerscope.problems import hub_download as hub
 from fillerscope.problems.sources import load_problems
 from fillerscope.study.study import ProblemsSpec
 from support.hub import Hub, serving, use
-from support.progress import Told
+from support.progress import Heard, Told
 from support.watchdog import watched
 
 WEIGHTS = random.Random(0).randbytes(3_000_000)
@@ -203,6 +203,31 @@ def test_a_data_set_comes_the_same_way(served: Hub) -> None:
     assert set(seen) == {"downloading owner/name"}
     served.gated, served.files = True, {"data/test.jsonl": b'{"question": "Another?"}\n'}
     with pytest.raises(ProblemError, match=r"hub:owner/name is gated: .*https://huggingface\.co/datasets/owner/name"):
+        load_problems(ProblemsSpec(source="hub:owner/name"))
+
+
+@pytest.mark.parametrize("size", [1, 10_000])  # a small file, which git names, and a large one
+def test_data_that_has_changed_in_the_cache_is_downloaded_again(served: Hub, tmp_path: Path, size: int) -> None:
+    data = b'{"question": "What is 1 + 1?", "answer": "2"}\n' + b" " * size
+    served.files = {"test.jsonl": data}
+    heard = Heard()
+    spec = ProblemsSpec(source="hub:owner/name")
+    assert [problem.answer for problem in load_problems(spec, heard)] == ["2"]
+    assert [problem.answer for problem in load_problems(spec, heard)] == ["2"]
+    assert (served.ranges, heard.lines) == ([("test.jsonl", 0)], [])
+    blob = tmp_path / "hub" / "datasets--owner--name" / "blobs" / served.etag("test.jsonl")
+    blob.write_bytes(data.replace(b'"2"', b'"3"'))
+    assert [problem.answer for problem in load_problems(spec, heard)] == ["2"]
+    assert len(served.ranges) == 2
+    assert heard.lines == [f"test.jsonl in {blob.parents[1]} is not what was downloaded; it is downloaded again"]
+
+
+def test_a_pipe_in_the_cache_is_no_data(served: Hub, tmp_path: Path) -> None:
+    served.files = {"test.jsonl": b'{"question": "What is 1 + 1?", "answer": "2"}\n'}
+    blob = tmp_path / "hub" / "datasets--owner--name" / "blobs" / served.etag("test.jsonl")
+    blob.parent.mkdir(parents=True)
+    os.mkfifo(blob)
+    with watched(), pytest.raises(ProblemError, match="it is a pipe or a device, not a file"):
         load_problems(ProblemsSpec(source="hub:owner/name"))
 
 

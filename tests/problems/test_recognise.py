@@ -12,6 +12,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.problems.recognise import Recognised
 from fillerscope.problems.sources import ProblemSet, read_problems
 from fillerscope.study.study import ProblemsSpec
+from support.watchdog import watched
 
 GSM8K = "Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 eggs.\nShe makes 9 * 2 = $18.\n#### 18"
 SOLVED = "We add. #### Step 1 is done.\nThe sum is $\\boxed{\\frac{1}{2}}$."
@@ -57,6 +58,27 @@ def test_answers_of_which_only_some_have_hashes_are_refused_with_the_place(tmp_p
     assert "problems.answer_form" in message
     assert answers(read(tmp_path, *rows, answer_form="whole")) == [GSM8K, "18", ""]
     assert "rows.jsonl:2: answer: `problems.answer_form` is hashes" in refusal(tmp_path, *rows, answer_form="hashes")
+
+
+def test_very_many_hashes_take_no_longer_than_their_text(tmp_path: Path) -> None:
+    text = "#### " * 200_000
+    with watched():
+        data = read(tmp_path, {"question": "a?", "answer": f"{text}\nx"}, {"question": "b?", "answer": "#" * 1_000_000})
+    assert answers(data) == [f"{text}\nx", "#" * 1_000_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("#### 1 #### 2", "1 #### 2"),
+        ("##### 1 #### 2\n\t\n", "2"),
+        ("#### 1\n2", "#### 1\n2"),
+        ("a ####\r\n\r\n", ""),
+        ("##### 1", "##### 1"),
+    ],
+)
+def test_an_answer_follows_the_first_hashes_of_the_last_line(tmp_path: Path, text: str, answer: str) -> None:
+    assert answers(read(tmp_path, {"question": "a?", "answer": text})) == [answer]
 
 
 def test_a_heading_is_no_answer(tmp_path: Path) -> None:

@@ -142,6 +142,44 @@ def test_answers_become_text(tmp_path: Path, given: Any, expected: str) -> None:
     assert load(jsonl(tmp_path, {"question": "What?", "answer": given}))[0].answer == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("6.02e23", "602000000000000000000000"),
+        ("1e23", "100000000000000000000000"),
+        ("12345678901234567890.5", "12345678901234567890.5"),
+        ("2.00000000000000000001", "2.00000000000000000001"),
+        ("1.6e-19", "1.6e-19"),
+        ("2.50", "2.50"),
+        ("18.0", "18"),
+        ("-1.8E1", "-18"),
+        ("-0.0", "0"),
+        ("0e99999999999999999999", "0"),
+        ("1e-99999999999999999999", "1e-99999999999999999999"),
+    ],
+)
+def test_numbers_stay_as_they_are_written(tmp_path: Path, written: str, expected: str) -> None:
+    (problem,) = load(jsonl(tmp_path, f'{{"question": "What?", "answer": {written}, "weight": {written}}}'))
+    assert problem.answer == expected
+    assert json.dumps(problem.meta["weight"]) == repr(float(written))
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "expected"),
+    [
+        (pa.float16(), [0.1, 18, 2048], ["0.1", "18", "2048"]),
+        (pa.float32(), [0.1, 2.7, 18, 1e23, 2**30], ["0.1", "2.7", "18", "1" + "0" * 23, "1073741824"]),
+        (pa.float64(), [0.1, 18, 1e23, 2**60], ["0.1", "18", "1" + "0" * 23, "1152921504606846976"]),
+    ],
+)
+def test_stored_numbers_are_the_shortest_decimals(
+    tmp_path: Path, kind: pa.DataType, stored: list[float], expected: list[str]
+) -> None:
+    answers = pa.array([float(value) for value in stored], pa.float64()).cast(kind)
+    pq.write_table(pa.table({"question": ["What?"] * len(stored), "answer": answers}), tmp_path / "rows.parquet")
+    assert [problem.answer for problem in load(tmp_path / "rows.parquet")] == expected
+
+
 def test_meta_holds_small_scalars_only(tmp_path: Path) -> None:
     small = {"subject": "s" * 200, "level": 2, "weight": 0.5, "hard": True}
     large: dict[str, Any] = {"text": "s" * 201, "solution": "short", "tags": ["a"], "more": {}, "none": None}
@@ -377,6 +415,17 @@ def test_the_files_of_a_split_are_chosen(files: list[str], split: str, chosen: l
         (
             ["easy/test.jsonl", "hard/test.jsonl"],
             "several files fit split 'test'; .* one of: easy/test, hard/test$",
+        ),
+        *(
+            (files, f"hub:o/n: these files are not the pieces of one split, each once: {', '.join(files)}; download")
+            for files in (
+                ["test-00000-of-00001-0123abcd.parquet", "test-00000-of-00001-89efabcd.parquet"],
+                ["test-00000-of-00001.parquet", "test-00000-of-00002.parquet", "test-00001-of-00002.parquet"],
+                ["test-00000-of-00003.parquet", "test-00002-of-00003.parquet"],
+                ["test-00000-of-00001.parquet", "test.parquet"],
+                ["test/0000.parquet", "test/0002.parquet"],
+                ["test-00000-of-00001.parquet", "test/0000.parquet"],
+            )
         ),
     ],
 )

@@ -20,7 +20,7 @@ from fillerscope.progress import SILENT, Progress
 # Descriptions of data sets that end like data.
 NOT_DATA = {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 # `test-00000-of-00001`, with or without a trailing hash, and `test/0000` are pieces of `test`.
-PIECE = re.compile(r"(-\d{5}-of-\d{5}(-[0-9a-f]+)?|/\d+)$")
+PIECE = re.compile(r"(-(\d{5})-of-(\d{5})(-[0-9a-f]+)?|/(\d+))$")
 USUAL_FOLDERS = ("data", "default", "main")
 
 
@@ -47,7 +47,25 @@ def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
     pieces = [file for file in candidates if _label(file) == labels[0]]
     # The same rows in two formats are still one split.
     suffix = next(suffix for suffix in READERS if any(_suffix(file) == suffix for file in pieces))
-    return [file for file in pieces if _suffix(file) == suffix]
+    chosen = [file for file in pieces if _suffix(file) == suffix]
+    if not _are_whole(chosen):
+        names = one_line(", ".join(chosen))
+        raise ProblemError(
+            f"hub:{repo}: these files are not the pieces of one split, each once: {names}; download those that belong "
+            "together, and give a local file"
+        )
+    return chosen
+
+
+def _are_whole(files: Sequence[str]) -> bool:
+    """Whether files are one file, or all pieces of one: a repository may keep those of an earlier upload."""
+    found = [PIECE.search(file[: -len(_suffix(file))]) for file in files]
+    if len(files) == 1 and (found[0] is None or found[0][3] is None):
+        return True
+    counts = {each[3] for each in found if each}
+    numbers = [int(each[2] or each[5]) for each in found if each]
+    count = counts.pop() if len(counts) == 1 else "-1"
+    return len(numbers) == len(files) == int(count or len(files)) and sorted(numbers) == list(range(len(files)))
 
 
 def _labels_of(split: str, labels: Sequence[str]) -> list[str]:

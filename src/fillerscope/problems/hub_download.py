@@ -32,11 +32,13 @@ def list_files(repo: Repo) -> Listing:
 def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progress) -> Path:
     """Put some files into the hub's cache, where they are missing, and return the folder that has them by name.
 
-    Part of a file is used again."""
+    Part of a file is used again. Data whose bytes have changed in the cache is downloaded again; files of models are
+    hashed by who loads them."""
     folder = _cache_folder(repo)
     wanted = [listing.file(name) for name in names]
     blobs = folder / "blobs"
-    files = [file for file in wanted if not (blobs / file.digest).exists()]
+    is_hashed = repo.kind == "dataset"
+    files = [file for file in wanted if not _is_sound(blobs, file, is_hashed)]
     blobs.mkdir(parents=True, exist_ok=True)
     _require_space(blobs, sum(file.size - _size(_part(blobs, file)) for file in files))
     done, total = 0, sum(file.size for file in files)
@@ -50,6 +52,8 @@ def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progr
             with file_lock(
                 _lock(folder, file), lambda: progress.stage(f"waiting for another download of {repo.name}", 0, None)
             ):
+                if is_hashed:
+                    _remove_changed(blobs, file, progress)
                 _complete(hub, repo.address(listing.commit, file.path), file, blobs, report)
             done += file.size
     return _placed(folder, listing.commit, wanted)
@@ -65,6 +69,20 @@ def _cache_folder(repo: Repo) -> Path:
 def _lock(folder: Path, file: HubFile) -> Path:
     """The lock that huggingface_hub holds while it downloads the same file."""
     return folder.parent / ".locks" / folder.name / f"{file.digest}.lock"
+
+
+def _is_sound(blobs: Path, file: HubFile, is_hashed: bool) -> bool:
+    """Whether the cache has a file; where it is hashed, whether the bytes are those that the hub lists."""
+    blob = blobs / file.digest
+    return blob.exists() and (not is_hashed or _digest_of(blob, file) == file.digest)
+
+
+def _remove_changed(blobs: Path, file: HubFile, progress: Progress) -> None:
+    """Remove a file of the cache whose bytes have changed, so that it is downloaded again."""
+    blob = blobs / file.digest
+    if blob.exists() and not _is_sound(blobs, file, is_hashed=True):  # another process may have been faster
+        progress.say(f"{file.path} in {blobs.parent} is not what was downloaded; it is downloaded again")
+        blob.unlink()
 
 
 def _part(folder: Path, file: HubFile) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Literal
 from urllib.parse import quote
 
+from fillerscope.files import open_file
 from fillerscope.problems.hub_http import Connection, HubError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -124,7 +125,7 @@ def _size_and_digest(entry: object) -> tuple[int, str] | None:
 def git_sha1(path: Path) -> str:
     """The SHA-1 by which git, and the hub's cache, names the contents of a small file."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json, open_file
 from fillerscope.problems.parquet_pages import pages_of, refuse_wide
-from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, one_line
+from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, one_line, parse_float
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
@@ -123,13 +123,37 @@ def _cells(batch: RecordBatch, name: str, before: int) -> Iterator[Json | str]:
     if batch.nbytes > LARGEST_BATCH:
         advice = "leave out columns that are no problems"
         raise ProblemError(f"{name}: rows after {before} take more than {LARGEST_BATCH >> 20} MiB; {advice}")
+    bits = {field.name: _float_bits(field.type) for field in batch.schema}
     for index in range(batch.num_rows):
         try:
-            yield {key: _without_nan(value) for key, value in batch.slice(index, 1).to_pylist()[0].items()}
+            cells = batch.slice(index, 1).to_pylist()[0]
+            yield {key: _number(value, bits[key]) if bits[key] else value for key, value in cells.items()}
         except (ValueError, OverflowError) as error:
             yield f"a cell that cannot be read: {one_line(error)}; write it as text"
 
 
-def _without_nan(value: object) -> object:
-    """A cell; None for NaN, as which pandas writes the gaps in a column of numbers."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _float_bits(kind: DataType) -> int:
+    """How many bits the numbers of a column of floats have; 0 for other columns."""
+    import pyarrow as pa
+
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return kind.bit_width if pa.types.is_floating(kind) else 0
+
+
+def _number(value: object, bits: int) -> object:
+    """A cell of a column of floats; None for NaN, as which pandas writes the gaps in a column of numbers.
+
+    The others are the shortest decimal that is stored as the same bits, which is most likely what was written: 0.1, not
+    0.10000000149011612. A whole number with more digits than its type is sure to keep is what is stored."""
+    import numpy as np
+
+    if not isinstance(value, float) or math.isnan(value):
+        return None
+    stored = np.dtype(f"f{bits // 8}").type(value)
+    shortest = str(stored)
+    digits = shortest.partition("e")[0].replace(".", "").strip("-0")
+    is_exact = value.is_integer() and len(digits) > np.finfo(stored.dtype).precision
+    return parse_float(str(int(value)) if is_exact else shortest)

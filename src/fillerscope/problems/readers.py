@@ -13,7 +13,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.files import open_file, refuse_large_json
 from fillerscope.problems.delimited import read_csv, read_tsv
 from fillerscope.problems.parquet_rows import read_parquet
-from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, kind_of, one_line
+from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, WrittenFloat, kind_of, one_line, parse_float
 from fillerscope.problems.text_lines import decoded, read_lines
 from fillerscope.study.data_sets import DATA_SETS
 
@@ -58,7 +58,8 @@ def _memory(row: Row | BadRow) -> int:
     """About how many bytes a row takes, with what is kept about it elsewhere."""
     if isinstance(row, BadRow):
         return 1000 + len(row.reason)
-    texts = (len(value) for value in row.fields.values() if isinstance(value, str | bytes))
+    values = (value.text if isinstance(value, WrittenFloat) else value for value in row.fields.values())
+    texts = (len(value) for value in values if isinstance(value, str | bytes))
     return 500 + sum(100 + len(key) for key in row.fields) + sum(texts)
 
 
@@ -120,7 +121,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _parsed(text: str, name: str, first_line: int, hint: str, most: int | None = None) -> object:
     try:
         refuse_large_json(text, most)
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_object, parse_float=parse_float)
     except json.JSONDecodeError as error:
         place = f"{name}:{first_line + error.lineno - 1}"
         raise BadRow(place, f"invalid JSON at column {error.colno}: {error.msg}; {hint}") from None

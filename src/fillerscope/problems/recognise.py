@@ -40,7 +40,7 @@ FORMS: dict[Form, str] = {
     "box": "what stands in its last \\boxed{}",
 }
 MARKED: tuple[Form, ...] = ("hashes", "box")  # forms that show which part of a text is the answer
-_HASHES = re.compile(r"(?<!#)####(?!#)([^\n]*)\s*\Z")
+_HASHES = re.compile(r"(?<!#)####(?!#)")
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,9 @@ def _refuse_some_hashes(texts: Sequence[tuple[Row, str]], columns: Sequence[str]
 
 def _extract(text: str, form: Form) -> str | None:
     if form == "hashes":
-        match = _HASHES.search(text)
-        return match[1].strip() if match else None
+        last_line = text.rstrip().rpartition("\n")[2]
+        match = _HASHES.search(last_line)
+        return last_line[match.end() :].strip() if match else None
     return boxed(text) if form == "box" else text
 
 

@@ -18,7 +18,7 @@ from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
 from fillerscope.problems.readers import read_rows
 from fillerscope.problems.recognise import RECOGNISED, Recognised, column_of, names_of, recognise, refuse_two_questions
-from fillerscope.problems.rows import BadRow, Row, kind_of
+from fillerscope.problems.rows import BadRow, Row, kind_of, number_text
 from fillerscope.progress import SILENT, Progress
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
 from fillerscope.study.study import ProblemsSpec
@@ -229,12 +229,12 @@ def _answer(row: Row, column: str | None, columns: Recognised) -> str:
 def _short(row: Row, column: str | None, required: bool) -> str:
     """An id or answer as text: numbers as they are written, nothing as an empty text."""
     value = None if column is None else row.fields[column]
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # columns with gaps are often stored as floats
     if isinstance(value, bool) or not isinstance(value, str | int | float | None):
         raise BadRow(row.place, f"{column}: expected text or a number, found {kind_of(value)}; write it as text")
     if isinstance(value, float) and not math.isfinite(value):
         raise BadRow(row.place, f"{column}: expected text or a number, found {value}; write null where there is none")
+    if isinstance(value, float):
+        value = number_text(value)  # 18 for 18.0: columns with gaps are often stored as floats
     text = "" if value is None else str(value).strip()
     if required and not text:
         raise BadRow(row.place, f"{column}: is empty, and `problems.fields` names it; fill it in")
