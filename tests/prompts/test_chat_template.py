@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from fillerscope.errors import PromptError
 from fillerscope.prompts import chat_template
-from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_template
+from fillerscope.prompts.chat_template import RendererError, TemplateLimitError, apply_chat_template
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.study import PromptSpec
 from support.tiny import tiny_tokenizer
@@ -165,3 +167,48 @@ def test_a_template_without_end_ends_with_the_process_that_asked() -> None:
             return
         time.sleep(0.1)
     pytest.fail("the process that renders goes on for ever")
+
+
+def test_an_interrupt_leaves_no_reply_for_the_next_question() -> None:
+    """As Ctrl-C in a notebook while prompts are made, and the next cell."""
+    slow = "{% for a in range(4000) %}{% for b in range(4000) %}{% endfor %}{% endfor %}{{ messages[-1].content }}"
+    apply_chat_template(tiny_tokenizer(), TURNS)  # the process is there
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            apply_chat_template(tokenizer_with(slow), TURNS)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    for question in ("one", "two"):
+        turns = [{"role": "user", "content": question}]
+        assert apply_chat_template(tokenizer_with("{{ messages[-1].content }}"), turns) == question
+
+
+def test_a_process_that_was_ended_from_outside_is_started_again() -> None:
+    expected = apply_chat_template(tiny_tokenizer(), TURNS)
+    process = chat_template._RENDERER._process
+    assert process is not None
+    slow = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}{{ messages[-1].content }}"
+    timer = threading.Timer(0.2, process.kill)
+    timer.start()
+    assert apply_chat_template(tokenizer_with(slow), TURNS) == TURNS[-1]["content"]
+    timer.join()
+    assert apply_chat_template(tiny_tokenizer(), TURNS) == expected
+
+
+def test_a_process_that_cannot_be_started_says_nothing_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the question asked in another way, without the system turn."""
+    maker = PromptMaker.of(tiny_tokenizer(), PromptSpec(), "chat", 0)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    chat_template._RENDERER.stop()
+    monkeypatch.setattr(chat_template, "start", refuse)
+    with pytest.raises(RendererError, match="cannot be started: Resource temporarily unavailable; end other processes"):
+        maker.plain("What is 1 + 1?")

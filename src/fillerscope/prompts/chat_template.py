@@ -13,7 +13,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fillerscope.errors import PromptError
+from fillerscope.errors import FillerscopeError, PromptError
+from fillerscope.files import Json
 from fillerscope.prompts.child_process import exchange, kill, start
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -26,6 +27,10 @@ Turns = Sequence[Mapping[str, str]]
 
 class TemplateLimitError(PromptError):
     """A template that was stopped: another question would fare no better."""
+
+
+class RendererError(FillerscopeError):
+    """The process that renders is not there: this says nothing of the template, or of the question."""
 
 
 def apply_chat_template(tokenizer: Tokenizer, turns: Turns, **options: object) -> str:
@@ -62,14 +67,22 @@ class _Renderer:
         with self._lock:
             if template in self._stopped:
                 raise TemplateLimitError(self._stopped[template])
-            reply = exchange(self._running(), {"template": template, "turns": turns, "settings": settings}, SECONDS)
+            asked = {"template": template, "turns": turns, "settings": settings}
+            reply = self._exchange(asked)
+            if "lost" in reply:  # somebody else may have ended it, for want of memory, or the machine stood still
+                reply = self._exchange(asked)
             if "lost" in reply:
-                self.stop()
                 self._stopped[template] = _overrun(reply["lost"])
                 raise TemplateLimitError(self._stopped[template])
         if "error" in reply:
             raise PromptError(reply["error"])
         return str(reply["text"])
+
+    def _exchange(self, asked: Json) -> Json:
+        reply = exchange(self._running(), asked, SECONDS)
+        if "lost" in reply:
+            self.stop()
+        return reply
 
     def start(self) -> None:
         """Start the process, and do not wait until it is ready."""
@@ -78,14 +91,18 @@ class _Renderer:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            self._process, self._is_ready = start(RENDERER, [str(LONGEST)]), False
+            try:
+                self._process, self._is_ready = start(RENDERER, [str(LONGEST)]), False
+            except OSError as error:
+                told = f"the process that renders chat templates cannot be started: {error.strerror or error}"
+                raise RendererError(f"{told}; end other processes, and run the study again") from None
         return self._process
 
     def _running(self) -> subprocess.Popen[bytes]:
         process = self._started()
         if not self._is_ready and "ready" not in exchange(process, None, START_SECONDS):
             self.stop()
-            raise PromptError("the process that renders chat templates does not start; install fillerscope again")
+            raise RendererError("the process that renders chat templates does not start; install fillerscope again")
         self._is_ready = True
         return process
 

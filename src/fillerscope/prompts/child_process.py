@@ -43,7 +43,8 @@ def _environment() -> dict[str, str]:
 
 
 def exchange(process: subprocess.Popen[bytes], question: object, seconds: float) -> Json:
-    """Send one line and read one line; {"lost": why} where none comes."""
+    """Send one line and read one line; {"lost": why} where none comes. An interrupt meanwhile ends the process: the
+    reply that is still to come would be taken for that of the next question."""
     to_worker, from_worker = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     hung = threading.Event()
     timer = threading.Timer(seconds, _end_hung, (process, hung))
@@ -56,6 +57,9 @@ def exchange(process: subprocess.Popen[bytes], question: object, seconds: float)
         line = from_worker.readline()
     except OSError:
         line = b""
+    except BaseException:
+        kill(process)
+        raise
     finally:
         timer.cancel()
     if not line.endswith(b"\n"):

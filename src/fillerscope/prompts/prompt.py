@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
-from fillerscope.prompts.chat_template import TemplateLimitError, apply_chat_template
+from fillerscope.prompts.chat_template import RendererError, TemplateLimitError, apply_chat_template
 from fillerscope.prompts.fillers import filler_ids, generator
 from fillerscope.prompts.tokenizer import Tokenizer, encode, refuse_beyond
 from fillerscope.study.conditions import Condition
@@ -159,7 +159,7 @@ class PromptMaker:
             text = self._chat(messages(system, question, examples))
             if system.strip() in text:
                 return text
-        except TemplateLimitError:
+        except (TemplateLimitError, RendererError):
             raise
         except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
             pass
@@ -167,7 +167,7 @@ class PromptMaker:
         merged[0]["content"] = f"{system}\n\n{merged[0]['content']}" if system else merged[0]["content"]
         try:
             return self._chat(merged)
-        except TemplateLimitError:
+        except (TemplateLimitError, RendererError):
             raise
         except Exception as error:
             reason = " ".join(str(error).split())
