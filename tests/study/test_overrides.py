@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fillerscope.errors import StudyError
 from fillerscope.figures.registry import FIGURES, check
@@ -253,3 +255,48 @@ def test_an_item_of_another_kind_is_one_line(setting: str) -> None:
     with pytest.raises(StudyError) as caught:
         changed("heads", setting)
     assert "\n" not in str(caught.value)
+
+
+ARM = {"name": "arm", "intervention": {"kind": "arm", "preset": "Qwen2.5-Math-7B"}}
+OF_GEMMA = {"name": "arm", "intervention": {"kind": "arm", "preset": "Gemma-3-4b-it"}}
+
+
+def study_with(*conditions: object) -> Study:
+    return Study.model_validate({"name": "a", "models": ["tiny"], "conditions": ["none", *conditions]})
+
+
+@pytest.mark.parametrize("given", [ARM, OF_GEMMA, {"name": "arm", "intervention": {"kind": "arm"}}], ids=str)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("preset", "Qwen2.5-Math-1.5B"), ("preset", "Qwen2.5-Math-7B"), ("benchmark", "AIME 2024"), ("follows", "code"),
+     ("c", 0.3), ("fraction", 0.5), ("p1", 90), ("kind", "scatter")],
+)  # fmt: skip
+def test_an_intervention_is_changed_as_in_the_file(given: dict[str, Any], key: str, value: Any) -> None:
+    """A preset that is named on the command line has its own numbers, not those of the one before."""
+    written = given | {"intervention": given["intervention"] | {key: value}}
+    setting = Changes(settings=(f"conditions.1.intervention.{key}={value}",))
+    try:
+        expected = study_with(written)
+    except ValidationError:
+        with pytest.raises(StudyError):
+            setting.apply(study_with(given))
+        return
+    assert setting.apply(study_with(given)).conditions == expected.conditions
+
+
+def test_what_was_given_beside_a_preset_goes_before_another_preset() -> None:
+    given = ARM | {"intervention": ARM["intervention"] | {"p1": 80, "benchmark": "AIME 2024"}}
+    changes = Changes(settings=("conditions.1.intervention.preset=Qwen2.5-Math-1.5B",))
+    expected = given | {"intervention": given["intervention"] | {"preset": "Qwen2.5-Math-1.5B"}}
+    assert changes.apply(study_with(given)).conditions == study_with(expected).conditions
+
+
+@pytest.mark.parametrize("setting", ["conditions.1.count=20", "conditions.2.count=20", "conditions.3.text=x"])
+def test_a_number_that_a_sweep_makes_unclear_is_refused(setting: str) -> None:
+    """Number 2 of the file is `mless`, and the second cell of the sweep in the list that it is expanded to."""
+    study = study_with({"name": "dots", "kind": "repeat", "text": " .", "count": [5, 55]}, "mless", "mful")
+    with pytest.raises(StudyError, match=r"the sweep 'dots' stands for several conditions, .*; set `conditions` as a"):
+        Changes(settings=(setting,)).apply(study)
+    assert Changes(settings=("conditions.0.label=Nothing",)).apply(study).conditions[0].label == "Nothing"
+    whole = Changes(settings=("conditions=[none, mless]", "conditions.1.count=20")).apply(study)
+    assert [one.count for one in whole.conditions] == [None, 20]

@@ -84,7 +84,7 @@ def test_a_benchmark_is_told_by_its_name(source: str, expected: str | None) -> N
 
 
 @pytest.mark.parametrize(
-    "change", [{"text": " ?"}, {"count": 54}, {"position": "end"}, {"kind": "sentence"}, {"kind": "text"}]
+    "change", [{"text": " ?"}, {"count": 54}, {"position": "end"}, {"kind": "sentence", "text": ""}, {"kind": "text"}]
 )
 def test_another_filler_is_not_the_published_one(change: dict[str, object]) -> None:
     other = Condition.model_validate(MLESS.model_dump() | change)

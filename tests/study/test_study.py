@@ -172,6 +172,17 @@ MISTAKES = {
         "seed: 1:59:59\n",
         "5: not valid YAML: '1:59:59': a number in base 60; write it",
     ),
+    "a number in base 8": ("seed: 010\n", "5: not valid YAML: '010': a whole number does not begin with 0"),
+    "a negative one": ("seed: -0_17\n", "5: not valid YAML: '-0_17': a whole number does not begin with 0"),
+    "more filler than fits into memory": (
+        "conditions:\n  - none\n  - name: x\n    kind: repeat\n    text: [a, b, c, d]\n"
+        "    count: [99999, 99998, 99997, 99996, 99995, 99994, 99993, 99992]\n",
+        "5: conditions: conditions have 3,199,856 tokens of filler in all, and 3,000,000 are the most",
+    ),
+    "a temperature that divides to infinity": (
+        "generation:\n  temperature: 1.0e-38\n",
+        "6: generation.temperature: a temperature is 0 or at least 1e-06",
+    ),
     "a fraction in base 60": ("seed: 1:59:59.5\n", "5: not valid YAML: '1:59:59.5': a number in base 60"),
     "a number beyond 64 bits": (f"seed: {1 << 63}\n", f"5: not valid YAML: '{1 << 63}': a whole number is at most"),
     "a number of many digits": (f"seed: {'9' * 9000}\n", f"5: not valid YAML: '{'9' * 40}': a whole number is at most"),
@@ -678,6 +689,22 @@ def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
     path.write_text("\n".join(levels))
     with pytest.raises(StudyError, match=r"study\.yaml:1: not a study: it has over 100000 parts"):
         Study.load(path)
+
+
+def test_a_long_text_that_aliases_repeat_is_refused(tmp_path: Path) -> None:
+    """It is written out wherever the study is: 24 GB of a file of a megabyte."""
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        f"models: [a]\nprompt:\n  examples:\n  - &e {{question: '{'x' * 800_000}', answer: '1'}}\n" + "  - *e\n" * 1000
+    )
+    with pytest.raises(StudyError, match=r"study\.yaml:1: not a study: it has over 100000 parts"):
+        Study.load(path)
+
+
+def test_filler_as_it_is_counts_as_filler() -> None:
+    conditions = ["none", *({"name": f"c{n}", "kind": "text", "text": "x" * 500_000} for n in range(7))]
+    with pytest.raises(ValidationError, match="conditions have 3,500,000 tokens of filler in all"):
+        Study.model_validate({"name": "a", "models": ["a"], "conditions": conditions})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from fillerscope.errors import StudyError
 from fillerscope.models.resolve import resolve
 from fillerscope.prompts.child_process import limit_memory
+from fillerscope.study import token_classes
 from fillerscope.study.token_classes import CLASSES, LONGEST, MOST, class_names, classify, refuse_bad
 from support.tiny import tiny_tokenizer
 from support.watchdog import in_a_fork
@@ -164,6 +166,17 @@ def test_a_pattern_that_tries_for_ever_is_given_up(monkeypatch: pytest.MonkeyPat
             classify(["aaa" * 30 + "c"], {"slow": pattern})
 
     in_a_fork(give_up)
+
+
+def test_patterns_that_are_a_little_slow_for_every_token_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_classes, "SLOW", -1.0)  # all matches count
+    monkeypatch.setattr(token_classes, "SECONDS_IN_ALL", 0.05)
+    ticks = itertools.count()
+    monkeypatch.setattr(token_classes.time, "thread_time", lambda: 0.01 * next(ticks))
+    assert classify(["a", "b"], {"c": "x"}).tolist() == [1, 1]
+    with pytest.raises(StudyError, match=r"class 'c': 'x' takes 0.01 s for the token '.', and as long for others"):
+        classify(list("cdefghij"), {"c": "x"})
+    assert not token_classes._spent
 
 
 THOUSANDS = "(?:(?:(?:a?){1000}){1000}){1000}"

@@ -69,7 +69,8 @@ _KINDS: Mapping[str, _Kind] = {
     "question": _WORDS, "text": _TEXT, "system": _TEXT, "filler": _TEXT, "layer": _COUNT, "head": _COUNT,
     "max_tokens": _COUNT, "batch_tokens": _COUNT, "seed": _SEED, "raw": _FLAG, "check": _FLAG, "diagonal": _FLAG,
     "models": _NAMES, "conditions": _NAMES, "layers": _NUMBERS, "heads": _NUMBERS, "band": _BAND,
-    "accept_licence": _FLAG, "force": _FLAG, "mixed": _FLAG, "progress": _PROGRESS, "on_measured": _FUNCTION,
+    "accept_licence": _FLAG, "force": _FLAG, "mixed": _FLAG, "calibrate": _FLAG, "jobs": _COUNT,
+    "progress": _PROGRESS, "on_measured": _FUNCTION,
 }  # fmt: skip
 
 

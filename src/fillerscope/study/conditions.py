@@ -13,6 +13,7 @@ from fillerscope.study.sweeps import SWEPT, expand, size
 
 BASELINE = "none"  # the condition that all others are compared with: the prompt as it is
 MOST_CONDITIONS = 10_000  # each is a row of every table
+MOST_FILLER = 3_000_000  # tokens, of all conditions: the prompts of a problem are in memory together
 KINDS = ("repeat", "text", "sentence", "characters")
 
 
@@ -59,6 +60,10 @@ class Condition(Strict):
             raise ValueError(f"a condition of kind {self.kind} needs `count`, the number of tokens")
         if not self.has_filler and self.intervention is None and self.name != BASELINE:
             raise ValueError(f"a condition needs a `kind` ({', '.join(KINDS)}) or an `intervention`")
+        if not self.has_filler and (unused := [key for key in SWEPT if getattr(self, key) != _default(key)]):
+            raise ValueError(f"`{unused[0]}` is of filler, and there is none: give a `kind` as well, or leave it out")
+        if self.kind == "sentence" and self.text:
+            raise ValueError("sentences are drawn, and `text` is not used: leave it out, or write `kind: text`")
         if isinstance(self.intervention, Knockout) and not self.has_filler:
             raise ValueError("a knock-out needs filler to hide: give the condition a `kind`, such as repeat")
         if isinstance(self.intervention, Shift) and self.has_filler:
@@ -72,6 +77,10 @@ class Condition(Strict):
     @property
     def is_baseline(self) -> bool:
         return not self.has_filler and self.intervention is None
+
+
+def _default(key: str) -> object:
+    return Condition.model_fields[key].default
 
 
 _SLASHES: Json = {"kind": "repeat", "text": " /", "count": 55}

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from fillerscope.study.strict import Strict
 
+LOWEST_TEMPERATURE = 1e-6
 MOST_TOKENS = 1_000_000  # of one answer: more is a typing error, and no model has room for it
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII)  # and port; what else is there is read differently
 
@@ -96,7 +97,13 @@ class Decoding(Strict):
     top_p: float = Field(1.0, gt=0, le=1)
 
 
-Temperature = Annotated[float, AfterValidator(lambda value: value + 0.0)]  # -0 becomes 0
+def _usable_temperature(value: float) -> float:
+    if 0 < value < LOWEST_TEMPERATURE:
+        raise ValueError(f"a temperature is 0 or at least {LOWEST_TEMPERATURE:g}: below, logits become infinite")
+    return value + 0.0  # -0 becomes 0
+
+
+Temperature = Annotated[float, AfterValidator(_usable_temperature)]
 
 
 class NoiseSpec(Strict):
@@ -124,7 +131,7 @@ class GenerationSpec(Strict):
         (), description="The k of pass@k; empty: 1, 4, 8 and 16 as far as samples go.", examples=[1]
     )
     rows: int | None = Field(
-        None, ge=1, description="Answers in progress at once; null: as suits the device.", examples=[16]
+        None, ge=1, description="Answers in progress at once; null: as suits the device and its memory.", examples=[16]
     )
     recheck: int = Field(
         4, ge=0, description="So many greedy answers are written again one at a time, and compared.", examples=[0]

@@ -9,7 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fillerscope.study.arm_presets import arm_preset
+from fillerscope.files import Json
+from fillerscope.study.arm_presets import USUAL, arm_preset
 from fillerscope.study.generation import listed
 from fillerscope.study.strict import Strict
 
@@ -67,6 +68,13 @@ class Redistribution(Strict):
         preset = arm_preset(value["preset"], value.get("benchmark"), of_code)
         own = {"fraction": None} if "c" in value else {}  # `c` counts only where no fraction is fixed
         return preset | own | value | {key: preset[key] for key in ("preset", "benchmark")}
+
+    def as_given(self) -> Json:
+        """What a file has to say for it: what neither defaults nor the preset give."""
+        names = {"kind": self.kind, "preset": self.preset, "follows": self.follows}
+        names |= {"benchmark": self.benchmark} if self.benchmark not in ("", USUAL) else {}
+        usual = type(self).model_validate(names).model_dump()
+        return names | {key: value for key, value in self.model_dump().items() if value != usual[key]}
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

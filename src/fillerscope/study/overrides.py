@@ -14,8 +14,9 @@ from pydantic_core import ErrorDetails
 
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
-from fillerscope.study.conditions import BASELINE, PRESETS
+from fillerscope.study.conditions import BASELINE, PRESETS, Condition
 from fillerscope.study.data_sets import DEFAULT_SPLIT, is_file
+from fillerscope.study.interventions import Redistribution
 from fillerscope.study.settings import Setting, unknown_key
 from fillerscope.study.study import Study
 
@@ -48,6 +49,7 @@ class Changes:
         _forget_data(data, wanted)
         for setting in wanted:
             if setting not in figures:
+                _refuse_in_sweep(setting, data)
                 _resolved(setting, study).put_into(data)
         data["figures"] = _fitting(data, wanted)
         for setting in figures:
@@ -74,7 +76,7 @@ class Changes:
 
 def _data(study: Study) -> Json:
     """A study as it would be read from a file."""
-    data = cast(Json, _with_lists(study.model_dump()))
+    data = cast(Json, _with_lists(study.model_dump() | {"conditions": [*map(_condition, study.conditions)]}))
     if study.probes.activations is not None:  # written as pairs, to keep their order
         data["probes"]["activations"]["classes"] = dict(study.probes.activations.classes)
     return data
@@ -110,7 +112,34 @@ def _conditions(item: object, study: Study) -> list[object]:
     if not own and isinstance(item, str) and item not in PRESETS:
         there = dict.fromkeys([*(one.name for one in study.conditions), *PRESETS])
         raise StudyError(f"there is no condition {item!r}; the study and the ready-made ones have {', '.join(there)}")
-    return [one.model_dump() for one in own] or [item]
+    return [*map(_condition, own)] or [item]
+
+
+def _condition(condition: Condition) -> Json:
+    """A condition as it would be read from a file. What a preset gives is left to it: another may be named."""
+    data = condition.model_dump()
+    if isinstance(condition.intervention, Redistribution):
+        data["intervention"] = condition.intervention.as_given()
+    return data
+
+
+def _refuse_in_sweep(setting: Setting, data: Json) -> None:
+    """Raise where a condition is meant by its number, and a sweep before it, or of which it is a cell, makes several
+    of one: the numbers of a file are others, and a cell has the name of its own values."""
+    first, _, rest = setting.key.partition(".")
+    number = rest.partition(".")[0]
+    if first != "conditions" or not number.isdecimal():
+        return
+    sweep = next((one["sweep"] for one in data["conditions"][: int(number) + 1] if _is_cell(one)), None)
+    if sweep is not None:
+        raise StudyError(
+            f"{setting.key}: the sweep {sweep!r} stands for several conditions, so that a number may mean one or "
+            "another; set `conditions` as a whole, or change the study file"
+        )
+
+
+def _is_cell(condition: object) -> bool:
+    return isinstance(condition, dict) and bool(condition.get("sweep"))
 
 
 def _fitting(data: Json, wanted: Sequence[Setting]) -> list[Json]:

@@ -14,6 +14,7 @@ from functools import cache
 
 import yaml
 
+from fillerscope.display import escaped
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.conditions import PRESETS
@@ -158,7 +159,7 @@ def as_yaml(value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, str):
         is_plain = PLAIN.fullmatch(value) and yaml.safe_load(value) == value
-        return value if is_plain else json.dumps(value, ensure_ascii=False)
+        return value if is_plain else escaped(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
         return f"[{', '.join(map(as_yaml, value))}]"
     if isinstance(value, dict):

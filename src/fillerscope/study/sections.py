@@ -224,7 +224,12 @@ class BatchSpec(Strict):
     tokens: int | None = Field(
         None, ge=1, description="Tokens of one forward pass; null: as memory allows.", examples=[8192]
     )
-    shard: int = Field(32, ge=1, description="Problems of a shard: what is lost at most by a kill.", examples=[16])
+    shard: int = Field(
+        32,
+        ge=1,
+        description="Problems of a shard. A kill loses one, or a few in runs of over 500 files.",
+        examples=[16],
+    )
     prefix: Literal["share", "off"] = Field(
         "share", description="Whether what all prompts of a condition begin with is run once.", examples=["off"]
     )

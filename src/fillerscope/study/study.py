@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from fillerscope.errors import StudyError
 from fillerscope.files import Json
 from fillerscope.study.arguments import check_arguments
-from fillerscope.study.conditions import USUAL, Condition, expanded, ready_made
+from fillerscope.study.conditions import MOST_FILLER, USUAL, Condition, expanded, ready_made
 from fillerscope.study.data_sets import is_file
 from fillerscope.study.generation import GenerationSpec, refuse_repeats
 from fillerscope.study.sections import (
@@ -94,6 +94,8 @@ class Study(Strict):
         baseline = [condition.name for condition in value if condition.is_baseline]
         if baseline != ["none"] or value[0].name != "none":
             raise ValueError("conditions must begin with `none`, the baseline of every pair, once")
+        if (filler := sum(condition.count or len(condition.text) for condition in value)) > MOST_FILLER:
+            raise ValueError(f"conditions have {filler:,} tokens of filler in all, and {MOST_FILLER:,} are the most")
         return value
 
     @model_validator(mode="after")

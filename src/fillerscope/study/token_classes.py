@@ -7,6 +7,7 @@ that fits has the token, and what fits none is `other`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -33,12 +34,14 @@ CLASSES = {
 MOST = 16  # classes: each is a column of every layer
 LONGEST = 1000  # characters of a pattern
 SECONDS = 2.0  # for one token and one pattern: a pattern from elsewhere may try for ever
+SLOW, SECONDS_IN_ALL = 0.01, 10.0  # a match of this length is counted, and so many seconds of them are the most
 MOST_COPIES = 50_000  # parts of a pattern with its counts written out, some hundred bytes each
 _PARTS = re.compile(
     r"(?P<skipped>\(\?#[^)]*\))|(?P<open>\()|(?P<close>\))|\{(?P<least>\d*)(?:,\d*)?\}"
     r"|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.",
     re.DOTALL,
 )
+_spent: dict[str, float] = {}  # seconds of slow matches, by pattern
 _WIDE_LAYOUT = re.compile(r"\(\?[a-zA-Z]*x")
 
 
@@ -57,15 +60,23 @@ def classify(texts: Sequence[str], classes: Mapping[str, str]) -> NDArray[np.int
 
 def _class_of(text: str, classes: Mapping[str, str]) -> int:
     for number, (name, pattern) in enumerate(classes.items()):
+        start = time.thread_time()
         try:
-            if _compiled(pattern).fullmatch(text, timeout=SECONDS):
-                return number
+            found = _compiled(pattern).fullmatch(text, timeout=SECONDS)
         except TimeoutError:
-            raise StudyError(
-                f"class {name!r}: {pattern[:80]!r} takes over {SECONDS:g} s for the token {text[:40]!r}; "
-                "write it without repetitions inside repetitions"
-            ) from None
+            raise _too_slow(name, pattern, f"over {SECONDS:g} s for the token {text[:40]!r}") from None
+        if (taken := time.thread_time() - start) > SLOW:
+            _spent[pattern] = _spent.get(pattern, 0.0) + taken
+            if sum(_spent.values()) > SECONDS_IN_ALL:
+                raise _too_slow(name, pattern, f"{taken:.1g} s for the token {text[:40]!r}, and as long for others")
+        if found:
+            return number
     return len(classes)
+
+
+def _too_slow(name: str, pattern: str, told: str) -> StudyError:
+    _spent.clear()
+    return StudyError(f"class {name!r}: {pattern[:80]!r} takes {told}; write it without repetitions inside repetitions")
 
 
 @cache

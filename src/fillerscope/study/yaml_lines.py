@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,11 @@ from fillerscope.files import open_file
 
 LARGEST_FILE = 1 << 20  # bytes: a parser in Python takes seconds for these
 LARGEST = 100_000  # parts of a study with its aliases written out; a few make a million
+LONG_TEXT = 100  # characters of a text that count as a part
 DEEPEST = 50  # levels of a study: the parser takes seconds for thousands of them
 LARGEST_NUMBER = (1 << 63) - 1
 _LONGEST_NUMBER = 70  # characters: 64 binary digits and some
+_BASE_8 = re.compile(r"[-+]?0[0-9_]+")
 _BASE_60 = "a number in base 60; write it in base 10, or in quotes if it is a text"
 
 
@@ -44,6 +47,8 @@ class _Loader(yaml.SafeLoader):
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if ":" in node.value:
             raise ValueError(_BASE_60)
+        if _BASE_8.fullmatch(node.value):
+            raise ValueError("a whole number does not begin with 0, which yaml reads in base 8; write it without")
         number = super().construct_yaml_int(node) if len(node.value) <= _LONGEST_NUMBER else LARGEST_NUMBER + 1
         if abs(number) > LARGEST_NUMBER:
             raise ValueError(f"a whole number is at most {LARGEST_NUMBER}")
@@ -159,9 +164,12 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, int] | None:
 
 
 def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many nodes a document has once its aliases are written out, without writing them out."""
+    """How many nodes a document has once its aliases are written out, without writing them out. Long texts count as
+    several."""
     if id(node) not in sizes:
         sizes[id(node)] = 1  # also what a node inside itself counts
+        if isinstance(node, yaml.ScalarNode):
+            sizes[id(node)] += len(node.value) // LONG_TEXT
         parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         if not isinstance(node, yaml.ScalarNode):
             sizes[id(node)] += sum(_expanded(part, sizes) for part in parts)
