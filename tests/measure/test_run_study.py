@@ -21,7 +21,7 @@ from fillerscope.errors import ModelError, ProblemError, StoreError, StudyError
 from fillerscope.files import digest_of
 from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.environment import environment, hardware
-from fillerscope.measure.identity import code_version, identify
+from fillerscope.measure.identity import _precision, code_version, identify
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
@@ -229,6 +229,17 @@ def test_the_version_of_the_code_is_part_of_the_identity(saved: Path, monkeypatc
     before = identity(study_of(saved))
     monkeypatch.setattr("fillerscope.measure.identity.code_version", lambda: "another")
     assert identity(study_of(saved)) != before
+
+
+def test_how_torch_rounds_is_part_of_the_identity(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of float32 in fewer digits, as many notebooks ask for on a GPU."""
+    before = identity(study_of(saved))
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert identity(study_of(saved)) != before
+    monkeypatch.undo()
+    assert identity(study_of(saved)) == before
+    monkeypatch.setattr("fillerscope.measure.identity.PRECISION", ("backends.cuda.matmul.of_a_later_version",))
+    assert "unknown" in _precision()
 
 
 def test_other_code_is_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,18 +14,22 @@ import fillerscope
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.export import export
 from fillerscope.analysis.integrity import faults
+from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError, ProblemError, StoreError
 from fillerscope.files import digest_of
-from fillerscope.measure import identity
+from fillerscope.measure import identity, prepare
 from fillerscope.measure.engines import answers, local, model_work
 from fillerscope.measure.identity import identify
-from fillerscope.measure.run_study import run_study
+from fillerscope.measure.prepare import Prepared
+from fillerscope.measure.run_study import RunChoices, run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
+from fillerscope.store.failures import files_with_failures
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study
+from support.progress import Heard
 from support.studies import CONDITIONS, save_model, study_of
 
 GENERATION: dict[str, Any] = {"max_tokens": 6, "temperature": [0, 1.2], "samples": 2, "recheck": 3}
@@ -424,3 +428,38 @@ def test_another_version_of_what_judges_is_another_identity_of_answers_alone(
     monkeypatch.setattr(identity, "version", lambda name: "9" if name == "math-verify" else real(name))
     assert name_of(small(saved)) != before[0]
     assert name_of(small(saved, **attention)) == before[1]
+
+
+@pytest.mark.parametrize("kind", ["answers", "attention"])
+def test_what_failed_is_tried_again_on_request(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As after a server that was away, or a device that was broken: in the end nothing shows of it."""
+    study = small(saved, probes={"attention": {"positions": 90}, "answering": True})
+    sound = run_study(study, tmp_path / "sound")
+    with monkeypatch.context() as broken:
+        if kind == "answers":
+            reply = LocalGenerator._reply
+            failed = Reply("", 0, "failed", "the server has gone")
+            broken.setattr(
+                LocalGenerator,
+                "_reply",
+                lambda *given: failed if given[1].index == 1 and given[3].temperature else reply(*given),
+            )
+        else:
+            real = prepare.prepare
+            broken.setattr(
+                prepare, "prepare",
+                lambda *given: Prepared(1, given[4], {}, "broken") if given[3] == 1 else real(*given),
+            )  # fmt: skip
+        run = run_study(study, tmp_path / "run")
+    assert files_with_failures(run, study, range(3))
+    before = {name: entry["sha256"] for name, entry in run.manifest["files"].items()}
+    again = run_study(study, tmp_path / "run")
+    assert {name: entry["sha256"] for name, entry in again.manifest["files"].items()} == before
+    heard = Heard()
+    retried = run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
+    assert retried.manifest["files"] == sound.manifest["files"]
+    assert any("with failures: their shards are measured again" in line for line in heard.lines)
+    run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
+    assert heard.lines[-2:] == ["nothing failed", f"{tmp_path / 'run'} is complete already: nothing to measure"]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fillerscope import __version__
 from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder
+from fillerscope.models.tensor_parallel import processes
 from fillerscope.problems.sources import Problem, problems_digest
 from fillerscope.study.study import ModelSpec, Study
 
@@ -26,6 +29,11 @@ FILES = (
     "models/structure.py", "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
+PRECISION = (
+    "get_float32_matmul_precision", "backends.fp32_precision", "backends.cuda.matmul.fp32_precision",
+    "backends.mkldnn.matmul.fp32_precision", "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+    "backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cuda.matmul.allow_fp16_accumulation",
+)  # fmt: skip
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may grade differently
 
 
@@ -53,13 +61,29 @@ def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelS
         "device": device.split(":")[0],
         "code": code_version(),
         "libraries": libraries(study),
-    }
+    } | ({"tensor parallel": processes()} if processes() > 1 else {})
 
 
 def libraries(study: Study) -> dict[str, str]:
-    """The versions of the libraries that compute the numbers of a study."""
+    """The versions of the libraries that compute the numbers of a study, and how torch rounds."""
     judges = GRADING if study.generation else ()
-    return {name: version(name) for name in ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges)}
+    names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges)
+    return {name: version(name) for name in names} | {"torch's precision": _precision()}
+
+
+def _precision() -> str:
+    """The settings by which torch rounds products: whoever imports it may change them."""
+    import torch
+
+    return ", ".join(f"{name.rpartition('.')[2]} {_value(torch, name)}" for name in PRECISION)
+
+
+def _value(module: ModuleType, name: str) -> object:
+    try:
+        value = reduce(getattr, name.split("."), module)
+        return value() if callable(value) else value
+    except (AttributeError, RuntimeError):  # of another version, or set in two ways that contradict each other
+        return "unknown"
 
 
 def _answered_by(spec: ModelSpec) -> Json | None:

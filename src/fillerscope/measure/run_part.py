@@ -17,6 +17,7 @@ class PartOptions(TypedDict, total=False):
 
     progress: Progress  # what it reports to; nobody by default
     accept_licence: bool  # of models that ask for it; False
+    retry_failed: bool  # measure shards again in which something failed; False
 
 
 def run_part(
@@ -29,9 +30,11 @@ def run_part(
 
     For several jobs that share the work, on one machine or on many: each writes to a folder of its own in that of the
     run, `out` or one in `runs`. `merge` makes the run of all parts. Options: `progress` is what it reports to, nobody
-    by default; `accept_licence=True` accepts that of models which ask for it.
+    by default; `accept_licence=True` accepts that of models which ask for it; `retry_failed=True` measures shards again
+    in which something failed.
     """
     wanted = JobPart.parse(part) if isinstance(part, str) else part
-    choices = RunChoices(options.get("accept_licence", False), part=wanted)
+    retry = options.get("retry_failed", False)
+    choices = RunChoices(options.get("accept_licence", False), part=wanted, retry_failed=retry)
     progress = options.get("progress", SILENT)
     return run_study(study_from(study), Path(out) if out else None, progress, choices).path

@@ -22,12 +22,14 @@ from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
 from fillerscope.measure.prepare import StudyShards, shards_of
 from fillerscope.measure.reuse import has_more_conditions, holds
+from fillerscope.measure.shared_model import create_store, refuse_unshared
 from fillerscope.measure.tasks import Task, tasks_of
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.addresses import local_folder, remote_of
 from fillerscope.store.contents import merged_files, shard_files
+from fillerscope.store.failures import files_with_failures
 from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import recording
@@ -51,6 +53,7 @@ class RunChoices:
     in_memory: ModelInMemory | None = None  # the one model of the study, where it is not to be found by its name
     reuse: bool = False  # a finished run that holds all of it is returned as it is, whatever its study is called
     part: JobPart | None = None  # what this job measures, where several share the work; its folder is one of its own
+    retry_failed: bool = False  # shards in which something failed are measured and answered again
     ray: RayOptions | None = None  # where shards are measured by Ray's workers, not by this process
 
 
@@ -84,7 +87,10 @@ def run_study(
         return before
     run = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
     path = _part_folder(run, choices.part) if choices.part else run
-    store = RunStore.create(path, identity, study.model_dump(mode="json"), choices.part)
+    refuse_unshared(study, choices.ray is not None)
+    store = create_store(path, identity, study.model_dump(mode="json"), choices.part)
+    if choices.retry_failed:
+        _forget_failures(store, study, shards, progress)
     todo = [task for task in tasks if not is_complete(store, task.study, task.spec, shards)]
     if choices.part and not shards.own:
         progress.say(_nothing_to_do(choices.part, shards, len(problems)))
@@ -98,7 +104,7 @@ def run_study(
         require_ray()
     from fillerscope.measure.engines.model_work import ModelWork  # needs torch, which a complete run does not
 
-    with store.writing(), recording(path) if choices.part else nullcontext():
+    with store.writing(), recording(store.path) if choices.part else nullcontext():
         store.note("environment", environment(study.device))
         store.note("problems", len(problems))  # how many there will be, for progress
         if data.recognised is not None:
@@ -124,6 +130,16 @@ def _measure(
 
     for work in works:
         measure_model(work, shards, on_measured if work.folder.untrained is None else None)
+
+
+def _forget_failures(store: RunStore, study: Study, shards: StudyShards, progress: Progress) -> None:
+    progress.stage("looking for failures", 0, None)
+    with store.writing():
+        if found := files_with_failures(store, study, [shard.index for shard in shards.own]):
+            progress.say(f"{len(found)} files with failures: their shards are measured again")
+            store.forget(found)
+        else:
+            progress.say("nothing failed")
 
 
 def _part_folder(run: Path, part: JobPart) -> Path:

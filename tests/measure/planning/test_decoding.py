@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.answers.local.engine import LocalGenerator
+from fillerscope.answers.local import engine
+from fillerscope.answers.local.engine import ONE_BY_ONE, PREFILL, LocalGenerator
 from fillerscope.answers.local.slots import Pass, Slots
 from fillerscope.answers.request import Request
+from fillerscope.capture.memory import kv_bytes_a_token
 from fillerscope.measure.planning.decoding import Generation, Lengths
 from fillerscope.models.loading import wrap
 from fillerscope.study.generation import Decoding
@@ -19,6 +21,7 @@ from fillerscope.study.interventions import Knockout, Redistribution
 from support.tiny import tiny_model, tiny_tokenizer
 
 LIMIT = 12
+SIZES = PREFILL["cpu"], ONE_BY_ONE
 
 
 def requests(**options: Any) -> list[Request]:
@@ -59,7 +62,7 @@ def test_prefills_and_steps_are_those_of_the_engine(rows: int, change: Any, pass
     replies = engine.answer(asked, Decoding(max_tokens=LIMIT), lambda _: None)
     lengths = [reply.tokens + (reply.finish == "stop") for reply in replies]
     assert len(set(lengths)) > 1
-    work = Generation(rows, "cpu", LIMIT, 512).work(asked, lengths)
+    work = Generation(rows, *SIZES, LIMIT, 512).work(asked, lengths)
     prefills = [one for one in passes if one[1] > 1]
     steps = [one for one in passes if one[1] == 1]
     assert work.tokens == sum(lengths)
@@ -77,7 +80,20 @@ def test_slots_are_as_many_and_as_long_as_the_engines(monkeypatch: pytest.Monkey
     LocalGenerator(wrap(tiny_model("llama"), tiny_tokenizer()), 5).answer(
         asked, Decoding(max_tokens=LIMIT), lambda _: None
     )
-    assert Generation(5, "cpu", LIMIT, 512).work(asked, [3] * len(asked)).cells == max(made)
+    assert Generation(5, *SIZES, LIMIT, 512).work(asked, [3] * len(asked)).cells == max(made)
+
+
+def test_slots_are_as_many_as_the_engines_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(Slots, "__post_init__", _noting(made, Slots.__post_init__))
+    model, asked = tiny_model("llama"), requests()
+    monkeypatch.setattr(engine, "memory_beside_weights", lambda _: 100 * kv_bytes_a_token(model) / engine.SLOTS_SHARE)
+    generator = LocalGenerator(wrap(model, tiny_tokenizer()))
+    generator.answer(asked, Decoding(max_tokens=LIMIT), lambda _: None)
+    assert generator.most_cells() == 100
+    cells = Generation(generator.rows, *SIZES, LIMIT, 512, 100).work(asked, [3] * len(asked)).cells
+    assert cells == max(made)
+    assert 0 < cells <= 100
 
 
 def _noting(made: list[int], real: Callable[[Slots], None]) -> Callable[[Slots], None]:
@@ -90,7 +106,7 @@ def _noting(made: list[int], real: Callable[[Slots], None]) -> Callable[[Slots],
 
 def test_an_answer_ends_where_the_context_does() -> None:
     asked = [Request(tuple(range(5, 25)))]
-    work = Generation(4, "cpu", 100, 24).work(asked, [100])
+    work = Generation(4, *SIZES, 100, 24).work(asked, [100])
     assert (work.tokens, work.cells) == (4, 24)
 
 

@@ -17,6 +17,7 @@ from fillerscope.measure.prepare import Shard, ShardPrompts, refuse_missing_laye
 from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import layer_count, vocabulary_of
+from fillerscope.models.tensor_parallel import least
 from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.array_file import Part
@@ -81,7 +82,7 @@ class ModelWork:
 
     def pass_tokens(self) -> int:
         """Tokens of one forward pass. A resumed run takes the number noted before, so that its bytes stay the same."""
-        tokens = self.study.batch.tokens or self.facts().get("batch_tokens") or pass_tokens(self.loaded.model)
+        tokens = self.study.batch.tokens or self.facts().get("batch_tokens") or least(pass_tokens(self.loaded.model))
         self.note(batch_tokens=tokens)
         return int(tokens)
 

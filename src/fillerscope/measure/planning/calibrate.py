@@ -29,7 +29,7 @@ from fillerscope.measure.planning.model_size import ModelSize
 from fillerscope.measure.planning.rates import AnswerBytes, Rates
 from fillerscope.measure.prepare import Prepared, StudyShards
 from fillerscope.measure.shard import start_shard
-from fillerscope.models.structure import context_length, device_of
+from fillerscope.models.structure import context_length
 from fillerscope.store.schema import Columns, answers_name, shard_name
 from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import Study
@@ -71,6 +71,7 @@ class Calibrated:
     bytes: int = 0  # of its file
     prefill: int = 0  # tokens of the largest prefill pass
     cells: int = 0  # of the slots
+    most_cells: int | None = None  # that memory holds; None: as many as are asked for
 
 
 class Calibration:
@@ -150,6 +151,7 @@ class Calibration:
         done = replace(done, rows=rows, rates=replace(done.rates, answer_checks=checks))
         if not items or not isinstance(generator, LocalGenerator):
             return done
+        done = replace(done, most_cells=generator.most_cells())
         work.progress.stage(f"timing answers of {work.folder.label}", 0, None)
         spec = self.study.generation
         each = len(self.study.conditions) * sum(spec.drawn(one) for one in spec.temperature)
@@ -175,7 +177,7 @@ class Calibration:
         with Grader() as grader:
             table, _ = answer_shard(study, items, generator, grader, lambda _: ticks.append(time.monotonic()))
             graded = time.monotonic()
-        form = Generation(done.rows, device_of(generator.model).type, limit, context_length(generator.model))
+        form = Generation(done.rows, generator.prefill, generator.whole, limit, context_length(generator.model))
         work = form.work(requests, [limit] * len(requests))
         rates = replace(
             done.rates,
@@ -237,7 +239,7 @@ class StepTimer:
         """Seconds of an operation of prefill passes, from requests without interventions."""
         plain = [replace(request, change=None) for request in requests]
         model = self.generator.model
-        form = Generation(self.generator.rows, device_of(model).type, 1, context_length(model))
+        form = Generation(self.generator.rows, self.generator.prefill, self.generator.whole, 1, context_length(model))
         work = form.work(plain, [1] * len(plain))
         decoding = self.spec.decoding(self.spec.temperature[0]).model_copy(update={"max_tokens": 1})
         seconds = _timed(lambda: self.generator.answer(plain, decoding, _quiet))

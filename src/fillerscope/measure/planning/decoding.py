@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fillerscope.answers.local.engine import ONE_BY_ONE, PREFILL
 from fillerscope.answers.local.rows import PassSize, Prefix, prefix_of, start_order, taken
 from fillerscope.answers.request import Request
 from fillerscope.measure.planning.model_size import Work
@@ -82,12 +81,14 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Generation:
-    """How a model answers: rows at once, the kind of device, and the tokens that it takes."""
+    """How a model answers: rows at once, the passes of prompts, and the tokens that it takes."""
 
     rows: int
-    device: str
+    prefill: PassSize
+    whole: PassSize  # the same where prompts are computed whole
     limit: int  # tokens of an answer
     context: int | None
+    cells: int | None = None  # tokens that memory holds, of all rows; None: as many as are asked for
 
     def work(self, requests: Sequence[Request], lengths: Sequence[int]) -> BatchWork:
         """The work of some requests whose answers have these lengths, batched by intervention as the engine does."""
@@ -97,10 +98,14 @@ class Generation:
             some = [requests[number] for number in numbers]
             most = [max(1, min(self.limit, self._room(request))) for request in some]
             own = [min(int(lengths[number]), room) for number, room in zip(numbers, most, strict=True)]
-            batch = _Batch(some, own, min(self.rows, len(some)), isinstance(change, Redistribution), self.device)
+            is_whole = isinstance(change, Redistribution)
+            capacity = max(len(request.ids) + room for request, room in zip(some, most, strict=True))
+            held = len(some) if self.cells is None else max(1, self.cells // capacity)
+            count = min(self.rows, len(some), held)
+            batch = _Batch(some, own, count, is_whole, self.whole if is_whole else self.prefill)
             batch.run()
             batch.work.answers, batch.work.tokens = len(some), sum(own)
-            batch.work.cells = batch.count * max(len(r.ids) + n for r, n in zip(some, most, strict=True))
+            batch.work.cells = count * capacity
             whole.add(batch.work)
         return whole
 
@@ -112,21 +117,20 @@ class _Batch:
     """Requests with the same intervention. Rows are pairs: steps left, and keys."""
 
     def __init__(
-        self, requests: Sequence[Request], lengths: Sequence[int], count: int, whole: bool, device: str
+        self, requests: Sequence[Request], lengths: Sequence[int], count: int, whole: bool, size: PassSize
     ) -> None:
-        self.requests, self.lengths, self.count, self.whole = requests, lengths, count, whole
+        self.requests, self.lengths, self.count, self.whole, self.size = requests, lengths, count, whole, size
         self.queue = deque(start_order(requests, None))
         self.rows: list[tuple[int, int]] = []
         self.prefix: Prefix | None = None
         self.work = BatchWork()
-        self.size: PassSize = PREFILL[device]
-        self.size_of_wholes = PREFILL[device] if device == "cuda" else ONE_BY_ONE
 
     def run(self) -> None:
         enough = max(1, self.count // 8)
         while self.queue or self.rows:
-            while self.queue and (self.count - len(self.rows) >= enough or not self.rows):
-                self.rows += [row for row in self._admitted(self.count - len(self.rows)) if row[0] > 0]
+            if self.count - len(self.rows) >= enough or not self.rows:
+                while self.queue and len(self.rows) < self.count:
+                    self.rows += [row for row in self._admitted(self.count - len(self.rows)) if row[0] > 0]
             if self.rows:
                 self._step()
 
@@ -139,7 +143,7 @@ class _Batch:
 
     def _admitted(self, free: int) -> Iterator[tuple[int, int]]:
         if self.whole:
-            chosen = taken(self.queue, self.requests, free, self.size_of_wholes)
+            chosen = taken(self.queue, self.requests, free, self.size)
             self._prefill(len(chosen), max(len(self.requests[n].ids) for n in chosen), 0)
             return ((self.lengths[n] - 1, len(self.requests[n].ids)) for n in chosen)  # the first token is written
         prefix = prefix_of(self.requests[self.queue[0]])

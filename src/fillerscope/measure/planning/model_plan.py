@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from fillerscope.answers.local.engine import ONE_BY_ONE, prefill_size
 from fillerscope.answers.request import Request
 from fillerscope.capture.passes import Layout
 from fillerscope.files import Json, digest_of
@@ -39,6 +40,7 @@ class Setup:
     rows: int  # answers at once
     device: str  # kind of device
     layout: Layout = "shared"
+    cells: int | None = None  # tokens of answers that memory holds; None: as many as are asked for
 
 
 @dataclass
@@ -131,7 +133,9 @@ class Planner:
             for name, probes in ((MEASURING, study.probes), (MEASURING_ANSWERS, Probes()))
         }
         limit = generation.max_tokens if generation else 1
-        self.form = Generation(setup.rows, setup.device, limit, prompts.context)
+        prefill = prefill_size(setup.model, setup.device)
+        whole = prefill if setup.device == "cuda" else ONE_BY_ONE
+        self.form = Generation(setup.rows, prefill, whole, limit, prompts.context, setup.cells)
         plan.fixed = {LOADING: rates.load}
 
     def run(self, shards: Sequence[Shard], served: bool) -> ModelPlan:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fillerscope.capture.memory import bytes_a_token
+from fillerscope.capture.memory import bytes_a_token, head_size, kv_bytes_a_token
 from fillerscope.models.structure import (
-    attention_modules,
     decoder_of,
     head_count,
     layer_count,
@@ -53,8 +52,7 @@ class ModelSize:
     def of(cls, model: nn.Module) -> ModelSize:
         config, decoder = text_config(model), decoder_of(model)
         heads = head_count(model)
-        dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-        kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        dim = head_size(model)
         element = int(next(model.parameters()).element_size())
         share = _share_of_experts(model)
         active = sum(
@@ -65,7 +63,7 @@ class ModelSize:
         return cls(
             layer_count(model), heads, dim, sum(tensor.nbytes for tensor in model.parameters()), round(active),
             vocabulary_of(model) * int(config.hidden_size), element,
-            2 * len(attention_modules(decoder)) * kv_heads * dim * element, bytes_a_token(model),
+            kv_bytes_a_token(model), bytes_a_token(model),
         )  # fmt: skip
 
     def operations(self, work: Work) -> float:

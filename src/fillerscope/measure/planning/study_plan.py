@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fillerscope.answers.local.engine import ROWS
+from fillerscope.answers.local.engine import CHOSEN_SHARE, ROWS, SLOTS_SHARE
 from fillerscope.capture.memory import MOST, tokens_in
 from fillerscope.errors import ModelError
 from fillerscope.files import Json
@@ -195,13 +195,15 @@ class _Planning:
         generation = self.study.generation
         if calibrated is not None:
             one = calibrated
-            return Setup(model, one.size, one.rates, one.pass_tokens, one.rows, kind, one.layout)
+            return Setup(model, one.size, one.rates, one.pass_tokens, one.rows, kind, one.layout, one.most_cells)
         size = ModelSize.of(model)
         device = self.peak or device_named("cpu")
         rates = Rates.peak(device, size, generation.max_tokens if generation else 1)
         free = max(0, device.memory - size.weights)
         tokens = self.study.batch.tokens or tokens_in(free, model, MOST[kind])
-        return Setup(model, size, rates, tokens, (generation and generation.rows) or ROWS[kind], kind)
+        chosen = generation and generation.rows
+        cells = int((CHOSEN_SHARE if chosen else SLOTS_SHARE) * free / size.kv_token)
+        return Setup(model, size, rates, tokens, chosen or ROWS[kind], kind, cells=cells)
 
     def _prompts(self, task: Task, folder: ModelFolder, model: PreTrainedModel) -> ShardPrompts:
         known = None if task.spec.endpoint else vocabulary_of(model)

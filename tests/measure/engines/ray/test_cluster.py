@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,48 @@ def test_ray_is_never_left_to_look_for_a_cluster(address: str | None, monkeypatc
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with module._connected(address):
         assert asked == ["10.0.0.1:6379"] * 2
+
+
+def test_a_link_to_a_file_of_roots_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can choose the text of some files of root's, such as /proc/PID/comm of a program that runs as root."""
+    (tmp_path / "comm").write_text("10.6.6.6:6379\n")
+    file = tmp_path / "ray_current_cluster"
+    file.symlink_to(tmp_path / "comm")
+    monkeypatch.setattr(module, "CURRENT", file)
+    with pytest.raises(StudyError, match="no Ray cluster was found on this machine"):
+        module._current()
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(StudyError, match="is another user's"):
+        module._current()
+    (tmp_path / "folder").symlink_to(tmp_path)
+    file.unlink()
+    file.write_text("10.6.6.6:6379\n")
+    monkeypatch.setattr(module, "CURRENT", tmp_path / "folder" / file.name)
+    with pytest.raises(StudyError, match="is another user's"):
+        module._current()
+
+
+@needs_ray
+@pytest.mark.parametrize("given", ["option", "environment"])
+def test_what_ray_calls_local_is_a_closed_cluster_of_our_own(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[float] = []
+
+    @contextmanager
+    def own(cpus: float, gpus: float) -> Iterator[None]:
+        started.append(cpus + gpus)
+        yield
+
+    monkeypatch.setattr(module, "_own", own)
+    monkeypatch.setattr(module, "_is_connected", lambda: False)
+    if given == "environment":
+        monkeypatch.setenv("RAY_ADDRESS", "local")
+    options = RayOptions(workers=1, address="local" if given == "option" else None)
+    with module.cluster(options, "cpu", 1, 1):
+        assert started
+
+
+@needs_ray
+def test_an_address_without_a_port_is_refused() -> None:
+    with pytest.raises(StudyError, match="an address is a host and a port"), module._connected("somewhere"):
+        pass

@@ -21,10 +21,11 @@ from fillerscope.measure.run_study import RunChoices, run_study
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.in_memory import ModelInMemory
 from fillerscope.store.contents import ANSWERING, MEASURING
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.study import Study
 from support.progress import Heard
-from support.ray_runs import closed_ray, files, needs_ray, study_settings
+from support.ray_runs import files, needs_ray, study_settings
 from support.studies import save_model
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -35,7 +36,7 @@ CPUS = 0.5  # of a worker: four of them fit two
 
 @pytest.fixture(scope="module", autouse=True)
 def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, closed_ray():
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FILLERSCOPE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
@@ -89,6 +90,23 @@ def test_a_worker_that_is_killed_changes_no_byte(
     assert files(run_on_ray(study, tmp_path / "run", 2, heard)) == single
     assert len(list((tmp_path / "notes").iterdir())) == 2
     assert any("measuring tiny, shard 4: runs again, as a worker died" in line for line in heard.lines)
+
+
+@pytest.mark.slow
+def test_attention_of_damaged_answers_waits_until_they_are_written_anew(
+    study: Study, single: dict[str, bytes], tmp_path: Path
+) -> None:
+    """As after an interrupt while attention of answers was measured, with a file that was damaged since."""
+    run = run_on_ray(study, tmp_path / "run", 2)
+    store = RunStore.open(run)
+    (model,) = store.manifest["models"]
+    damaged = run / answers_name(model, 0)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    for file in run.glob("lookback/**/*.safetensors"):
+        file.unlink()
+    assert files(run_on_ray(study, tmp_path / "run", 2)) == single
 
 
 @pytest.mark.slow

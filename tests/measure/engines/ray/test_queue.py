@@ -98,3 +98,19 @@ def test_a_shard_waits_for_what_it_needs() -> None:
     there.add(0)
     assert shard(queue.take(0, 1)) == 0
     assert queue.take(0, 1) is None
+
+
+def test_shards_whose_workers_died_are_taken_again_when_all_later_ones_wait_for_them() -> None:
+    group: Group[str] = Group(0, range(20))
+    queue = prepared(group)
+    dead = [queue.take(0, 2) for _ in range(2)]
+    while taken := queue.take(0, 2):
+        group.arrived[taken[1].shard or 0] = "bytes"
+    assert len(group.arrived) == AHEAD * 2
+    for _, unit in filter(None, dead):  # in the order of their deaths, which is any
+        group.put_back(unit)
+    assert shard(queue.take(0, 2)) == 0
+    assert queue.take(0, 2) is None
+    group.arrived[0] = "bytes"
+    assert [number for number, _ in group.in_order()] == [0]
+    assert shard(queue.take(0, 2)) == 1

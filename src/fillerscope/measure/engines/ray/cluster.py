@@ -23,6 +23,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from pathlib import Path
+from stat import S_ISREG
 from typing import TypedDict
 
 from fillerscope.display import first_line
@@ -31,6 +32,7 @@ from fillerscope.errors import StudyError
 OLDEST = (2, 59)  # older ones have no tokens, or let web pages reach them
 INSTALL = "pip install 'fillerscope[ray]'"
 ADDRESS = "RAY_ADDRESS"
+LOCAL = "local"  # Ray's word for a cluster that it starts
 CURRENT = Path("/tmp/ray/ray_current_cluster")  # where `ray start` writes the address
 LONGEST_ADDRESS = 300
 KNOCK = 10.0  # seconds that a cluster has to answer
@@ -97,6 +99,8 @@ def cluster(options: RayOptions, device: str, threads: int, most: int) -> Iterat
     gpus = options.gpus if options.gpus is not None else float(device.startswith("cuda"))
     cpus = options.cpus if options.cpus is not None else 1.0 if gpus else float(threads)
     address = options.address or os.environ.get(ADDRESS)
+    if address == LOCAL:  # what Ray itself would start is open to others
+        address = None
     if address or _is_connected():
         with _connected(address):
             yield WorkerNeeds(min(most, options.workers or _room(cpus, gpus)), cpus, gpus)
@@ -130,8 +134,9 @@ def _connected(address: str | None) -> Iterator[None]:
 def _knock(address: str) -> None:
     """Raise an OSError where nobody listens: Ray itself would end this process with pages of its own."""
     host, _, port = address.rpartition(":")
-    if port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
+    if not port.isdecimal():
+        raise OSError("an address is a host and a port, such as 10.0.0.1:6379")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK).close()
 
 
 def _current() -> str:
@@ -139,12 +144,18 @@ def _current() -> str:
     of that name, whoever has made it."""
     told = "give the address of the cluster, such as --address 10.0.0.1:6379"
     try:
-        with CURRENT.open() as file:
-            if os.fstat(file.fileno()).st_uid not in (os.getuid(), 0):
+        # A link would lead to a file of root's whose text somebody else has chosen, such as one of /proc.
+        with open(CURRENT, opener=_unlinked) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid not in (os.getuid(), 0) or not S_ISREG(status.st_mode) or CURRENT.parent.is_symlink():
                 raise StudyError(f"{CURRENT} is another user's: {told}")
             return file.read(LONGEST_ADDRESS).strip()
     except (OSError, UnicodeDecodeError):
         raise StudyError(f"no Ray cluster was found on this machine ({CURRENT}): {told}") from None
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 @contextmanager
@@ -159,7 +170,7 @@ def _own(cpus: float, gpus: float) -> Iterator[None]:
         try:
             with _explained("Ray did not start"), _own_sigterm(), _at_root():
                 ray.init(
-                    address="local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
+                    address=LOCAL, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
                     num_cpus=max(1, -int(-cpus // 1)), num_gpus=-int(-gpus // 1) or None, _temp_dir=f"{folder}/r",
                     _system_config={"worker_niceness": 0},
                 )  # fmt: skip

@@ -23,7 +23,7 @@ from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import choose_device
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.store.array_file import Part
-from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, merged_files, stage_files
+from fillerscope.store.contents import ANSWERING, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
 from fillerscope.store.merge import Merger
 from fillerscope.store.schema import ModelFacts, answers_name
 
@@ -95,8 +95,12 @@ class Driver:
         missing = [shard.index for shard, _ in work.missing(self.job.shards, named)]
         if stage.stage != MEASURING_ANSWERS:
             return StageGroup(number, missing, work=work, stage=stage)
-        answered: Callable[[int], bool] = lambda shard: self.store.has(answers_name(work.spec.name, shard))  # noqa: E731
-        return StageGroup(number, missing, answered, work=work, stage=stage)
+        return StageGroup(number, missing, lambda shard: self._is_answered(number, shard), work=work, stage=stage)
+
+    def _is_answered(self, model: int, shard: int) -> bool:
+        """Whether the answers of a shard are written. Those that are damaged will be, however large their file is."""
+        answering = (group for group in self.groups if (group.model, group.stage.stage) == (model, ANSWERING))
+        return all(shard not in group.unwritten for group in answering)
 
     def run(self, pool: Pool[Doing]) -> None:
         while not all(group.is_closed for group in self.groups):
@@ -155,7 +159,7 @@ class Driver:
         needs = {}
         if group.stage.stage == MEASURING_ANSWERS:
             name = answers_name(group.work.spec.name, unit.shard)
-            needs[name] = (self.store.path / name).read_bytes()
+            needs[name] = self.store.get_bytes(name)
         return Call(group.model, group.stage.stage, facts, unit.shard, group.file(unit.shard), needs)
 
     def write(self) -> None:

@@ -5,6 +5,7 @@ Knows neither Ray nor files. Shards of one stage of one model are handed out in 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -47,17 +48,19 @@ class Group(Generic[Result]):
 
     def next_unit(self, workers: int) -> Unit | None:
         """The next shard to compute; none while too many wait for an earlier one, or what it needs is missing."""
-        if not self.is_prepared or not self.waiting or len(self.arrived) >= AHEAD * workers:
+        if not self.is_prepared or not self.waiting:
             return None
         shard = self.waiting[0].shard
-        return self.waiting.popleft() if shard is not None and self.is_ready(shard) else None
+        has_room = len(self.arrived) < AHEAD * workers or shard == self.unwritten[0]  # this one makes room
+        return self.waiting.popleft() if has_room and shard is not None and self.is_ready(shard) else None
 
     def put_back(self, unit: Unit) -> None:
-        """Let a unit that failed be taken again, before all others."""
+        """Let a unit that failed be taken again, before all later ones."""
         if unit.shard is None:
             self.is_preparing = False
         else:
-            self.waiting.appendleft(unit)
+            place = bisect(self.waiting, unit.shard, key=lambda one: -1 if one.shard is None else one.shard)
+            self.waiting.insert(place, unit)
 
     def in_order(self) -> Iterator[tuple[int, Result]]:
         """The results that all earlier ones were taken before."""
