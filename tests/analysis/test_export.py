@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import compute, csv, parquet
 
+from fillerscope.analysis import export as tables
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
 from fillerscope.analysis.export import export
 from fillerscope.analysis.heads import head_table
+from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import LISTING, list_written
-from fillerscope.store.schema import METRICS
+from fillerscope.store.schema import METRICS, ProblemRecord
 from support.answered import build, drawn_at_random
 from support.synthetic import NONE, Synthetic
 
@@ -113,6 +117,38 @@ def test_failed_problems_stand_in_the_table_with_their_reason(tmp_path: Path) ->
     assert set(table(tmp_path / "out", "summaries")["problem"].to_pylist()) == {
         f"p{n:02d}" for n in range(12) if n != 3
     }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.usefixtures("files")  # all of the run has been read before
+def test_a_long_id_takes_no_room_in_other_rows(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def records(one: ModelRun, queries: str = "original") -> list[ProblemRecord]:
+        first, *others = stored(one, queries)
+        return cast(list[ProblemRecord], [first | {"id": "x" * 1_000_000}, *others])
+
+    stored = ModelRun.records
+    monkeypatch.setattr(ModelRun, "records", records)
+    tracemalloc.start()
+    try:
+        for name in NAMES:
+            tables.write_table(run, name, tmp_path, kind)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_texts_are_written_in_pieces(
+    files: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_TEXT", 2000)
+    for kind in ("parquet", "csv"):
+        export(run, tmp_path, kind)
+    for name in NAMES:
+        assert repr(table(tmp_path, name).to_pydict()) == repr(table(files, name).to_pydict())
+        assert (tmp_path / f"{name}.csv").read_bytes() == (files / f"{name}.csv").read_bytes()
+    assert parquet.read_metadata(tmp_path / "summaries.parquet").num_row_groups > 9 + 3
 
 
 def test_all_models_are_exported(tmp_path: Path) -> None:

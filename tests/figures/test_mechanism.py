@@ -183,6 +183,20 @@ def test_arm_without_answers_shows_activations(tmp_path: Path) -> None:
     assert complaints(figure) == []
 
 
+def test_arm_has_a_map_for_each_filler_that_is_swept_with_it(tmp_path: Path) -> None:
+    item = {
+        "name": "d",
+        "kind": "repeat",
+        "text": " .",
+        "count": [5, 9],
+        "intervention": {"kind": "arm", "c": [0.1, 0.3]},
+    }
+    drawn = draw(arm_run(tmp_path, item, right={"none": 0.5}), "arm")
+    titles = [axes.get_title() for axes in drawn.figure.axes]
+    assert titles == ["d, 5 tokens: accuracy, points", "d, 9 tokens: accuracy, points"]
+    assert all(len(axes.texts) == 2 for axes in drawn.figure.axes)
+
+
 def test_arm_with_answers_shows_accuracy(tmp_path: Path) -> None:
     right = {"none": 0.5, "arms-c0.13-p195": 1.0, "arms-c0.05-p190": 0.25}
     run = arm_run(tmp_path, GRID, right=right, problems=40)

@@ -9,6 +9,7 @@ import pytest
 
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError
+from fillerscope.figures import saved
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before
 from fillerscope.figures.saved import DRAWN, stamp_of
 from fillerscope.files import file_sha256
@@ -69,6 +70,38 @@ def test_a_list_of_figures_names_no_files_elsewhere(run: Run, tmp_path: Path) ->
     entries["depth"]["files"] = {str(secret): file_sha256(secret)}
     path.write_text(json.dumps(entries))
     assert drawn_before(run, "depth") is None
+
+
+def test_a_figure_that_somebody_sent_is_drawn_again(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "user_config_path", lambda _: tmp_path / "theirs")
+    draw_and_save(run, "depth")
+    assert drawn_before(run, "depth") is not None
+    monkeypatch.setattr(saved, "user_config_path", lambda _: tmp_path / "ours")
+    assert drawn_before(run, "depth") is None
+    draw_and_save(run, "depth")
+    assert drawn_before(run, "depth") is not None
+
+
+def test_sums_of_other_files_do_not_go_with_a_seal(run: Run) -> None:
+    path = next(path for path in draw_and_save(run, "depth") if path.suffix == ".csv")
+    path.write_text("other numbers")
+    listing = run.path / "figures" / DRAWN
+    entries = json.loads(listing.read_text())
+    entries["depth"]["files"][path.name] = file_sha256(path)
+    listing.write_text(json.dumps(entries))
+    assert drawn_before(run, "depth") is None
+
+
+def test_the_secret_is_the_user_s_alone_and_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "new" / saved.SECRET
+    made = saved._secret(path)
+    assert path.read_bytes() == made
+    assert path.stat().st_mode & 0o777 == 0o600
+    saved._secret.cache_clear()
+    assert saved._secret(path) == made
+    path.write_bytes(b"")
+    saved._secret.cache_clear()
+    assert len(saved._secret(path)) == saved.SECRET_BYTES  # for this process alone
 
 
 @pytest.mark.parametrize("name", ["depth.txt", "depth.pdf", DRAWN])

@@ -77,6 +77,13 @@ def test_length_has_a_line_for_whatever_else_is_swept(tmp_path: Path) -> None:
     )
     drawn = draw(only_answers(tmp_path / "two", conditions=two, right={"none": 0.5}), "length")
     assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["x", "y", "none"]
+    filler = {"name": "x", "kind": "repeat", "text": " /", "count": [2, 6]}
+    for number, (change, lines) in enumerate({"c": ["c 0.1", "c 0.3"], "layers": ["layers 1", "layers 1 2"]}.items()):
+        values = [0.1, 0.3] if change == "c" else [[1], [1, 2]]
+        inside = swept(filler | {"intervention": {"kind": "arm", change: values}})
+        drawn = draw(only_answers(tmp_path / str(number), conditions=inside, right={"none": 0.5}), "length")
+        assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == [*lines, "none"]
+        assert drawn.table["length"].tolist() == [0, 2, 6, 2, 6]
 
 
 def test_position_shows_accuracy_and_drop_by_place(full: Run) -> None:

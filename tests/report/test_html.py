@@ -28,12 +28,11 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.style import Drawn, write_csv
 from fillerscope.report import html, page_parts, pictures
 from fillerscope.report.attachments import LARGE
-from fillerscope.report.html import POLICY, is_current, render, write_report
+from fillerscope.report.html import POLICY, render, write_report
 from fillerscope.store.schema import answers_name, merged_name
 from fillerscope.study.conditions import Condition
 from fillerscope.study.study import FigureSpec
 from support.synthetic import MLESS, NONE, Synthetic
-from support.watchdog import watched
 
 EVIL = "</script></pre></bdi><img src=//evil.example/x onerror=alert(1)>&amp;\"'\u202e\x1b[31m"
 DEPTH = (FigureSpec(name="depth"),)
@@ -441,8 +440,6 @@ def test_a_link_is_replaced_and_a_device_refused(run: Run, tmp_path: Path) -> No
     assert not (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "real.html").read_text() == "somebody's"
     os.mkfifo(tmp_path / "pipe.html")
-    with watched():
-        assert not is_current(run, tmp_path / "pipe.html")
     with pytest.raises(FigureError, match="it is there already, and no HTML file"):
         write_report(run, tmp_path / "pipe.html")
 

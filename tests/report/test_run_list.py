@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -65,6 +66,16 @@ def test_verdicts_are_worked_out_once(runs: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(run_list, "_verdict", lambda _: pytest.fail("worked out again"))
     assert by_name(runs) == before
     assert all(entry.verdict for entry in before.values())
+
+
+@pytest.mark.parametrize("open_to_others", ["folder", "file"])
+def test_a_verdict_that_others_can_write_is_not_believed(runs: Path, open_to_others: str) -> None:
+    before = by_name(runs)
+    note = run_list._note(runs / "attention")
+    note.write_text(json.dumps({"verdict": "forged"}))
+    assert by_name(runs)["attention"].verdict == "forged"  # as ours
+    (note if open_to_others == "file" else note.parent).chmod(0o777)
+    assert by_name(runs) == before
 
 
 def test_a_run_that_was_written_to_is_looked_at_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

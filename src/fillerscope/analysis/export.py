@@ -7,7 +7,7 @@ The same run gives the same bytes, whatever happened while it was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from fillerscope.files import disk_errors, is_inside, list_written, refuse_forei
 from fillerscope.store.schema import MANIFEST, METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
+MOST_TEXT = 1 << 28  # characters of a piece of a table, beside those of one row
 Columns = dict[str, Array]
 
 
@@ -66,8 +67,9 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
     from pyarrow import csv, parquet
 
     tables = (
-        pyarrow.table(part if kind == "parquet" else {key: _flat(column) for key, column in part.items()})
+        pyarrow.table(piece if kind == "parquet" else {key: _flat(column) for key, column in piece.items()})
         for part in parts
+        for piece in _pieces(part)
     )
     first = next(tables, None)
     if first is None:
@@ -78,6 +80,18 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
         for table in chain([first], tables):
             writer.write_table(table)
     return path
+
+
+def _pieces(part: Columns) -> Iterator[Columns]:
+    """Rows of a part whose texts fit in memory: a long id stands in the row of every layer and head. Usually all."""
+    length = _length(part)
+    sizes = np.zeros(length, np.int64)
+    for column in part.values():
+        if column.dtype == object and length and isinstance(column[0], str):
+            sizes += np.fromiter(map(len, column), np.int64, length)
+    cuts = (np.flatnonzero(np.diff(np.cumsum(sizes) // MOST_TEXT)) + 1).tolist()
+    for start, stop in pairwise([0, *cuts, length]):
+        yield {key: column[start:stop] for key, column in part.items()}
 
 
 def _flat(column: Array) -> Array:
@@ -107,7 +121,7 @@ def _summaries(run: Run) -> Iterator[Columns]:
     for one in run.model_runs:
         for condition in run.conditions:
             for queries in run.queries:
-                ids = np.array([record["id"] for record in one.measured(queries)])
+                ids = _column([record["id"] for record in one.measured(queries)])
                 metrics = (*METRICS, SINK_MASS) if one.has_sinks() else METRICS
                 values = {metric: one.summary(metric, condition, queries) for metric in metrics}
                 peak_at = one.peak_at(condition, queries)
@@ -122,7 +136,7 @@ def _heads(run: Run) -> Iterator[Columns]:
         table = head_table(one, condition, queries)
         layers, heads = table.shape
         rows = [table.row(layer, head) for layer in range(1, layers + 1) for head in range(1, heads + 1)]
-        columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        columns = {key: _column([row[key] for row in rows]) for key in rows[0]}
         yield _keyed(columns, model=one.name, condition=condition, queries=queries)
 
 
@@ -135,8 +149,8 @@ def _depth(run: Run) -> Iterator[Columns]:
 def _problems(run: Run) -> Iterator[Columns]:
     for one in run.model_runs:
         records = one.records()
-        columns: Columns = {key: np.array([record[key] for record in records]) for key in ("number", "id", "status")}
-        columns["error"] = np.array([record.get("error", "") for record in records])
+        columns: Columns = {key: _column([record[key] for record in records]) for key in ("number", "id", "status")}
+        columns["error"] = _column([record.get("error", "") for record in records])
         columns["tokens"] = np.array([len(record["tokens"]) if record["status"] == "ok" else 0 for record in records])
         yield _keyed(columns, model=one.name)
 
@@ -180,7 +194,7 @@ def _lookback(run: Run) -> Iterator[Columns]:
 def _accuracy(run: Run) -> Iterator[Columns]:
     rows = [row.record() for row in compare(run)]
     keys = dict.fromkeys(key for row in rows for key in row)  # fewer samples have fewer pass@k
-    yield {key: np.array([row.get(key, np.nan) for row in rows]) for key in keys}
+    yield {key: _column([row.get(key, np.nan) for row in rows]) for key in keys}
 
 
 def _answers(run: Run) -> Iterator[Columns]:
@@ -191,7 +205,7 @@ def _answers(run: Run) -> Iterator[Columns]:
 def _noise(run: Run) -> Iterator[Columns]:
     rows = [row.record() for one in run.model_runs for row in noise_floor(one)]
     if rows:
-        yield {key: np.array([row[key] for row in rows]) for key in rows[0]}
+        yield {key: _column([row[key] for row in rows]) for key in rows[0]}
 
 
 def _again(run: Run) -> Iterator[Columns]:
@@ -203,11 +217,15 @@ def _again(run: Run) -> Iterator[Columns]:
 
 def _column(values: list[Any]) -> Array:
     """Texts as objects: an array of texts takes as much room for each as for the longest."""
+    if not values:
+        return np.array(values)
     if isinstance(values[0], list):
         rows = np.empty(len(values), dtype=object)
         rows[:] = [np.array(row, dtype=np.int32) for row in values]
         return rows
-    return np.array(values, dtype=object if isinstance(values[0], str) else None)
+    if isinstance(values[0], str):
+        return np.array([str(value) for value in values], dtype=object)
+    return np.array(values)
 
 
 def _comparisons(run: Run) -> Iterator[tuple[ModelRun, str, str]]:
@@ -219,8 +237,13 @@ def _pairs(run: Run) -> Iterator[tuple[ModelRun, str]]:
 
 
 def _keyed(columns: Columns, **keys: str) -> Columns:
-    length = len(next(iter(columns.values())))
-    return {key: np.full(length, value) for key, value in keys.items()} | columns
+    length = _length(columns)
+    kind = object if length else str  # of a column of no objects nobody could say that it is one of texts
+    return {key: np.full(length, value, dtype=kind) for key, value in keys.items()} | columns
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))
 
 
 Makers = dict[str, Callable[[Run], Iterator[Columns]]]

@@ -15,11 +15,14 @@ from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import Json
 from fillerscope.prompts.prompt import FILLER
 from fillerscope.store.layouts import Layouts
+from fillerscope.store.manifest import RESTORE
 from fillerscope.store.moments import Moments
 from fillerscope.store.schema import (
     ACTIVATION_METRICS,
     AFFINE_METRICS,
+    MANIFEST,
     METRICS,
+    MOMENTS,
     PAIRED_VIEWS,
     SINK_MASS,
     VIEWS,
@@ -119,9 +122,21 @@ class ModelRun(StoredRun):
     ) -> Profile:
         """One head of `profile`, or all of a layer, as a profile of its own. Of the others nothing is read."""
         source, row = self._row(queries)
-        keys = list(self._view_keys(condition, view))
-        moments = Moments(*self.store.cut(self._file(source), keys, (row, *_cell(layer, head))))
+        moments = self._moments(source, row, self._view_keys(condition, view), (layer, head))
         return self._profile(moments, condition, queries, view)
+
+    def _moments(self, source: str, row: int, keys: tuple[str, ...], cell: tuple[int, int | None]) -> Moments:
+        """The moments of one head, or of all heads of a layer; a head that the model lacks is refused."""
+        (layer, head), file = cell, self._file(source)
+        every, no_position = slice(None), slice(0, 0)
+        (empty,) = self.store.cut(file, [keys[MOMENTS.index("mean")]], (row, every, every, no_position))
+        layers, heads = empty.shape[:2]
+        if not 1 <= layer <= layers:
+            raise FigureError(f"there is no layer {layer}: {self.label} has layers 1 to {layers}")
+        if head is not None and not 1 <= head <= heads:
+            raise FigureError(f"there is no head {head}: {self.label} has heads 1 to {heads}")
+        of_layer = every if head is None else slice(head - 1, head)
+        return Moments(*self.store.cut(file, list(keys), (row, slice(layer - 1, layer), of_layer)))
 
     def _view_keys(self, condition: str, view: str) -> tuple[str, ...]:
         self.condition(condition)
@@ -164,8 +179,7 @@ class ModelRun(StoredRun):
         """The same by position, aligned, of one head or of all heads of a layer."""
         if not self._has_odds():
             return None
-        keys = list(Quantity.SAME_ODDS.keys(BASELINE))
-        moments = Moments(*self.store.cut(self._file(""), keys, (0, *_cell(layer, head))))
+        moments = self._moments("", 0, Quantity.SAME_ODDS.keys(BASELINE), (layer, head))
         title = f"{self.label} {BASELINE} same odds original"
         return Profile(title, moments, len(self.measured()), self.tokens(BASELINE))
 
@@ -185,7 +199,11 @@ class ModelRun(StoredRun):
         """Of each layer, how many tokens a row sees: None for all before it, 0 for another rule, or where unknown."""
         layers = self.summary("entropy", BASELINE).shape[1]
         known = (self.facts.get("rowcheck") or {}).get("windows")
-        return list(known) if known is not None else [0] * layers
+        if known is None:
+            return [0] * layers
+        if len(known) != layers:
+            raise self._damaged(f"its `windows` of {self.name} are not one for each of {layers} layers")
+        return list(known)
 
     def has_sinks(self) -> bool:
         """Whether the model has learned attention sinks, so that `sink_mass` is one of its metrics."""
@@ -229,7 +247,14 @@ class ModelRun(StoredRun):
         record = self.facts.get("calibration")
         if record is None:
             raise StoreError(f"{self.path} is not finished for {self.name}; run the study again")
+        layers, bins = self.histogram(BASELINE).shape
+        eps, edges = record.get("eps", []), record.get("edges", [])
+        if (len(eps), len(edges)) != (layers, bins + 1) or min(np.diff(edges)) <= 0:
+            raise self._damaged(f"its `calibration` of {self.name} is not that of {layers} layers and {bins} bins")
         return dict(record)
+
+    def _damaged(self, reason: str) -> StoreError:
+        return StoreError(f"{self.path / MANIFEST} is damaged ({reason}); {RESTORE}")
 
     def region(self, condition: str) -> Region | None:
         """The filler's place; the median one where it differs between problems."""
@@ -275,7 +300,3 @@ class ModelRun(StoredRun):
             what = "attention of answers" if source else "attention"
             raise unfinished(self.store, self.name, what, self.partial)
         return name
-
-
-def _cell(layer: int, head: int | None) -> tuple[slice, slice]:
-    return slice(layer - 1, layer), slice(None) if head is None else slice(head - 1, head)

@@ -16,6 +16,7 @@ FARTHEST = 2.5  # times as far as Student's interval, an interval of a mean reac
 BLOCK = 1_000_000  # random numbers held at once
 PATTERNS = 10_000  # of signs that a permutation test tries, where there are more
 FINEST = 1024  # the largest common denominator that a lattice of differences is looked for with
+LEAST_P = 1e-13  # of an exact test: what is smaller is rounding of its transform
 TOLERANCE = 1e-9  # differences of shares that only rounding tells apart are equal
 
 
@@ -139,7 +140,7 @@ def _flipped_steps(steps: NDArray[np.int64]) -> float:
     for size, times in zip(*np.unique(np.abs(steps), return_counts=True), strict=True):
         transform *= np.cos(angles * size) ** times
     tail = float(irfft(transform, length)[observed : reach + 1].sum())
-    return 1.0 if observed == 0 else min(1.0, max(2 * tail, 2.0 ** (1 - len(steps))))
+    return 1.0 if observed == 0 else min(1.0, max(2 * tail, 2.0 ** (1 - len(steps)), LEAST_P))
 
 
 def _flipped_signs(differences: Floats, generator: np.random.Generator, draws: int) -> float:

@@ -21,13 +21,14 @@ from fillerscope.figures.captions import opening, sentences
 from fillerscope.figures.condition_text import name_of, recipe
 from fillerscope.figures.figure import Figure
 from fillerscope.figures.panels import Bar, BarPanel, Columns
-from fillerscope.figures.request import Request
+from fillerscope.figures.request import Request, setting_word
 from fillerscope.figures.style import WIDTH, Drawn, page, styled
 from fillerscope.figures.table import Cell as Value
 from fillerscope.figures.table import groups, rows_of, table_of_rows
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Redistribution
 from fillerscope.study.study import Study
+from fillerscope.study.sweeps import SWEPT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,17 +129,22 @@ def _maps(run: ModelRun, name: str, cells: list[Condition], answered: Answered |
     """A map for each measure, and for each combination of what varies beyond two settings."""
     rows, *more = _varied(cells)
     columns, others = (more[0], more[1:]) if more else ("c" if rows == "p1" else "p1", [])
-    combined: dict[tuple[Setting, ...], list[Condition]] = {}
+    combined: dict[str, list[Condition]] = {}
     for cell in cells:
-        combined.setdefault(tuple(_setting(cell, key) for key in others), []).append(cell)
+        fillers = [f", {setting_word(key, getattr(cell, key))}" for key in SWEPT if _differs(cells, key)]
+        own = "".join([*(f", {_word(key)} {_value(_setting(cell, key))}" for key in others), *fillers])
+        combined.setdefault(own, []).append(cell)
     maps = []
-    for values, group in combined.items():
-        own = "".join(f", {_word(key)} {_value(value)}" for key, value in zip(others, values, strict=True))
+    for own, group in combined.items():
         for measure in ("accuracy",) if answered else ("near_zero", "variance"):
             numbers = [_cell(run, cell, measure, answered) for cell in group]
             title = f"{cells[0].label or name}{own}: {MEASURES[measure].print}"
             maps.append(Map(measure, title, rows, columns, numbers))
     return maps
+
+
+def _differs(cells: Sequence[Condition], key: str) -> bool:
+    return len({getattr(cell, key) for cell in cells}) > 1
 
 
 def _cell(run: ModelRun, cell: Condition, measure: str, answered: Answered | None) -> Cell:

@@ -14,6 +14,7 @@ from fillerscope.errors import FigureError
 from fillerscope.figures.condition_text import PLACES
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.study import FigureSpec, Study
+from fillerscope.study.sweeps import INSIDE
 
 
 @dataclass(frozen=True)
@@ -130,19 +131,29 @@ def refuse_layer(run: ModelRun, layer: int) -> None:
 def swept(study: Study, along: str, names: Sequence[str] = ()) -> dict[str, list[Condition]]:
     """The cells of sweeps along `count` or `position`, a list for whatever else they have, by its name."""
     groups: dict[tuple[object, ...], list[Condition]] = {}
-    others = [key for key in ("sweep", "text", "count", "position") if key != along]
+    others = [key for key in ("sweep", "text", "count", "position", "intervention") if key != along]
     for cell in study.conditions:
         if cell.sweep and (not names or cell.name in names):
             groups.setdefault(tuple(getattr(cell, key) for key in others), []).append(cell)
     lines = {key: cells for key, cells in groups.items() if len({getattr(cell, along) for cell in cells}) > 1}
     own = [i for i in range(len(others)) if len({key[i] for key in lines}) > 1]
     own = own[:1] if len({key[0] for key in lines}) == len(lines) else own  # the name of the sweep says it all
+    changes = [key for key in INSIDE if len({getattr(one[-1], key, None) for one in lines}) > 1]
     return {
-        ", ".join(_word(others[i], key[i]) for i in own) or cells[0].label or cells[0].sweep: cells
+        ", ".join(setting_word(others[i], key[i], changes) for i in own) or cells[0].label or cells[0].sweep: cells
         for key, cells in lines.items()
     }
 
 
-def _word(key: str, value: object) -> str:
+def setting_word(key: str, value: object, changes: Sequence[str] = ()) -> str:
+    """A setting of a condition in a word; of an intervention, those of its own settings that differ."""
+    if key == "intervention":
+        own = [f"{change} {_shown(getattr(value, change))}" for change in changes if hasattr(value, change)]
+        return ", ".join(own) or str(getattr(value, "kind", "no intervention"))
     words = {"text": repr(value), "count": f"{value} tokens", "position": PLACES.get(str(value), "")}
     return words.get(key, str(value))
+
+
+def _shown(value: object) -> str:
+    """A setting of an intervention; of layers, all of them."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,18 +1,25 @@
 """Figures with their files, and which files are those that would be drawn now: nothing is drawn twice.
 
-A folder of figures holds `drawn.json`: for each figure the stamp of what it was made from, and its files' checksums.
+A folder of figures holds `drawn.json`: for each figure the stamp of what it was made from, and its files' checksums,
+under a seal that only this user can make. What somebody else has sent is drawn again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+
+from platformdirs import user_config_path
 
 from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
@@ -30,6 +37,7 @@ from fillerscope.files import (
 )
 
 DRAWN = "drawn.json"
+SECRET, SECRET_BYTES = "figures.key", 32
 CODE = (".py", ".j2", ".js", ".css")  # what can change a figure or a report
 
 
@@ -49,7 +57,9 @@ def stamp_of(run: Run, asked: object = None) -> str:
 def saved_before(folder: Path, name: str, stamp: str) -> SavedFigure | None:
     """The figure in a folder, if it has this stamp and its files are as they were written."""
     entry = _entries(folder).get(name)
-    if not isinstance(entry, dict) or entry.get("stamp") != stamp or not isinstance(entry.get("files"), dict):
+    if not isinstance(entry, dict) or not isinstance(entry.get("files"), dict):
+        return None
+    if not hmac.compare_digest(str(entry.get("seal")).encode(), _seal(stamp, entry["files"]).encode()):
         return None
     paths = {folder / Path(file).name: sha256 for file, sha256 in entry["files"].items()}  # never beside the folder
     try:
@@ -73,12 +83,31 @@ def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:
     meanwhile may replace them later."""
     _note(folder, drawn.name, "", dict.fromkeys((f"{drawn.name}.{kind}" for kind in KINDS), ""))
     paths = save(drawn, folder)
-    _note(folder, drawn.name, stamp, {path.name: file_sha256(path) for path in paths})
+    sums = {path.name: file_sha256(path) for path in paths}
+    _note(folder, drawn.name, _seal(stamp, sums), sums)
     return SavedFigure(paths, drawn)
 
 
-def _note(folder: Path, name: str, stamp: str, sums: Mapping[str, str]) -> None:
-    entries = _entries(folder) | {name: {"stamp": stamp, "files": sums}}
+def _seal(stamp: str, sums: Mapping[str, str]) -> str:
+    return hmac.new(_secret(user_config_path("fillerscope") / SECRET), json_bytes([stamp, sums]), "sha256").hexdigest()
+
+
+@cache
+def _secret(path: Path) -> bytes:
+    """This user's own; one for this process alone where none can be kept."""
+    made = secrets.token_bytes(SECRET_BYTES)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(FileExistsError), open(path, "xb", opener=partial(os.open, mode=0o600)) as file:
+            file.write(made)
+        kept = read_limited(path)
+    except OSError:
+        return made
+    return kept if len(kept) == SECRET_BYTES else made
+
+
+def _note(folder: Path, name: str, seal: str, sums: Mapping[str, str]) -> None:
+    entries = _entries(folder) | {name: {"seal": seal, "files": sums}}
     with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / DRAWN, [json_bytes(entries)], sync=False)

@@ -18,8 +18,7 @@ from fillerscope.analysis.markup import templates
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.figures.captions import data_name
-from fillerscope.figures.saved import SavedFigure, stamp_of
-from fillerscope.files import open_file
+from fillerscope.figures.saved import SavedFigure
 from fillerscope.report import answer_payload, page_parts
 from fillerscope.report.attachments import Attachment, attached_prints, attached_tables
 from fillerscope.report.headline import headline
@@ -35,22 +34,12 @@ POLICY = (
 )
 Tell = Callable[[str, int, int | None], None]
 Ready = Mapping[str, SavedFigure]  # figures that were drawn already, by name
-HEAD = 1000  # bytes at the start of a report, among which its stamp is
 
 
 def write_report(run: Run, path: Path, tell: Tell = lambda *_: None, ready: Ready | None = None) -> Path:
     """Write the report of a run: whole, or what was there before stays. Figures in `ready` are not drawn again."""
     target = page_target(path)
     return write_page(render(run, tell, ready), path, target)
-
-
-def is_current(run: Run, path: Path) -> bool:
-    """Whether a file is the report of this very run, written by this very code."""
-    try:
-        with open_file(path) as file:
-            return stamp_of(run).encode() in file.read(HEAD)
-    except OSError:
-        return False
 
 
 def render(run: Run, tell: Tell = lambda *_: None, ready: Ready | None = None) -> str:
@@ -86,7 +75,7 @@ def _page(run: Run, sections: Sequence[Part], attachments: Sequence[Attachment],
     style, script = (Markup(static.joinpath(name).read_text(encoding="utf-8")) for name in ("style.css", "page.js"))
     return templates("fillerscope.report").get_template("page.html.j2").render(
         study=run.study.name, models=", ".join(run.label(model) for model in run.models), data=data_name(run.study),
-        version=__version__, policy=Markup(POLICY), stamp=stamp_of(run), sections=sections,
+        version=__version__, policy=Markup(POLICY), sections=sections,
         attachments=attachments, style=style, script=script, numbers=_json(data),
     )  # fmt: skip
 

@@ -20,8 +20,8 @@ from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.display import command
 from fillerscope.errors import FillerscopeError, StoreError
-from fillerscope.files import Json, parse_json, read_limited, replacing
-from fillerscope.models.catalogue import cache_folder
+from fillerscope.files import Json, others_can_write, parse_json, read_limited, replacing
+from fillerscope.models.cache import make_own_folder, own_folder
 from fillerscope.progress import SILENT, Progress
 from fillerscope.report.headline import tones
 from fillerscope.store.live import LiveStore
@@ -32,6 +32,7 @@ from fillerscope.study.study import Study
 FINISHED, IN_PROGRESS, INTERRUPTED = "finished", "in progress", "interrupted"
 NO_RUN, DAMAGED, IN_PARTS = "not a run", "damaged", "in parts"
 DEPTH = 4  # of folders in a run whose files count for its size
+KIND = "verdicts"
 PATIENCE = 3.0  # seconds for verdicts that are not remembered
 
 
@@ -119,7 +120,8 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
         return entry
     note = _note(Path(entry.path))
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        return replace(entry, verdict=str(parse_json(read_limited(note))["verdict"]))
+        if not others_can_write(note.parent) and not others_can_write(note):
+            return replace(entry, verdict=str(parse_json(read_limited(note))["verdict"]))
     if time.monotonic() >= stop:
         return entry
     progress.stage(f"reading {entry.name}", 0, None)
@@ -128,8 +130,9 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
     except (FillerscopeError, OSError) as error:
         return replace(entry, state=DAMAGED, note=str(error))
     with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
-        note.parent.mkdir(parents=True, exist_ok=True)
+        make_own_folder(KIND)
         with replacing(note, sync=False) as draft:
+            draft.chmod(0o600)
             draft.write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
     return replace(entry, verdict=verdict)
 
@@ -147,8 +150,9 @@ def _verdict(run: Run) -> str:
 def _note(path: Path) -> Path:
     """Where the verdict of a run is remembered: another place when the run or the code that decides has changed."""
     stat = (path / MANIFEST).stat()
-    key = json.dumps([str(path.resolve()), stat.st_size, stat.st_mtime_ns, _deciding_code()])
-    return cache_folder() / "verdicts" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    state = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    key = json.dumps([str(path.resolve()), *state, _deciding_code()])
+    return own_folder(KIND) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 @cache

@@ -260,6 +260,14 @@ def test_every_filler_of_the_same_length_and_place_is_compared_with_the_first(tm
     assert [name for name in by_name if "against" in name] == ["random_against_mless", "alike_against_mless"]
 
 
+def test_texts_are_compared_where_they_have_the_same_length(tmp_path: Path) -> None:
+    """Texts as they are have no `count`: how long they are is seen in the prompts."""
+    texts = {"first": "a b c", "alike": "d e f", "longer": "a b c d"}
+    conditions = (NONE, *(Condition(name=name, kind="text", text=text) for name, text in texts.items()))
+    by_name = findings_by_name(Synthetic(conditions=conditions).build(tmp_path / "run"))
+    assert [name for name in by_name if "against" in name] == ["alike_against_first"]
+
+
 def test_without_filler_there_is_nothing_to_say(tmp_path: Path) -> None:
     assert attention_findings(Synthetic(conditions=(NONE,)).build(tmp_path / "run")[None]) == []
 

@@ -48,5 +48,4 @@ def test_other_places_are_not_spoken_of(tmp_path: Path, place: str) -> None:
 
 
 def test_an_intervention_has_no_place(tmp_path: Path) -> None:
-    arm = PRESETS["arm"].model_copy(update={"position": "end"})
-    assert placement_findings(Synthetic(conditions=(NONE, arm)).build(tmp_path / "run")[None]) == []
+    assert placement_findings(Synthetic(conditions=(NONE, PRESETS["arm"])).build(tmp_path / "run")[None]) == []

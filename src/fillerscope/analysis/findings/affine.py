@@ -170,8 +170,8 @@ def _against(measured: Measured, main: AffineTable, other: AffineTable) -> Findi
 
 def gaps_of_twins(measured: Measured, other: str, measure: str, layer: int) -> Twins:
     """By how much a measure of one layer differs between two conditions, in every untrained twin."""
-    own, theirs = (replace(measured, condition=name).twins(measure, layer) for name in (measured.condition, other))
-    return Twins(tuple(one - two for one, two in zip(own.values, theirs.values, strict=True)))
+    own, theirs = (replace(measured, condition=name).twin_means(measure) for name in (measured.condition, other))
+    return Twins.of(own - theirs, layer) if own.size else Twins()
 
 
 def _at(table: AffineTable, measure: str, layer: int) -> Estimate:

@@ -14,7 +14,6 @@ from fillerscope.analysis.findings.view import View
 from fillerscope.analysis.findings.wording import compared_with, layer_list, layer_span
 from fillerscope.analysis.heads import HeadTable, head_table
 from fillerscope.analysis.model_run import ModelRun
-from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
@@ -97,16 +96,19 @@ def _mass_gaps(view: View, other: str) -> Floats:
     return np.asarray(theirs - own)
 
 
-def _alike(run: StoredRun, main: str) -> list[str]:
-    """Fillers that may be compared by mass: another length or place alone would change it."""
-
-    def kind(name: str) -> tuple[object, ...]:
-        condition = run.condition(name)
-        return condition.has_filler, condition.count, condition.position, condition.intervention
-
-    if not run.condition(main).has_filler:
+def _alike(run: ModelRun, main: str) -> list[str]:
+    """Fillers that may be compared by mass: another length or place alone would change it, in any problem."""
+    own, places = run.condition(main), run.layouts().of
+    if not own.has_filler:
         return []
-    return [name for name in run.fillers if name != main and kind(name) == kind(main)]
+    others = [run.condition(name) for name in run.fillers if name != main]
+    return [
+        other.name
+        for other in others
+        if other.has_filler
+        and other.intervention == own.intervention
+        and np.array_equal(places[other.name], places[main])
+    ]
 
 
 def _peaks(view: View, table: HeadTable) -> Finding:

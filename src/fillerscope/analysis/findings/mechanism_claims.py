@@ -56,9 +56,12 @@ class Measured:
         return {name: values for name, values in paired.items() if np.isfinite(values).any()}
 
     def twins(self, measure: str, layers: int | Sequence[int]) -> Twins:
-        twins = self.run.twins()
-        means = [mean_over(layer_samples(twin, measure, self.condition), axis=0) for twin in twins]
-        return Twins.of(np.array(means), layers) if means else Twins()
+        means = self.twin_means(measure)
+        return Twins.of(means, layers) if means.size else Twins()
+
+    def twin_means(self, measure: str) -> Floats:
+        """[twin, layer]: the mean of a measure over problems."""
+        return np.array([mean_over(layer_samples(one, measure, self.condition), axis=0) for one in self.run.twins()])
 
     def decide(self, claim: Claim, measure: str, layer: int) -> tuple[Decision, Twins]:
         """On one layer, against all controls that were measured."""
