@@ -33,6 +33,7 @@ from fillerscope.models.structure import decoder_of
 from fillerscope.report.explorer.remeasure import Remeasurer
 from fillerscope.report.methods.reproducing import again, study_yaml
 from fillerscope.store.schema import merged_name
+from support.families import small_model
 from support.studies import replace_study, save_model
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -81,6 +82,24 @@ def test_one_text_is_what_eager_attention_gives(family: str, queries: str, diago
     assert len(profile.tokens) == len(ids) == profile.positions
     assert profile.problems == 1
     assert np.isnan(profile.sd).all()  # one text has no spread
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2", "jamba"])
+def test_a_hybrid_has_numbers_where_it_has_attention(family: str, tokenizer: Any) -> None:
+    """Though its first layer has none."""
+    profile = attention_profile(small_model(family), tokenizer, TEXTS[:2])
+    measured = np.isfinite(profile.mean).any(axis=(1, 2))
+    assert 0 < measured.sum() < len(measured)
+    assert not measured[0]
+    shortest = min(len(tokenizer.encode(text)) for text in TEXTS[:2])
+    assert np.isfinite(profile.mean[measured][..., : shortest - 1]).all()
+
+
+def test_a_text_without_numbers_is_an_error(llama: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = PassRunner.measure
+    monkeypatch.setattr(PassRunner, "measure", lambda *given: replace(real(*given), errors={1: "memory ran out"}))
+    with pytest.raises(CaptureError, match="text 2 could not be measured: memory ran out"):
+        attention_profile(llama, tokenizer, TEXTS, check=False)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 4096])

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fillerscope.display import HIDDEN, NEVER, bounded, first_line, message, printable, spreadsheet_text, token, visible
+from fillerscope.display import (
+    HIDDEN,
+    NEVER,
+    bounded,
+    escaped,
+    first_line,
+    message,
+    printable,
+    spreadsheet_text,
+    token,
+    visible,
+)
+from support.watchdog import watched
 
 
 def test_numbers_in_words() -> None:
@@ -23,12 +39,20 @@ def test_numbers_in_words() -> None:
         ("for url 'http://me:pass@host:1/api/x'\nmore", "for url 'http://host:1/api/x'"),
         ("at https://me:p@ss@host/x", "at https://host/x"),
         ("of s3://bucket/run?X-Amz-Signature=abc&b=c, twice", "of s3://bucket/run twice"),
+        ("of 's3://bucket/a?k=1' and (why?s3://b/c?d=1?e)", "of 's3://bucket/a' and (why?s3://b/c"),
         ("what is this? a=b me@host", "what is this? a=b me@host"),
         ("", "ValueError"),
     ],
 )
 def test_errors_of_libraries_are_shown_without_what_addresses_hide(said: str, shown: str) -> None:
     assert first_line(ValueError(said)) == shown
+
+
+@pytest.mark.parametrize("text", ["://" * 1_000_000, "://a@" * 600_000, "://a?b" * 500_000, "'?" * 1_000_000])
+def test_an_error_as_long_as_a_file_takes_no_longer_than_its_text(text: str) -> None:
+    with watched():
+        assert message(first_line(ValueError(text)))
+        assert spreadsheet_text(f"={text}") == f"'={text}"
 
 
 def test_tokens_show_their_line_breaks_and_stay_short() -> None:
@@ -77,3 +101,17 @@ def test_a_cell_is_no_formula(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "7", "-7", "+0.5", "-1e-3", "-12%", "-1,000", "a=b", "x"])
 def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
     assert spreadsheet_text(text) == text
+
+
+@given(st.text())
+def test_escaped_json_is_the_same_and_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    made = escaped(json.dumps({"a": text}, ensure_ascii=False, indent=2))
+    assert json.loads(made) == {"a": text}
+    assert not any(unicodedata.category(letter) in HIDDEN for letter in made if letter not in "\n")
+
+
+@pytest.mark.parametrize("hidden", ["\x9b2J", "\x7f", "\u202e", "\u2028", "\ud800", "\U000e0041"])
+def test_what_a_terminal_would_obey_is_escaped(hidden: str) -> None:
+    made = escaped(json.dumps(hidden, ensure_ascii=False))
+    assert made.isascii()
+    assert json.loads(made) == hidden

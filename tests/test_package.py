@@ -12,7 +12,7 @@ import fillerscope
 
 NAMES = {
     "FillerscopeError", "Run", "Study", "arm", "attention_matrix", "attention_profile", "load_model", "merge",
-    "open_run", "run", "run_part", "try_question",
+    "open_run", "plan", "run", "run_part", "try_question",
 }  # fmt: skip
 
 

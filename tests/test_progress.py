@@ -121,6 +121,25 @@ def test_a_bar_on_a_terminal_leaves_stdout_alone() -> None:
     assert not shown.rstrip().endswith("drawing"), "the bar is wiped when it is done"
 
 
+HOSTILE = "a \x1b]0;title\x07\x1b[2J\u202e name\nof others\r"
+SHOWN = "a \ufffd]0;title\ufffd\ufffd[2J\ufffd name of others"
+
+
+def test_texts_of_others_move_no_terminal() -> None:
+    code = STAGES.format(quiet=False).replace('"measuring Tiny [x]"', repr(HOSTILE))
+    shown, _, _ = on_a_terminal(code.replace('"one [thing] to say"', repr(f"say {HOSTILE}")))
+    assert f" {SHOWN} " in shown
+    assert f"say {SHOWN}" in shown
+    assert not any(text in shown for text in ("\x1b]0;", "\x07", "\x1b[2J", "\u202e"))
+
+
+def test_texts_of_others_are_one_printable_line_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with TerminalProgress() as reporter:
+        reporter.stage(HOSTILE, 0, 4)
+        reporter.say(f"say {HOSTILE}")
+    assert capsys.readouterr().err == f"{SHOWN}  ...\nsay {SHOWN}\n"
+
+
 def test_quiet_on_a_terminal_prints_nothing() -> None:
     shown, out, _ = on_a_terminal(STAGES.format(quiet=True))
     assert (shown, out) == ("", "result\n")

@@ -3,6 +3,7 @@
 from .api import Run, attention_matrix, attention_profile, merge, open_run, run, try_question
 from .arm.hooks import arm
 from .errors import FillerscopeError
+from .measure.planning.plan import plan
 from .measure.run_part import run_part
 from .models.loading import load_model
 from .study.study import Study
@@ -19,6 +20,7 @@ __all__ = [
     "load_model",
     "merge",
     "open_run",
+    "plan",
     "run",
     "run_part",
     "try_question",

@@ -102,10 +102,9 @@ class RunOptions(TypedDict, total=False):
 
     progress: Progress  # what it reports to; nobody by default
     accept_licence: bool  # of models that ask for it; False
-    # Called with the run as far as it is, as soon as the attention of a model is measured, before its answers.
-    on_measured: Callable[[Run], None]
-    # Measure with the workers of a Ray cluster, such as {"workers": 4, "cpus": 2, "gpus": 1, "address": "auto"}.
-    ray: RayChoices | None
+    on_measured: Callable[[Run], None]  # called with the run as far as it is, when the attention of a model is measured
+    retry_failed: bool  # measure and answer shards again in which something failed; False
+    ray: RayChoices | None  # workers of a cluster, such as {"workers": 4, "cpus": 2, "gpus": 1, "address": "auto"}
 
 
 def run(
@@ -124,8 +123,8 @@ def run(
     leaves `models` out. A digest of its weights names the run: the same model resumes it, a changed one starts another.
     `name` is what the run calls the model, else the name that it was loaded by. Options: `progress` is what it reports
     to, nobody by default; `accept_licence=True` accepts that of models which ask for it; `on_measured` is called with
-    the run so far, as soon as the attention of a model is measured; `ray={"workers": 4}` measures with the workers of
-    a Ray cluster, each with `cpus` and `gpus` of its own, at an `address` or on this machine.
+    the run so far, when the attention of a model is measured; `retry_failed=True` measures shards with failures again;
+    `ray={"workers": 4}` measures with Ray's workers, each with its `cpus` and `gpus`, at an `address` or here.
     """
     refuse_unknown("run", options, RunOptions.__annotations__)
     check_arguments({"out": out, "name": name, **options}, optional=("out", "name", "on_measured"))
@@ -182,7 +181,8 @@ def _run_study(study: Study, out: Path | None, source: ModelInMemory | None, opt
             on_measured(Run(LiveStore.open(store.path).snapshot(), partial=True))
 
     ray = RayOptions.of(options.get("ray"))
-    choices = RunChoices(options.get("accept_licence", False), measured, source, ray=ray)
+    retry = options.get("retry_failed", False)
+    choices = RunChoices(options.get("accept_licence", False), measured, source, retry_failed=retry, ray=ray)
     return run_study(study, out, options.get("progress", SILENT), choices)
 
 
@@ -222,12 +222,12 @@ def attention_profile(
     ids = encoded(texts, tokenizer, model)
     with borrowed(model):
         loaded = wrap(model, tokenizer)
-        measured = _measured(loaded, ids, **options)
+        measured = _measured(loaded, ids, **options).whole()
     received = [measured.text(i).mean_received(diagonal)[QUERIES.index(queries)] for i in range(len(ids))]
     values = np.full((len(ids), *received[0].shape[:2], max(map(len, ids))), np.nan)
     for row, one in zip(values, received, strict=True):
         row[..., : one.shape[-1]] = one
-    moments = Moments.of(values, np.isfinite(values[:, :1, :1]))
+    moments = Moments.of(values, np.asarray(np.isfinite(values).any(axis=(1, 2), keepdims=True)))
     tokens = tuple(token_texts(tokenizer, tuple(ids[0]))) if len(ids) == 1 else ()
     return Profile(f"{loaded.label} {queries}", moments, len(ids), tokens)
 

@@ -5,6 +5,7 @@ Plain text only; `markup` makes HTML.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -22,9 +23,21 @@ def printable(text: str) -> str:
     return "".join("\ufffd" if _is_hidden(c) else c for c in text)
 
 
+def escaped(text: str) -> str:
+    """JSON whose strings hold such characters as escapes: the same values."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(json.dumps(c)[1:-1] if _is_hidden(c) else c for c in text)
+
+
+def single_line(text: str) -> str:
+    """The same on one line."""
+    return printable(" ".join(text.splitlines()))
+
+
 def message(text: str) -> str:
     """A text for an error: one line, printable, and not long, whatever names and values of others are in it."""
-    words = printable(" ".join(text.splitlines())).split(" ")
+    words = single_line(text).split(" ")
     line = " ".join(_shortened(word, LONGEST_WORD) for word in words)
     return _shortened(line, LONGEST_MESSAGE)
 
@@ -79,13 +92,19 @@ def readable(size: int) -> str:
 
 
 _PASSWORD = re.compile(r"(?<=://)[^\s/]*@")
-_SIGNATURE = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")
+_WORD = re.compile(r"[^\s'\"]+")  # an address ends where a word does
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error, of addresses the place alone: other libraries write paragraphs, with passwords."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
-    return _SIGNATURE.sub(r"\1", _PASSWORD.sub("", line))
+    return _WORD.sub(_without_signature, _PASSWORD.sub("", line))
+
+
+def _without_signature(word: re.Match[str]) -> str:
+    """A word, of an address in it nothing from the question mark on, where keys stand. One pass: lines can be long."""
+    before, mark, address = word[0].partition("://")
+    return before + mark + address.partition("?")[0]
 
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")

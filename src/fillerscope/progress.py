@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
+from fillerscope.display import single_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import ProgressColumn, TaskID
@@ -210,6 +212,7 @@ class TerminalProgress:
     def say(self, text: str) -> None:
         if self._quiet:
             return
+        text = single_line(text)
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
@@ -234,10 +237,10 @@ class TerminalProgress:
 
     def _move_bar(self, text: str) -> None:
         assert self._bar is not None
-        share = self._time.share
+        share, shown = self._time.share, single_line(text)
         if self._task is None:
-            self._task = self._bar.add_task(text, total=None)
-        self._bar.update(self._task, description=text, completed=share or 0.0, total=None if share is None else 1.0)
+            self._task = self._bar.add_task(shown, total=None)
+        self._bar.update(self._task, description=shown, completed=share or 0.0, total=None if share is None else 1.0)
 
     def _print_line(self, text: str) -> None:
         """Print a line when a stage starts, and then seldom, the longer the work takes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from fillerscope.cli.ray_options import ray_choices
 from fillerscope.errors import StudyError
 from fillerscope.measure.run_study import run_study
 from fillerscope.study.study import Study
+from support.chaos import cases
 from support.ray_runs import files, needs_ray, processes_with, study_settings, wait_for
 
 NONE: Any = {"workers": None, "cpus": None, "gpus": None, "address": None}
@@ -131,6 +134,46 @@ def test_a_driver_that_is_killed_leaves_no_processes_and_resumes(
     finish(folder, out)
     assert files(out) == single
     assert {path: path.stat().st_mtime_ns for path in before} == before  # what was written stays
+
+
+@pytest.fixture(scope="module")
+def takes(folder: Path, single: dict[str, bytes]) -> float:
+    """Seconds of a run that nothing happens to."""
+    began = time.monotonic()
+    finish(folder, folder / "timed")
+    assert files(folder / "timed") == single
+    return time.monotonic() - began
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The actors of a run; none where it has ended, or has not begun."""
+    found = []
+    with suppress(psutil.Error):
+        for one in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if "".join(one.cmdline()[:1]).startswith("ray::Worker"):
+                    found.append(one)
+    return found
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", cases(fast=0, slow=1, long=20))
+def test_a_worker_and_then_the_driver_may_be_killed_at_any_moment(
+    folder: Path, single: dict[str, bytes], takes: float, tmp_path: Path, seed: int
+) -> None:
+    draw, out = random.Random(seed), tmp_path / "run"
+    process = start(folder, out)
+    wait_for(lambda: bool(workers_of(process)) or process.poll() is not None, "no worker was started")
+    time.sleep(draw.uniform(0, takes / 2))
+    for one in workers_of(process)[:1]:
+        one.kill()
+    time.sleep(draw.uniform(0, takes))
+    process.kill()  # unless it has ended
+    process.communicate()
+    assert_nothing_left(folder)
+    finish(folder, out)
+    assert files(out) == single
 
 
 @needs_ray

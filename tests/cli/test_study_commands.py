@@ -123,6 +123,15 @@ def test_a_study_is_written_checked_and_not_overwritten(command: Command, model:
     assert Study.load("my.yaml").generation is None
 
 
+def test_the_next_commands_can_be_typed_as_they_are(command: Command) -> None:
+    written = command("init", "my study's.yaml")
+    lines = [line.removeprefix("Next:").strip() for line in written.out.splitlines() if "fillerscope" in line]
+    assert [shlex.split(line) for line in lines] == [
+        ["fillerscope", "check", "my study's.yaml"],
+        ["fillerscope", "run", "my study's.yaml"],
+    ]
+
+
 def test_a_study_in_another_folder_finds_its_data(command: Command, data: Path, tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
     assert command("init", "studies/a.yaml", "--data", "rows.csv").code == 0

@@ -181,7 +181,7 @@ class Synthetic:
             return plain
         places = {"start": 0, "before_question": self.system, "end": self.system + question}
         at = places.get(recipe.position, self.system + number)  # `random`: another place for each problem
-        return [*plain[:at], *[FILLER] * (recipe.count or 7), *plain[at:]]
+        return [*plain[:at], *[FILLER] * (recipe.count or len(recipe.text.split()) or 7), *plain[at:]]
 
     def plain(self, number: int) -> Floats:
         """[query, layer, head, original token]; the last token receives nothing that could be counted."""
@@ -258,9 +258,10 @@ class Synthetic:
                 store.put(merged_name(model), self._part(range(self.problems)))
             if self.answering:
                 store.put(answer_attention_name(model), self._looked_back())
-            facts = {"label": label, "template": "raw", "selfcheck": {"difference": 0.0, "tolerance": 1e-5}}
+            check: dict[str, Any] = {"difference": 0.0, "tolerance": 1e-5}
+            facts = {"label": label, "template": "raw", "selfcheck": check}
             facts |= {"calibration": self.calibration} if self.activations else {}
-            facts |= {"rowcheck": {"windows": [None] * self.layers}} if self.diluted else {}
+            facts |= {"rowcheck": check | {"windows": [None] * self.layers}} if self.diluted else {}
             store.note("models", store.manifest.get("models", {}) | {model: facts})
             for name, effect in zip(self.study.twins(model), self.twins, strict=True):
                 other = replace(self, effects={one.name: effect for one in self.conditions})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from fillerscope.analysis.run import Run
@@ -99,15 +98,6 @@ def draw_run(run: Run, reporter: TerminalProgress) -> tuple[dict[str, SavedFigur
             missed[name] = str(error)
             reporter.say(f"{name} was not drawn: {error}")
     return drawn, missed
-
-
-def current_report(run: Run, drawn: Mapping[str, SavedFigure], reporter: TerminalProgress) -> Path:
-    """The report of a run; written again only where it is not of this very run and code."""
-    from fillerscope.report.html import is_current
-    from fillerscope.report.html import write_report as write
-
-    file = run.path / "report.html"
-    return file if is_current(run, file) else write(run, file, reporter.stage, drawn)
 
 
 def write_report(path: Path, out: Path | None, json: bool) -> None:

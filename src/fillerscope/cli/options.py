@@ -103,6 +103,9 @@ Shard = Annotated[
         "default as a job array says (Slurm, Grid Engine, AWS, Google), else everything; `all`: everything.",
     ),
 ]  # fmt: skip
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Measure and answer shards again in which something failed.")
+]
 Submit = Annotated[
     str | None,
     typer.Option("--submit", metavar="slurm|local", help="Submit a job for each part, and one that merges them."),

@@ -14,6 +14,7 @@ from fillerscope.cli import tables
 from fillerscope.cli.run_list import age
 from fillerscope.cli.scheduler import chosen_part
 from fillerscope.files import Json
+from fillerscope.models.tensor_parallel import rank
 from fillerscope.progress import TerminalProgress
 from fillerscope.store.addresses import address_of
 from fillerscope.store.job_part import JobPart
@@ -32,12 +33,17 @@ def part_of(shard: str | None, json: bool) -> JobPart | None:
     return part
 
 
-def measure_part(study: Study, out: Path | None, part: JobPart, json: bool, accept_licence: bool) -> None:
+def measure_part(
+    study: Study, out: Path | None, part: JobPart, json: bool, accept_licence: bool, retry_failed: bool = False
+) -> None:
     """Measure one part of a study, and say what makes the run of all of them."""
     from fillerscope.measure.run_part import run_part
 
+    if rank() > 0:  # the first of several processes tells of what all of them do
+        run_part(study, part, out, accept_licence=accept_licence, retry_failed=retry_failed)
+        return
     with TerminalProgress(json) as reporter:
-        folder = run_part(study, part, out, progress=reporter, accept_licence=accept_licence)
+        folder = run_part(study, part, out, progress=reporter, accept_licence=accept_licence, retry_failed=retry_failed)
     run = folder.parent.parent
     if json:
         tables.print_json({"part": str(part), "folder": str(folder), "run": str(run)})

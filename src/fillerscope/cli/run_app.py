@@ -29,6 +29,7 @@ from fillerscope.cli.options import (
     Problems,
     Published,
     Queries,
+    RetryFailed,
     RunOut,
     Seed,
     Settings,
@@ -101,7 +102,7 @@ def run(
     device: Device = None, accept_licence: Licence = False, allow_key: AllowKeys = None, allow_host: AllowHosts = None,
     shard: Shard = None, submit: Submit = None, jobs: Jobs = 16, job: JobOptions = None,
     engine: Engine = "local", workers: Workers = None, num_cpus: NumCpus = None, num_gpus: NumGpus = None,
-    address: Address = None,
+    address: Address = None, retry_failed: RetryFailed = False,
     report: Annotated[bool, typer.Option("--report", help="Write the report as well.")] = False,
     findings: Findings = False, verbose: Verbose = False, json: Json = False,
 ) -> None:  # fmt: skip
@@ -116,6 +117,8 @@ def run(
     All sixteen of them: `fillerscope run my-study.yaml --submit slurm --jobs 16 --job partition=gpu`
 
     With Ray, on this machine or a cluster: `fillerscope run my-study.yaml --engine ray --workers 4 --num-gpus 1`
+
+    What failed once more, as after a server was away: `fillerscope run my-study.yaml --retry-failed`
 
     In an object store: `fillerscope run my-study.yaml --out s3://bucket/my-study`
 
@@ -140,17 +143,19 @@ def run(
     ray = ray_choices(engine, {"workers": workers, "cpus": num_cpus, "gpus": num_gpus, "address": address})
     if ray is not None and (submit or shard not in (None, "all")):
         raise StudyError("--engine ray measures everything; leave --shard and --submit out")
+    if submit is not None and retry_failed:
+        raise StudyError("--retry-failed is for runs and parts, not for --submit: give it with --shard")
     if ray is not None:
-        measure_and_show(changed, out, options, accept_licence, ray)
+        measure_and_show(changed, out, options, accept_licence, ray, retry_failed)
     elif submit is not None:
         from fillerscope.cli.submit import Submission
         from fillerscope.cli.submit import submit as submit_jobs
 
         submit_jobs(changed, out, Submission(submit, jobs, tuple(job or ())), accept_licence, json)
     elif part := part_of(shard, json):
-        measure_part(changed, out, part, json, accept_licence)
+        measure_part(changed, out, part, json, accept_licence, retry_failed)
     else:
-        measure_and_show(changed, out, options, accept_licence)
+        measure_and_show(changed, out, options, accept_licence, retry_failed=retry_failed)
 
 
 @run_app.command(rich_help_panel="Studies")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.cli import tables
-from fillerscope.cli.figure_commands import DRAWING, current_report, draw_run, show_figures
+from fillerscope.cli.figure_commands import DRAWING, draw_run, show_figures
 from fillerscope.cli.verdict import Results, show_verdict
 from fillerscope.errors import FigureError
 from fillerscope.figures.departure import departure
@@ -21,6 +21,7 @@ from fillerscope.figures.request import Request
 from fillerscope.figures.saved import SavedFigure, save_stamped, stamp_of
 from fillerscope.files import Json
 from fillerscope.measure.engines.ray.cluster import RayChoices
+from fillerscope.models.tensor_parallel import rank
 from fillerscope.problems.sources import skipped_rows
 from fillerscope.progress import PlannedStage, TerminalProgress
 from fillerscope.study.conditions import BASELINE
@@ -41,17 +42,29 @@ class ShowOptions:
     verbose: bool = False
 
 
+def _report(run: Run, drawn: Mapping[str, SavedFigure], reporter: TerminalProgress) -> Path:
+    from fillerscope.report.html import write_report
+
+    return write_report(run, run.path / "report.html", reporter.stage, drawn)
+
+
 def measure_and_show(
-    study: Study, out: Path | None, options: ShowOptions, accept_licence: bool = False, ray: RayChoices | None = None
-) -> None:
+    study: Study, out: Path | None, options: ShowOptions, accept_licence: bool = False, ray: RayChoices | None = None,
+    retry_failed: bool = False,
+) -> None:  # fmt: skip
     """Run a study; then its figures, its report if asked, and its verdict."""
+    from fillerscope.measure.run_study import RunChoices, run_study
+
     check(study)
+    if rank() > 0:  # the first of several processes tells of what all of them do
+        run_study(study, out, choices=RunChoices(accept_licence, retry_failed=retry_failed))
+        return
     figures = PlannedStage(DRAWING, len(names_of(study)), cost=FIGURE_COST)
     with TerminalProgress(options.json, {DRAWING: figures}) as reporter:
-        run = measure(study, out, reporter, accept_licence, ray)
+        run = measure(study, out, reporter, accept_licence, ray, retry_failed)
         drawn, missed = draw_run(run, reporter)
         results = Results.of(run)
-        report = current_report(run, drawn, reporter) if options.report else None
+        report = _report(run, drawn, reporter) if options.report else None
         run.store.publish_others()
     if options.json:
         tables.print_json(_summary(results, drawn) | {"not_drawn": missed, "report": report and str(report)})
@@ -73,13 +86,17 @@ def allow_servers_of(study: Study, keys: Sequence[str] | None, hosts: Sequence[s
 
 
 def measure(
-    study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool, ray: RayChoices | None = None
-) -> Run:
+    study: Study, out: Path | None, reporter: TerminalProgress, accept_licence: bool, ray: RayChoices | None = None,
+    retry_failed: bool = False,
+) -> Run:  # fmt: skip
     """Run a study. Its first figures are drawn as soon as attention is measured."""
     from fillerscope.api import run
 
     first = partial(draw_first, reporter=reporter)
-    return run(study, out, progress=reporter, accept_licence=accept_licence, on_measured=first, ray=ray)
+    return run(
+        study, out, progress=reporter, accept_licence=accept_licence, on_measured=first, retry_failed=retry_failed,
+        ray=ray,
+    )  # fmt: skip
 
 
 def draw_first(run: Run, reporter: TerminalProgress) -> None:

@@ -45,11 +45,10 @@ def fields_of(given: Sequence[str] | None) -> dict[Role, str]:
 def new_study(new: NewStudy, force: bool) -> None:
     """Write a study, and say what to do with it."""
     starter = write_study(new, force)
-    file = shlex.quote(str(new.path))
     told = [f"Wrote {new.path}: {starter.model} on {starter.source}, {plural(starter.limit or 0, 'problem')}."]
     if starter.answers is None:
         told.append("It asks for no answers: not every problem has a reference answer to grade by.")
-    tables.lines([*told, "", f"Next: {command('check', file)}", f"      {command('run', file)}"])
+    tables.lines([*told, "", f"Next: {command('check', new.path)}", f"      {command('run', new.path)}"])
 
 
 def show_fields(spec: ProblemsSpec, model: str | None, json: bool) -> None:

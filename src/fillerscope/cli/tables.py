@@ -17,6 +17,7 @@ from fillerscope.analysis.flips import Flip
 from fillerscope.analysis.heads import LEAST_RECEIVED, RATIOS, HeadTable
 from fillerscope.analysis.noise import Noise
 from fillerscope.cli.layout import console, is_unicode, lines, plain, table
+from fillerscope.display import escaped
 from fillerscope.files import Json
 from fillerscope.report.packed_arrays import clean
 from fillerscope.study.conditions import BASELINE
@@ -28,8 +29,9 @@ __all__ = [
 
 
 def print_json(value: object) -> None:
-    """Print strict JSON, with null for NaN and infinity."""
-    print(json.dumps(clean(value), indent=2, ensure_ascii=not is_unicode(sys.stdout), allow_nan=False))
+    """Print strict JSON, with null for NaN and infinity; characters that a terminal would obey are escaped."""
+    text = json.dumps(clean(value), indent=2, ensure_ascii=not is_unicode(sys.stdout), allow_nan=False)
+    print(escaped(text))
 
 
 HEADED = {
