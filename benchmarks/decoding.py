@@ -1,13 +1,15 @@
 """Tokens a second of many answers at once on a GPU, with captured decode steps and without, and whether they agree.
 
     python benchmarks/decoding.py [--shape 7b] [--rows 512] [--prompts 512] [--tokens 256] [--out FILE.json]
+    python benchmarks/decoding.py --shape 8b --rows 0 --samples 16 --tokens 1024 --contenders sampled --rounds 1
     python benchmarks/decoding.py --profile FILE.txt
     python benchmarks/decoding.py --device cpu --tiny --dtype float32 --prompts 8     # every line once, anywhere
 
-A model of the shape of Qwen2.5-1.5B or 7B with random weights answers prompts of 120 to 200 tokens that begin with 80
-tokens in common; no answer ends before its last token. All contenders take turns in one process. `before` launches
-every kernel of every step from the host. `benchmarks/vllm_decoding.py` gives the same prompts to vLLM. Needs torch,
-transformers, and this project's src on PYTHONPATH.
+A model of the shape of Qwen2.5-1.5B or 7B, or of Llama-3.1-8B, with random weights answers prompts of 120 to 200 tokens
+that begin with 80 tokens in common; no answer ends before its last token. All contenders take turns in one process.
+`before` launches every kernel of every step from the host; `unshared` computes every prompt whole, as ARM must.
+`benchmarks/vllm_decoding.py` gives the same prompts to vLLM. Needs torch, transformers, and this project's src on
+PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from timing import race, say, write
+from timing import GIB, race, say, write
 from torch.profiler import ProfilerActivity, profile
 
 from fillerscope.answers.local.engine import ONE_BY_ONE, PREFILL, LocalGenerator
@@ -42,14 +45,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False,
         "max_position_embeddings": 32768,
     },
+    "8b": {
+        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False,
+        "max_position_embeddings": 32768,
+    },
 }  # fmt: skip
 TINY = {"num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 96, "vocab_size": 512}
 COMMON, SHORTEST, LONGEST = 80, 120, 200  # tokens of prompts
 FILLER = (20, 75)
 SPREAD = 0.04  # of the weights: answers go on without repeating one token for ever
-BEFORE, PLAIN = "before", "plain"
+BEFORE, PLAIN, UNSHARED = "before", "plain", "unshared"
 CHANGES: dict[str, Any] = {
-    BEFORE: None, PLAIN: None, "sampled": None, "knockout": Knockout(kind="knockout"),
+    BEFORE: None, PLAIN: None, UNSHARED: None, "sampled": None, "knockout": Knockout(kind="knockout"),
     "arm": Redistribution(kind="arm"), "scatter": Redistribution(kind="scatter"),
     "gaussian": Redistribution(kind="gaussian"),
 }  # fmt: skip
@@ -67,16 +75,18 @@ def random_model(asked: argparse.Namespace) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype)).eval().requires_grad_(False)
 
 
-def requests_of(count: int, vocabulary: int, change: Any) -> list[Request]:
+def requests_of(count: int, vocabulary: int, change: Any, samples: int = 1) -> list[Request]:
     random = np.random.default_rng(0)
     common = tuple(random.integers(3, vocabulary, COMMON).tolist())
-    lengths = random.integers(SHORTEST, LONGEST + 1, count)
+    lengths = random.integers(SHORTEST, LONGEST + 1, count // samples)
     texts = [(*common, *random.integers(3, vocabulary, length - COMMON).tolist()) for length in lengths]
-    return [Request(ids, n, COMMON, change, key=n, filler=FILLER) for n, ids in enumerate(texts)]
+    repeated = [ids for ids in texts for _ in range(samples)]
+    shared = [COMMON if samples == 1 else len(ids) for ids in repeated]
+    return [Request(ids, n, shared[n], change, key=n, filler=FILLER) for n, ids in enumerate(repeated)]
 
 
 def engine_of(name: str, model: Any, rows: int) -> LocalGenerator:
-    engine = LocalGenerator(SimpleNamespace(model=model, tokenizer=SILENT), rows)  # type: ignore[arg-type]
+    engine = LocalGenerator(SimpleNamespace(model=model, tokenizer=SILENT), rows or None)  # type: ignore[arg-type]
     engine.stops, engine.say = frozenset(), say
     if name == BEFORE:
         engine.graphs, engine.prefill, engine.whole = None, PREFILL["cpu"], ONE_BY_ONE
@@ -142,7 +152,9 @@ def raced(work: dict[str, Work], rounds: int, most: float) -> list[dict[str, Any
 
 
 def work_of(name: str, model: Any, asked: argparse.Namespace) -> Work:
-    requests = requests_of(asked.prompts, model.config.vocab_size, CHANGES[name])
+    requests = requests_of(asked.prompts, model.config.vocab_size, CHANGES[name], asked.samples)
+    if name == UNSHARED:
+        requests = [replace(request, shared=0) for request in requests]
     decoding = Decoding(max_tokens=asked.tokens, temperature=float(name == "sampled"))
     return engine_of(name, model, asked.rows), requests, decoding
 
@@ -157,6 +169,8 @@ def main() -> None:
     results = raced(work, asked.rounds, asked.seconds)
     if BEFORE in work and PLAIN in work:
         results += agreements(model, work[BEFORE], work[PLAIN])
+    if asked.device == "cuda":
+        results.append({"most memory, GiB": torch.cuda.max_memory_allocated() / GIB})
     settings = {key: str(value) for key, value in vars(asked).items() if key not in ("out", "profile")}
     if asked.out:
         write(asked.out, torch.device(asked.device), [settings, *results])
@@ -177,9 +191,10 @@ def profiled(engine: LocalGenerator, requests: Sequence[Request], decoding: Deco
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--contenders", nargs="+", choices=list(CHANGES), default=[BEFORE, PLAIN, "knockout", "arm"])
-    parser.add_argument("--shape", choices=list(SHAPES), default="1.5b", help="of Qwen2.5")
-    parser.add_argument("--rows", type=int, default=512)
+    parser.add_argument("--shape", choices=list(SHAPES), default="1.5b", help="of Qwen2.5, or Llama-3.1-8B")
+    parser.add_argument("--rows", type=int, default=512, help="answers in progress at once; 0: as memory allows")
     parser.add_argument("--prompts", type=int, default=512)
+    parser.add_argument("--samples", type=int, default=1, help="answers to each prompt, which are among `--prompts`")
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=120, help="after which there is no further round")
