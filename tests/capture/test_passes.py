@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,12 +15,14 @@ from fillerscope.capture import passes
 from fillerscope.capture.attention import Recorder, capturing
 from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Measured, PassRunner, TextAttention
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.measure.prepare import Shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.array_file import Part
+from fillerscope.study.interventions import Redistribution
 from fillerscope.study.study import Study
 from support.grid import some_fast
 from support.shards import run_shard
@@ -347,3 +350,28 @@ def test_a_problem_that_memory_does_not_hold_fails_alone(limit: Limit) -> None:
             np.testing.assert_allclose(part.arrays[key][:, :4], np.delete(array, bad, axis=0)[:, :4], atol=1e-6)
         if key.endswith("/mean"):
             assert np.isfinite(part.arrays[key]).all()
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [("llama", None), ("llama", Redistribution(kind="arm", fraction=0.25)), ("gemma2", None)],
+    ids=["llama", "llama with ARM", "gemma2"],
+)
+def test_kernels_for_small_operations_change_no_number(family: str, change: Redistribution | None) -> None:
+    """Nor do they keep ARM from what it changes."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    model = tiny_model(family)
+    small = SmallOperations.of(model)
+    assert small.norms
+    some = [replace(text, change=change, key=number) for number, text in enumerate(apart(texts()[:3]))]
+    with capturing(model):
+        own = found(PassRunner(model, 200).measure(some))
+        assert_alike(found(PassRunner(model, 200, small=small).measure(some)), own)
+        assert_alike(found(PassRunner(model, 200).measure(some)), own, atol=0)  # the model is as it was
+        if change is not None:
+            unchanged = found(PassRunner(model, 200).measure(apart(texts()[:3])))
+            assert any(np.abs(a.diagonal - b.diagonal).max() > 1e-3 for a, b in zip(own, unchanged, strict=True))
+
+
+def test_models_on_other_devices_keep_their_own_operations() -> None:
+    assert SmallOperations.for_passes(tiny_model("llama")) == SmallOperations()

@@ -20,6 +20,7 @@ from fillerscope.capture.attention import Recorder, observe
 from fillerscope.capture.memory import PendingCopy, to_device
 from fillerscope.capture.packing import GROUPS, Packing, Text, passes, problems
 from fillerscope.capture.probes import Collector, Probing, intervening
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.errors import CaptureError
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.structure import attention_modules, decoder_of, device_of, head_count, layer_count
@@ -130,9 +131,10 @@ class PassRunner:
 
     def __init__(
         self, model: nn.Module, tokens: int, block: int | None = None, probing: Probing | None = None,
-        layout: Layout = "shared",
+        layout: Layout = "shared", small: SmallOperations | None = None,
     ) -> None:  # fmt: skip
         self.model, self.tokens, self.block, self.probing = model, tokens, block, probing or Probing()
+        self.small = small or SmallOperations()  # what kernels compute
         self.layout, self.limit = layout, length_limit(model)
         attending = attention_modules(decoder_of(model))
         self.without = tuple(layer for layer in range(layer_count(model)) if layer not in attending)
@@ -143,9 +145,10 @@ class PassRunner:
         if self.layout != "shared":
             texts = [replace(text, shared=0) for text in texts]
         parts: list[tuple[list[int], Measured]] = []
-        for some in self._parts(texts):
-            parts.append(some)
-            tick(len(some[0]))
+        with self.small.used():
+            for some in self._parts(texts):
+                parts.append(some)
+                tick(len(some[0]))
         return _in_order(parts, texts)
 
     def _parts(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Measured]]:

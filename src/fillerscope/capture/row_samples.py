@@ -30,6 +30,7 @@ from fillerscope.capture.layer_inputs import (
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import Layout, Measured, PassRunner
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.errors import CaptureError
 from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
@@ -110,7 +111,8 @@ def run_alone(
 def run_in_rows(loaded: LoadedModel, sample: Sample, layout: Layout) -> tuple[Passes, Measured]:
     """Run the texts as a study does, and return what layers were given in each pass and what was measured."""
     _register()
-    runner = PassRunner(loaded.model, sum(map(len, sample.texts)), layout=layout)
+    small = SmallOperations.for_passes(loaded.model)
+    runner = PassRunner(loaded.model, sum(map(len, sample.texts)), layout=layout, small=small)
     if sample.depth is not None:
         runner.without = tuple({*runner.without, *range(sample.depth, layer_count(loaded.model))})
     with (

@@ -9,7 +9,7 @@ from torch import nn
 
 from fillerscope.answers.local.decode_table import DecodeTable
 from fillerscope.answers.local.slots import Slots
-from fillerscope.answers.local.small_operations import SmallOperations
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.models.structure import device_of, layer_count
 
 ROUNDED = 64  # a capacity is a multiple of it where it is to serve again: the next prompts may be a little longer

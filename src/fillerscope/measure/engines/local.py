@@ -19,12 +19,13 @@ from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Layout, PassRunner
 from fillerscope.capture.probes import Probing
 from fillerscope.capture.self_check import check_capture
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
 from fillerscope.measure.engines.answers import AnswerStage, RepeatStage
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
 from fillerscope.measure.plan import FileName, measuring, measuring_answers
-from fillerscope.measure.prepare import Shard, ShardPrompts, StudyShards
+from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts, StudyShards
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
 from fillerscope.store.contents import ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
 from fillerscope.store.merge import Merger
@@ -91,7 +92,7 @@ class PromptStage:
         work.note(selfcheck=check.record())
         layout = work.layout(self.shards)
         probing = probing_of(work, self.shards, layout)
-        return PassRunner(work.loaded.model, work.pass_tokens(), probing=probing, layout=layout)
+        return study_runner(work, layout, probing)
 
     def prepare(self) -> None:
         _ = self.runner
@@ -115,7 +116,7 @@ class AnswerAttentionStage:
 
     @cached_property
     def runner(self) -> PassRunner:
-        return PassRunner(self.work.loaded.model, self.work.pass_tokens(), layout=self.work.layout(self.shards))
+        return study_runner(self.work, self.work.layout(self.shards))
 
     def prepare(self) -> None:
         _ = self.runner
@@ -129,6 +130,12 @@ class AnswerAttentionStage:
                 part = measure_answers(study, work.prompts.of(shard), answers, runner, tick)
                 work.store.put(name, part)
                 on_written(name, part)
+
+
+def study_runner(work: ModelWork, layout: Layout, probing: Probing | None = None) -> PassRunner:
+    """What runs the texts of a study through its model."""
+    model = work.loaded.model
+    return PassRunner(model, work.pass_tokens(), None, probing, layout, SmallOperations.for_passes(model))
 
 
 def probing_of(work: ModelWork, shards: Sequence[Shard], layout: Layout) -> Probing:
@@ -178,12 +185,24 @@ def measure_shards(
 
     with capturing(gauge.model), writer:
         try:
-            for shard, name in missing:
-                started = start_shard(study, prompts.of(shard), gauge, tick)
+            for name, prepared in _ahead(prompts, missing):
+                started = start_shard(study, prepared, gauge, tick)
                 finish()
                 pending.append((name, started))
         finally:
             finish()
+
+
+def _ahead(prompts: ShardPrompts, missing: MissingShards) -> Iterator[tuple[str, list[Prepared]]]:
+    """The files of shards with their prompts, which are made in a thread of their own, one shard ahead."""
+    with ThreadPoolExecutor(1) as thread:
+        made: deque[tuple[str, Future[list[Prepared]]]] = deque()
+        for shard, name in missing:
+            made.append((name, thread.submit(prompts.of, shard)))
+            if len(made) > 1:
+                name, ready = made.popleft()
+                yield name, ready.result()
+        yield from ((name, ready.result()) for name, ready in made)
 
 
 class Writer:

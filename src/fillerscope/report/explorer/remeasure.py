@@ -245,6 +245,7 @@ def _measured(run: ModelRun, record: ProblemRecord, loaded: LoadedModel, progres
     """The road of a shard, with the problem as its only one."""
     from fillerscope.capture.attention import capturing
     from fillerscope.capture.passes import PassRunner
+    from fillerscope.capture.small_operations import SmallOperations
     from fillerscope.measure.shard import start_shard
 
     study = _attention_alone(run.study)
@@ -256,7 +257,8 @@ def _measured(run: ModelRun, record: ProblemRecord, loaded: LoadedModel, progres
         progress.stage(f"measuring {record['id']} with {loaded.label}", done, len(study.conditions))
 
     layout = (run.facts.get("rowcheck") or {}).get("layout", "shared")
-    gauge = PassRunner(loaded.model, _pass_tokens(run, loaded), layout=layout)
+    small = SmallOperations.for_passes(loaded.model)
+    gauge = PassRunner(loaded.model, _pass_tokens(run, loaded), layout=layout, small=small)
     with capturing(loaded.model):
         part = start_shard(study, [_prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from fillerscope.answers.local.small_operations import ROTATION, SmallOperations, _norm_of, _rotation_of
+from fillerscope.capture.small_operations import ROTATION, SmallOperations, _norm_of, _rotation_of
 from support.tiny import FAMILIES, tiny_model
 
 CUDA = torch.cuda.is_available()
 kernels = pytest.importorskip(
-    "fillerscope.answers.local.small_kernels", reason="triton is not installed", exc_type=ImportError
+    "fillerscope.capture.small_kernels", reason="triton is not installed", exc_type=ImportError
 )
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 DTYPES = (torch.float32, torch.bfloat16) if CUDA else (torch.float32,)  # the interpreter has no bfloat16

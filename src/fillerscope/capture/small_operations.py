@@ -1,8 +1,8 @@
-"""Which norms and rotary positions of a model the small kernels compute, and a block in which they do; and in which
-queries, keys and values are one product.
+"""Which norms, rotary positions and gated MLPs of a model the small kernels compute, and a block in which they do; and
+in which projections of one input are one product.
 
 A kernel is used where it gives what the model's own code gives on made-up numbers, up to rounding; everything else
-stays as it is. Knows nothing of steps or slots.
+stays as it is. Knows nothing of passes or steps.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from fillerscope.answers.local.joined_projections import joined
+from fillerscope.capture.gated_mlps import gated_mlps
+from fillerscope.capture.joined_projections import joined
 from fillerscope.models.structure import device_of
+from fillerscope.models.tensor_parallel import processes
 
 FORWARD = "forward"
 ROTATION = "apply_rotary_pos_emb"  # as transformers calls it, in the module of every family
@@ -33,6 +35,7 @@ class SmallOperations:
 
     norms: Mapping[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     projections: Mapping[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    mlps: Mapping[nn.Module, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     rotations: Mapping[ModuleType, Rotation] = field(default_factory=dict)
 
     @classmethod
@@ -46,6 +49,13 @@ class SmallOperations:
             return cls()
 
     @classmethod
+    def for_passes(cls, model: nn.Module) -> SmallOperations:
+        """Those for passes that measure: on one GPU in half precision, else none."""
+        dtype = next(model.parameters()).dtype
+        suits = device_of(model).type == "cuda" and dtype in (torch.bfloat16, torch.float16) and processes() == 1
+        return cls.of(model) if suits else cls()
+
+    @classmethod
     def _found(cls, model: nn.Module) -> SmallOperations:
         with torch.inference_mode():
             norms = {module: norm for module in model.modules() if (norm := _norm_of(module)) is not None}
@@ -55,13 +65,13 @@ class SmallOperations:
                 place: _rotation_of(place, device_of(model), dtype) for place in places if hasattr(place, ROTATION)
             }
         rotations = {place: rotation for place, rotation in found.items() if rotation is not None}
-        return cls(norms, joined(model), rotations)
+        return cls(norms, joined(model), gated_mlps(model), rotations)
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """Inside the block the kernels compute them. Modules are changed meanwhile: for one thread at a time."""
         with ExitStack() as stack:
-            for module, forward in {**self.norms, **self.projections}.items():
+            for module, forward in {**self.norms, **self.projections, **self.mlps}.items():
                 setattr(module, FORWARD, forward)
                 stack.callback(delattr, module, FORWARD)
             for place, rotation in self.rotations.items():
@@ -78,7 +88,7 @@ def _norm_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
         return None
     if epsilon is None or any(True for _ in module.children()):
         return None
-    from fillerscope.answers.local.small_kernels import OFFSETS
+    from fillerscope.capture.small_kernels import OFFSETS
 
     given = _made_up(weight, 3, len(weight))
     expected = module(given)
@@ -87,7 +97,7 @@ def _norm_of(module: nn.Module) -> Callable[[Tensor], Tensor] | None:
 
 
 def _norm(module: nn.Module, weight: Tensor, epsilon: float, offset: float) -> Callable[[Tensor], Tensor]:
-    from fillerscope.answers.local.small_kernels import normed
+    from fillerscope.capture.small_kernels import normed
 
     whole = module.forward
 
@@ -100,7 +110,7 @@ def _norm(module: nn.Module, weight: Tensor, epsilon: float, offset: float) -> C
 def _rotation_of(place: ModuleType, device: torch.device, dtype: torch.dtype) -> Rotation | None:
     """A function that rotates by a kernel, and as the model's own what that does not take; None where the model rotates
     otherwise."""
-    from fillerscope.answers.local.small_kernels import rotated
+    from fillerscope.capture.small_kernels import rotated
 
     whole: Rotation = getattr(place, ROTATION)
     like = torch.empty(0, device=device, dtype=dtype)

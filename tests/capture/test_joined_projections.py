@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fillerscope.answers.local.joined_projections import NAMES, joined
+from fillerscope.capture.joined_projections import NAMES, joined
 from support.tiny import tiny_model
 
 IDS = torch.arange(5, 32).view(3, 9)
@@ -36,6 +36,21 @@ def test_a_change_of_weights_after_joining_counts() -> None:
         for name in NAMES:
             projection = getattr(attention, name)
             torch.testing.assert_close(forwards[projection](values), projection(values))
+
+
+def test_weights_that_somebody_replaced_are_joined_anew() -> None:
+    """As a check in another precision does. Nor do they become tensors that cannot be trained."""
+    model = tiny_model("llama")
+    attention, values = model.model.layers[0].self_attn, torch.randn(2, 3, model.config.hidden_size)
+    forwards = joined(model)
+    for name in NAMES:
+        getattr(attention, name).weight.data = getattr(attention, name).weight.data.clone() * 3
+    expected = [getattr(attention, name)(values) for name in NAMES]
+    with torch.inference_mode():
+        results = [forwards[getattr(attention, name)](values) for name in NAMES]
+    for one, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert not any(parameter.is_inference() for parameter in model.parameters())
 
 
 def test_joining_twice_moves_no_weight() -> None:

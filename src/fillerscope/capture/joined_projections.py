@@ -18,21 +18,22 @@ Forward = Callable[[Tensor], Tensor]
 
 @dataclass
 class JoinedProjections:
-    """The projections of one layer. The first one that is called computes all, and the others take what is theirs."""
+    """The projections of one layer. The first one that is called computes all, and the others take what is theirs.
 
-    weight: Tensor  # [all outputs, input]
-    bias: Tensor | None
-    sizes: tuple[int, ...]
+    Weights are looked up at every call: somebody may have put others in their place."""
+
+    modules: Sequence[nn.Linear]
     waiting: tuple[Tensor, Sequence[Tensor]] | None = None  # an input, and what was computed of it
 
-    def forwards(self, modules: Sequence[nn.Linear]) -> Iterator[tuple[nn.Module, Forward]]:
+    def forwards(self) -> Iterator[tuple[nn.Module, Forward]]:
         """What each module's `forward` is to be."""
-        yield modules[0], self._first
-        for place, module in enumerate(modules[1:]):
-            yield module, self._other(place, module.forward, is_last=place == len(modules) - 2)
+        yield self.modules[0], self._first
+        for place, module in enumerate(self.modules[1:]):
+            yield module, self._other(place, module.forward, is_last=place == len(self.modules) - 2)
 
     def _first(self, values: Tensor) -> Tensor:
-        parts = torch.split(linear(values, self.weight, self.bias), list(self.sizes), -1)
+        sizes = [module.out_features for module in self.modules]
+        parts = torch.split(one_product(self.modules, values), sizes, -1)
         self.waiting = values, parts[1:]
         return parts[0]
 
@@ -52,36 +53,47 @@ def joined(model: nn.Module) -> dict[nn.Module, Forward]:
     """What to call instead of the projections of a model whose layers have such three, where nothing comes between a
     projection and the attention but a change of shape."""
     found: dict[nn.Module, Forward] = {}
-    with torch.inference_mode(False), torch.no_grad():
-        for module in model.modules():
-            projections = [child for name in NAMES if type(child := getattr(module, name, None)) is nn.Linear]
-            if len(projections) == len(NAMES) and _can_join(module, projections):
-                found.update(_joined(projections).forwards(projections))
+    for module in model.modules():
+        projections = [child for name in NAMES if type(child := getattr(module, name, None)) is nn.Linear]
+        if len(projections) == len(NAMES) and _can_join(module, projections):
+            join(projections)
+            found.update(JoinedProjections(projections).forwards())
     return found
 
 
 def _can_join(attention: nn.Module, projections: Sequence[nn.Linear]) -> bool:
+    has_norms = any("norm" in name for name, _ in attention.named_children())  # these copy what is not side by side
+    return not has_norms and are_alike(projections)
+
+
+def are_alike(projections: Sequence[nn.Linear]) -> bool:
+    """Whether projections of one input can be one product."""
     tensors = [projection.weight for projection in projections]
     kinds = {(one.dtype, one.device, one.shape[1], type(one), one.is_inference()) for one in tensors}
     biases = {projection.bias is None for projection in projections}
-    has_norms = any("norm" in name for name, _ in attention.named_children())  # these copy what is not side by side
-    return len(kinds) == len(biases) == 1 and not has_norms and not tensors[0].is_inference()
+    return len(kinds) == len(biases) == 1 and not tensors[0].is_inference()
 
 
-def _joined(projections: Sequence[nn.Linear]) -> JoinedProjections:
-    weight = _side_by_side([projection.weight for projection in projections])
+def one_product(projections: Sequence[nn.Linear], values: Tensor) -> Tensor:
+    """The outputs of projections, one after the other."""
+    return linear(values, *join(projections))
+
+
+def join(projections: Sequence[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Weights and biases of projections, each as one tensor of which theirs are parts from now on."""
     biases = [projection.bias for projection in projections if projection.bias is not None]
-    bias = _side_by_side(biases) if biases else None
-    return JoinedProjections(weight, bias, tuple(projection.out_features for projection in projections))
+    weight = _side_by_side([projection.weight for projection in projections])
+    return weight, _side_by_side(biases) if biases else None
 
 
 def _side_by_side(parameters: Sequence[Tensor]) -> Tensor:
     """One tensor of which the parameters are parts from now on."""
     whole = _common(parameters)
     if whole is None:
-        whole = torch.cat([parameter.data for parameter in parameters])
-        for parameter, part in zip(parameters, torch.split(whole, [len(one) for one in parameters]), strict=True):
-            parameter.data = part
+        with torch.inference_mode(False), torch.no_grad():  # else nobody could train the model afterwards
+            whole = torch.cat([parameter.data for parameter in parameters])
+            for parameter, part in zip(parameters, torch.split(whole, [len(one) for one in parameters]), strict=True):
+                parameter.data = part
     return whole
 
 

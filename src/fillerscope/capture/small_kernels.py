@@ -1,4 +1,4 @@
-"""Norms and rotary positions as one Triton kernel each: a model computes them in many small ones.
+"""Norms, rotary positions and gated activations as one Triton kernel each: a model computes them in several.
 
 Numbers are rounded once, at the end, where models round in between. Knows nothing of modules.
 """
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fillerscope.arm.seed_kernels import kernel
 
+GATED = 1024  # columns of a program
 OFFSETS = (0.0, 1.0)  # what families of models add to the weights of their norms
 
 
@@ -44,6 +45,16 @@ def rotated(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     return results
 
 
+def gated(values: Tensor) -> Tensor:
+    """SiLU of the first half of the last dimension, times the second half."""
+    width = values.shape[-1] // 2
+    rows = values.reshape(-1, 2 * width)
+    result = rows.new_empty(len(rows), width)
+    with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
+        _gate[(len(rows), triton.cdiv(width, GATED))](rows, result, rows.stride(0), width, GATED, num_warps=4)
+    return result.view(*values.shape[:-1], width)
+
+
 @kernel
 def _norm(  # type: ignore[no-untyped-def]
     values, weight, result, step, epsilon, offset,
@@ -56,6 +67,16 @@ def _norm(  # type: ignore[no-untyped-def]
     numbers = numbers * tl.rsqrt(tl.sum(numbers * numbers, 0) / WIDTH + epsilon)
     numbers = numbers * (weights + offset)
     tl.store(result + row * WIDTH + column, numbers.to(result.dtype.element_ty), mask=here)
+
+
+@kernel
+def _gate(values, result, step, width, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    here = column < width
+    gate = tl.load(values + row * step + column, mask=here, other=0.0).to(tl.float32)
+    other = tl.load(values + row * step + width + column, mask=here, other=0.0).to(tl.float32)
+    numbers = gate * tl.sigmoid(gate) * other
+    tl.store(result + row * width + column, numbers.to(result.dtype.element_ty), mask=here)
 
 
 @kernel
