@@ -119,7 +119,7 @@ class SameOdds:
 
     All their rows are original ones, so that their unweighted `original` sums are those of `all`."""
 
-    texts: NDArray[np.int64]
+    texts: Tensor
     positions: Tensor  # [position], 1 where one of these texts has it, else 0
 
     @classmethod
@@ -128,7 +128,7 @@ class SameOdds:
         has_text = np.zeros(measured.starts[-1] + 1)
         for number in texts:
             has_text[slice(*measured.starts[number : number + 2])] = 1.0
-        return cls(np.array(texts), to_device(has_text, device)) if texts else None
+        return cls(to_device(np.array(texts), device), to_device(has_text, device)) if texts else None
 
     def split_off(self, means: Tensor) -> Tensor:
         """The weighted means [1, position, head] of these texts, 0 elsewhere. Those in `means` [query, position, head]
@@ -141,7 +141,7 @@ class SameOdds:
     def unweight(self, sums: Tensor | None) -> None:
         """Replace the weighted sums of these texts [query, text, head] by unweighted ones."""
         if sums is not None:
-            sums[1, self.texts] = sums[0, self.texts]
+            sums[1].index_copy_(0, self.texts, sums[0].index_select(0, self.texts))
 
 
 def reduce(
