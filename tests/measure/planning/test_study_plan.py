@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +14,10 @@ from fillerscope.capture.packing import Text
 from fillerscope.capture.passes import Measured, PassRunner, Prefix
 from fillerscope.errors import ModelError
 from fillerscope.measure.engines import local
+from fillerscope.measure.planning.calibrate import Calibrated, Peak
 from fillerscope.measure.planning.counting import CountingRunner
-from fillerscope.measure.planning.rates import DEVICES
-from fillerscope.measure.planning.study_plan import PlanOptions, StudyPlan, plan_study
+from fillerscope.measure.planning.rates import DEVICES, Rates
+from fillerscope.measure.planning.study_plan import PlanOptions, StudyPlan, _Planning, plan_study
 from fillerscope.measure.run_study import run_study
 from fillerscope.store.contents import ANSWERING, ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS
 from fillerscope.store.run_folder import RunStore
@@ -198,6 +199,17 @@ def test_weights_passes_sums_and_slots_are_counted(folder: Path) -> None:
     assert plan.device_memory == parts["weights"] + max(
         parts["passes"] + parts["sums"], parts["prefill"] + parts["slots"]
     )
+
+
+def test_checks_of_a_gpu_count_where_they_take_the_most(folder: Path) -> None:
+    """In float32, where memory holds that: the calibration has made them, and seen what they take."""
+    plan = plan_study(study_of(folder), BY_TABLE)
+    model, steady = plan.models[0], plan.memory[0].device
+    assert steady is not None
+    rates = Rates(0.0, 0.0, lambda *_: 0.0, 0.0, 0.0, 0.0)
+    for peak, expected in ((steady // 2, steady), (3 * steady, 3 * steady)):
+        seen = Calibrated(rates, model.size, "shared", 1, 256, 0, Peak(10**9, peak))
+        assert _Planning._memory(cast(Any, None), model, seen, "cuda").device == expected
 
 
 def test_jobs_share_the_shards(folder: Path) -> None:

@@ -17,11 +17,11 @@ from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.passes import Layout, PassRunner
+from fillerscope.capture.passes import Layout
 from fillerscope.capture.self_check import check_capture
 from fillerscope.measure.answer_shard import answer_shard, answer_tasks
 from fillerscope.measure.engines.answers import AnswerStage
-from fillerscope.measure.engines.local import probing_of
+from fillerscope.measure.engines.local import probing_of, study_runner
 from fillerscope.measure.engines.model_work import ModelWork
 from fillerscope.measure.planning.counting import CountingRunner, count_shard
 from fillerscope.measure.planning.decoding import Generation, Lengths
@@ -82,6 +82,8 @@ class Calibration:
 
     def run(self) -> Calibrated:
         base = psutil.Process().memory_info().rss
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
         began = time.monotonic()
         model = self.work.loaded.model
         load = time.monotonic() - began
@@ -109,7 +111,7 @@ class Calibration:
         check_capture(work.loaded)
         layout = work.layout(self.shards.all)
         tokens = work.pass_tokens()
-        runner = PassRunner(model, tokens, probing=probing_of(work, self.shards.all, layout), layout=layout)
+        runner = study_runner(work, layout, probing_of(work, self.shards.all, layout))
         checks = time.monotonic() - began
         work.progress.stage(f"timing passes of {work.folder.label}", 0, None)
         if not items:

@@ -216,8 +216,9 @@ class _Planning:
         parts = plan.memory
         need = max(parts["passes"] + parts["sums"], parts["prefill"] + parts["slots"])
         if kind == "cuda":
-            host = calibrated.peak.process if calibrated else EMPTY_PROCESS
-            return Memory(host + parts["files"], parts["weights"] + need, parts)
+            host, checks = (calibrated.peak.process, calibrated.peak.device) if calibrated else (EMPTY_PROCESS, 0)
+            # Checks take more, in float32, where there is room for it.
+            return Memory(host + parts["files"], max(parts["weights"] + need, checks), parts)
         need = max(parts["passes"] + parts["sums"] + parts["files"], parts["prefill"] + parts["slots"])
         if calibrated is None:
             return Memory(EMPTY_PROCESS + parts["weights"] + need, None, parts)
