@@ -55,7 +55,7 @@ test-slow: $(DEV_READY)
 
 chaos: $(DEV_READY)
 	@$(require-browser)
-	@FILLERSCOPE_CHAOS=1 $(PYTEST) -m chaos $(ARGS)
+	@FILLERSCOPE_CHAOS=1 $(PYTEST) --timeout 4500 -m chaos $(ARGS)
 
 check: $(DEV_READY)
 	$(BIN)/ruff check .

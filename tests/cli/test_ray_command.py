@@ -81,10 +81,22 @@ def start(folder: Path, out: Path, *options: str) -> subprocess.Popen[str]:
 
 def wait_for_shards(process: subprocess.Popen[str], out: Path, count: int) -> None:
     def are_there() -> bool:
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.communicate(timeout=60)[1]
         return len(list(out.glob("shards/*/*.safetensors"))) >= count
 
     wait_for(are_there, "no shard was written")
+
+
+@pytest.fixture(autouse=True)
+def _ended(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a failed test has left running is ended, so that the next one does not fail of it."""
+    yield
+    if "folder" in request.fixturenames:
+        folder: Path = request.getfixturevalue("folder")
+        for one in processes_with(MARK, str(folder / "cache")):
+            if one.pid != os.getpid():
+                with suppress(psutil.Error):
+                    one.kill()
 
 
 def assert_nothing_left(folder: Path) -> None:
@@ -93,7 +105,7 @@ def assert_nothing_left(folder: Path) -> None:
 
 
 def finish(folder: Path, out: Path, *options: str) -> None:
-    done = subprocess.run(words(folder, out, *options), capture_output=True, text=True, check=False)
+    done = subprocess.run(words(folder, out, *options), capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -128,7 +140,7 @@ def test_a_driver_that_is_killed_leaves_no_processes_and_resumes(
     process = start(folder, out)
     wait_for_shards(process, out, 2)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=60)
     assert_nothing_left(folder)
     before = {path: path.stat().st_mtime_ns for path in out.glob("shards/*/*")}
     finish(folder, out)
@@ -170,7 +182,7 @@ def test_a_worker_and_then_the_driver_may_be_killed_at_any_moment(
         one.kill()
     time.sleep(draw.uniform(0, takes))
     process.kill()  # unless it has ended
-    process.communicate()
+    process.communicate(timeout=60)
     assert_nothing_left(folder)
     finish(folder, out)
     assert files(out) == single
@@ -180,7 +192,8 @@ def test_a_worker_and_then_the_driver_may_be_killed_at_any_moment(
 @pytest.mark.slow
 def test_part_and_ray_do_not_go_together(folder: Path, tmp_path: Path) -> None:
     options = ["--workers", "1", "--shard", "1/2"]
-    done = subprocess.run(words(folder, tmp_path / "run", *options), capture_output=True, text=True, check=False)
+    command = words(folder, tmp_path / "run", *options)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2
     assert done.stderr == "fillerscope: --engine ray measures everything; leave --shard and --submit out\n"
 
@@ -222,7 +235,7 @@ def nodes(folder: Path, tmp_path: Path) -> Iterator[Any]:
         for one in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
             one.kill()
         process.kill()
-        process.wait()
+        process.wait(60)
     for number in range(len(started)):
         shutil.rmtree(f"{base}-{number}", ignore_errors=True)
     assert_nothing_left(folder)

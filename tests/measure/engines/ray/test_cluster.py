@@ -87,12 +87,19 @@ assert (os.environ["RAY_AUTH_MODE"], os.environ.get("RAY_AUTH_TOKEN")) == ("disa
 STRANGER = "import ray, sys; ray.init(address=sys.argv[1], logging_level=50); print(ray.cluster_resources())"
 
 
-def python(code: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+@contextmanager
+def python(code: str, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that does not outlive the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | variables
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", code, *words], env=environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(60)
 
 
 @needs_ray
@@ -102,7 +109,7 @@ def test_our_own_cluster_is_closed_to_everybody_else() -> None:
     with python(OPENED, RAY_AUTH_MODE="disabled") as owner:
         assert owner.stdout is not None
         line = owner.stdout.readline()
-        assert line, owner.communicate()[1]
+        assert line, owner.communicate(timeout=60)[1]
         told = json.loads(line)
         assert {"gcs_server", "raylet"} <= set(told["names"])
         assert told["listening"]
@@ -115,7 +122,7 @@ def test_our_own_cluster_is_closed_to_everybody_else() -> None:
                 with pytest.raises(subprocess.TimeoutExpired):  # it knocks for ever
                     stranger.communicate(timeout=20)
                 stranger.kill()
-                out, error = stranger.communicate()
+                out, error = stranger.communicate(timeout=60)
                 assert out == ""
                 assert "Unauthenticated: RPC error: InvalidAuthToken" in error, error[-2000:]
         with python(STRANGER, told["address"], **here, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=told["token"]) as friend:
