@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from fillerscope.capture.activations import Scale
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import PassRunner
 from fillerscope.capture.probes import Probing
+from fillerscope.capture.small_operations import SmallOperations
 from fillerscope.measure.engines import local
 from fillerscope.measure.engines.local import Writer, calibration, measure_shards
 from fillerscope.measure.prepare import Shard, ShardPrompts, shards_of
@@ -40,6 +42,7 @@ from fillerscope.models.attention import using_attention
 from fillerscope.models.structure import decoder_of, device_of
 from fillerscope.problems.problem import Problem
 from fillerscope.problems.sources import load_problems
+from fillerscope.progress import SILENT
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import RunStore
@@ -158,12 +161,20 @@ def ours(
         names = [shard_name(NAME, shard.index) for shard in shards]
         merger = Merger(names, store.get)
         with store.writing():
-            writer = Writer(store, merger.take)
-            gauge = PassRunner(model, study.batch.tokens or pass_tokens(model), probing=probing)
+            writer = Writer(store, merger.add)
+            gauge = PassRunner(
+                model, study.batch.tokens or pass_tokens(model), probing=probing, small=small_operations(model)
+            )
             missing = list(zip(shards, names, strict=True))
             measure_shards(ShardPrompts(study, maker, None), gauge, missing, writer, lambda _: None)
             store.put(merged_name(NAME), merger.merged())
         return time.perf_counter() - start
+
+
+@cache
+def small_operations(model: Any) -> SmallOperations:
+    """Found once, as a study does."""
+    return SmallOperations.for_passes(model)
 
 
 def plain(model: Any, forwards: Sequence[np.ndarray]) -> float:
@@ -223,7 +234,7 @@ def loaded(asked: argparse.Namespace) -> tuple[Any, Any]:
     from fillerscope.models.loading import load_folder
     from fillerscope.models.resolve import resolve
 
-    found = load_folder(resolve(asked.model, lambda *_: None, False), "auto", asked.device)
+    found = load_folder(resolve(asked.model, SILENT, False), "auto", asked.device)
     return found.model, found.tokenizer
 
 
