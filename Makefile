@@ -61,6 +61,7 @@ check: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=src:benchmarks $(BIN)/mypy --ignore-missing-imports --explicit-package-bases --no-warn-unused-ignores benchmarks/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_setup.py tests/report/test_bundle.py
 	@$(check-page)

@@ -180,7 +180,7 @@ def sampled(samples: int, before: float, after: float, concentration: float) -> 
         for accuracy, place in ((before, rank), (after, other)):
             chance = betaincinv(accuracy * concentration, (1 - accuracy) * concentration, place)
             found.append(generator.binomial(samples, np.clip(chance, 0, 1)) / samples)
-        return found[1] - found[0]
+        return np.asarray(found[1] - found[0])
 
     return Data(f"{samples} samples, accuracy {before:.0%} and {after:.0%}", after - before, draw)
 
@@ -210,7 +210,9 @@ def wilson(samples: Floats) -> Bounds:
 
 def right(accuracy: float) -> Data:
     return Data(
-        f"accuracy {accuracy:.0%}", accuracy, lambda generator, r, n: 1.0 * (generator.random((n, r)) < accuracy)
+        f"accuracy {accuracy:.0%}",
+        accuracy,
+        lambda generator, r, n: np.float64(1.0) * (generator.random((n, r)) < accuracy),
     )
 
 

@@ -62,7 +62,7 @@ def make_run(folder: Path, layers: int, heads: int, conditions: int, positions: 
     filled = [0] * 20 + [1] * FILLER + [2] * (positions - 20)
     prompts = {name: {"ids": [], "spans": plain if name == "none" else filled} for name in names}
     tokens = [f" w{i}" for i in range(positions)]
-    records = [
+    records: list[Any] = [
         {"number": i, "id": f"problem-{i}", "status": "ok", "tokens": tokens, "prompts": prompts}
         for i in range(problems)
     ]
@@ -98,7 +98,7 @@ def look(address: str, steps: int) -> dict[str, Any]:
         def updates() -> int:
             return int(page.evaluate("Number(document.body.dataset.ready ?? 0)"))
 
-        def timed(act: Callable[[], None]) -> float:
+        def timed(act: Callable[[], object]) -> float:
             before, started = updates(), time.perf_counter()
             act()
             page.wait_for_selector(f'body:not([data-ready="{before}"])')

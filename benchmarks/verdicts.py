@@ -44,7 +44,7 @@ SHAPES: dict[str, Draw] = {
 
 def _lognormal(generator: Generator, sigma: float, shape: tuple[int, ...]) -> Floats:
     mean, square = np.exp(sigma**2 / 2), np.exp(sigma**2)
-    return (generator.lognormal(0, sigma, shape) - mean) / np.sqrt(square * (square - 1))
+    return np.asarray((generator.lognormal(0, sigma, shape) - mean) / np.sqrt(square * (square - 1)))
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,9 @@ def table(found: list[Row]) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "| effect | sd over problems | sd of twins | twins | problems named | hold |", "|---" * 6 + "|"]
     for row in (row for row in found if row.kind == "planted"):
-        case = Planted(**row.case)  # type: ignore[arg-type]
-        cells = [f"{case.effect:g}", f"{case.deviation:g}", f"{case.spread:g}", str(case.twins), f"{row.needed:.0f}"]
+        planted = Planted(**row.case)  # type: ignore[arg-type]
+        sizes = [f"{size:g}" for size in (planted.effect, planted.deviation, planted.spread)]
+        cells = [*sizes, str(planted.twins), f"{row.needed:.0f}"]
         lines.append("| " + " | ".join([*cells, f"{100 * row.share:.0f}%"]) + " |")
     return "\n".join(lines)
 
