@@ -463,3 +463,29 @@ def test_what_failed_is_tried_again_on_request(
     assert any("with failures: their shards are measured again" in line for line in heard.lines)
     run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
     assert heard.lines[-2:] == ["nothing failed", f"{tmp_path / 'run'} is complete already: nothing to measure"]
+
+
+def test_a_study_whose_answers_are_all_empty_is_finished_read_and_drawn(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a model that ends at once after filler: there is nothing to look back from, and all else is known."""
+    study = small(saved, probes={"attention": {"positions": 90}, "answering": True}, figures=[{"name": "lookback"}])
+    monkeypatch.setattr(local, "answer_ids", lambda *_: {})
+    run = fillerscope.run(study, tmp_path / "run")
+    assert run.figures()
+    assert run.verify() == []
+    assert faults(run) == []
+    (model,) = study.models
+    assert {one["status"] for one in run[model.name].records("answer")} == {"failed"}
+    assert [one.text for one in run.findings() if one.name == "lookback"] == [
+        "Looking back, mless: no problem has an answer under every condition, so nothing is known of it."
+    ]
+    assert run.report().exists()
+    for file in export(run, tmp_path / "tables"):
+        assert file.stat().st_size
+    for part in ("1/2", "2/2"):
+        fillerscope.run_part(study, part, tmp_path / "parts")
+    merged = fillerscope.merge(tmp_path / "parts")
+    assert {name: entry["sha256"] for name, entry in merged.store.manifest["files"].items()} == {
+        name: entry["sha256"] for name, entry in run.store.manifest["files"].items()
+    }

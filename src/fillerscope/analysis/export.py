@@ -122,6 +122,8 @@ def _summaries(run: Run) -> Iterator[Columns]:
         for condition in run.conditions:
             for queries in run.queries:
                 ids = _column([record["id"] for record in one.measured(queries)])
+                if not len(ids):  # no answer to look back from
+                    continue
                 metrics = (*METRICS, SINK_MASS) if one.has_sinks() else METRICS
                 values = {metric: one.summary(metric, condition, queries) for metric in metrics}
                 peak_at = one.peak_at(condition, queries)

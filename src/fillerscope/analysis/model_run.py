@@ -277,7 +277,11 @@ class ModelRun(StoredRun):
     def layouts(self, queries: str = "original") -> Layouts:
         """Where spans stand in the prompts of problems that did not fail; of those that have an answer, where answers
         are the queries."""
-        found = self._layouts(self._row(queries)[0], len(self.measured(queries)))
+        problems = len(self.measured(queries))
+        if not problems:
+            none = {name: np.zeros(0, dtype=np.int64) for name in self.conditions}
+            return Layouts((), none, dict.fromkeys(self.conditions, ()))
+        found = self._layouts(self._row(queries)[0], problems)
         if missing := set(self.conditions) - found.of.keys():
             raise StoreError(f"{self.path} holds no prompts of {min(missing)}; run the study again")
         return found

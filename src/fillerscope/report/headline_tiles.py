@@ -138,7 +138,7 @@ def _counted(verdicts: Sequence[Verdict]) -> str:
 
 def _lookback(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:
     finding = findings.get("lookback")
-    if finding is None:
+    if finding is None or not finding.estimates:
         return None
     share, factor = (finding.estimates[name].ratio for name in ("answer", "factor"))
     note = f"of the answer's attention; a filler token receives {factor} times what an original one does"

@@ -136,8 +136,7 @@ def read_slices(path: Path, keys: list[str], index: tuple[int | slice, ...]) -> 
 
     try:
         with safe_open(path, framework="numpy") as file:
-            pieces = [file.get_slice(key) for key in keys]
-            return [np.asarray(piece[fitted(index, piece.get_shape())]) for piece in pieces]
+            return [_slice_of(file, key, index) for key in keys]
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise unusable(path, error) from None
 
@@ -221,6 +220,13 @@ def _written(part: Part) -> tuple[bytes, bytes, int]:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text, layouts, sum(sizes)
+
+
+def _slice_of(file: Any, key: str, index: tuple[int | slice, ...]) -> Array:
+    piece = file.get_slice(key)
+    shape = piece.get_shape()
+    whole = piece if all(shape) else file.get_tensor(key)  # of what is empty no slice can be asked for
+    return np.asarray(whole[fitted(index, shape)])
 
 
 def fitted(index: tuple[int | slice, ...], shape: Sequence[int]) -> tuple[int | slice, ...]:

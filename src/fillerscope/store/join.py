@@ -46,7 +46,7 @@ def join(out: Path, parts: Sequence[Path], mixed: bool = False) -> RunStore:
             for whole, named in merged_files(asked, model).items():
                 if changed or not store.is_sound(whole):
                     names = [named(model, shard) for shard in range(found.shards)]
-                    store.put(whole, Merger(names, store.get).merged())
+                    store.put(whole, Merger.of(whole, names, store.get, model).merged())
     return store
 
 

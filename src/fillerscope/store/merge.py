@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 from fillerscope.store.array_file import Part, Stacked
 from fillerscope.store.moments import Counts, Moments
-from fillerscope.store.schema import Array, ArrayName, ProblemRecord
+from fillerscope.store.schema import Array, ArrayName, ProblemRecord, Quantity, answer_attention_name, merged_name
 
 Reducer = TypeVar("Reducer", Moments, Counts)
 Fetch = Callable[[str, list[str] | None], Part]
@@ -32,13 +33,20 @@ class Merger:
     Rows of problems stay on disk until the merged file is written, and are then copied shard by shard: memory does
     not grow with the number of problems."""
 
-    def __init__(self, names: Sequence[str], fetch: Fetch) -> None:
-        """`names` are all shards in order; `fetch` reads one that is on disk, or some of its arrays."""
-        self.pending, self.fetch = list(names), fetch
+    def __init__(self, names: Sequence[str], fetch: Fetch, unmeasured: Callable[[], Part] | None = None) -> None:
+        """`names` are all shards in order; `fetch` reads one that is on disk, or some of its arrays. `unmeasured` gives
+        the arrays where no problem was measured, which else is an error."""
+        self.pending, self.fetch, self.unmeasured = list(names), fetch, unmeasured
         self._records: list[ProblemRecord] = []
         self._moments: dict[ArrayName, Moments] = {}
         self._counts: dict[ArrayName, Counts] = {}
         self._rows: dict[str, list[_Rows]] = {}  # by array
+
+    @classmethod
+    def of(cls, whole: str, names: Sequence[str], fetch: Fetch, model: str) -> Merger:
+        """Merges the shards `names` of a model into its file `whole`. There may be no answers to look back from."""
+        looks_back = whole == answer_attention_name(model)
+        return cls(names, fetch, partial(_over_no_problem, model, fetch) if looks_back else None)
 
     def add(self, name: str, part: Part) -> None:
         """Merge a shard that was just measured, after the pending ones before it."""
@@ -56,6 +64,8 @@ class Merger:
         while self.pending:
             first = self.pending.pop(0)
             self._add(first, self.fetch(first, None))
+        if not self._moments and self.unmeasured is not None:
+            return Part(self.unmeasured().arrays, self._records)
         if not self._moments:
             first = next(record["error"] for record in self._records if record["status"] == "failed")
             raise ProblemError(f"none of the {len(self._records)} problems could be measured; the first says: {first}")
@@ -87,6 +97,17 @@ class Merger:
 
         problems = sum(shard.shape[0] for shard in shards)
         return Stacked((problems, *shards[0].shape[1:]), shards[0].dtype, pieces)
+
+
+def _over_no_problem(model: str, fetch: Fetch) -> Part:
+    """The arrays of answers' attention over no problem, with the shapes that those of prompts have."""
+    arrays: dict[str, Array] = {}
+    for key, array in fetch(merged_name(model), None).arrays.items():
+        quantity = ArrayName.parse(key).quantity
+        if "query" in quantity.axes and quantity not in (Quantity.SAME_ODDS, Quantity.SAME_ODDS_HEADS):
+            of_answer = np.take(array, [0], quantity.axes.index("query"))
+            arrays[key] = of_answer[:0] if quantity.merged == "problems" else np.zeros_like(of_answer)
+    return Part(arrays, [])
 
 
 def _merged(before: Reducer | None, more: Reducer) -> Reducer:

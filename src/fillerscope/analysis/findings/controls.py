@@ -178,6 +178,9 @@ def _likeness(measure: Measure, control: Estimate, filler: Estimate, difference:
 
 def _lookback(run: ModelRun, condition: str) -> Finding:
     table = lookback_table(run, condition)
+    if not table.problems:
+        text = f"Looking back, {condition}: no problem has an answer under every condition, so nothing is known of it."
+        return Finding("lookback", text, "lookback", condition=condition)
     answer, question, gap = (table.overall(name) for name in ("answer", "question", "difference"))
     factor, by_layer = table.overall_factor(), table.values["answer"].value
     most = int(np.nanargmax(by_layer)) if answer.is_known else 0

@@ -72,7 +72,8 @@ def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str |
     if shards.part is not None or whole is None:
         yield lambda *_: None
         return
-    merger = Merger([named(work.spec.name, shard.index) for shard in shards.all], work.store.get)
+    names = [named(work.spec.name, shard.index) for shard in shards.all]
+    merger = Merger.of(whole, names, work.store.get, work.spec.name)
     yield merger.add
     work.store.put(whole, merger.merged())
 

@@ -191,7 +191,7 @@ class Driver:
         for whole, named in merged_files(work.study, work.spec.name).items():
             if named is group.named:
                 names = [named(work.spec.name, shard.index) for shard in self.job.shards]
-                self.store.put(whole, Merger(names, self.store.get).merged())
+                self.store.put(whole, Merger.of(whole, names, self.store.get, work.spec.name).merged())
         if group.stage.stage == MEASURING and group.missing and work.folder.untrained is None:
             self.on_measured()
 
