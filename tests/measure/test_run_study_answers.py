@@ -457,7 +457,17 @@ def test_what_failed_is_tried_again_on_request(
     before = {name: entry["sha256"] for name, entry in run.manifest["files"].items()}
     again = run_study(study, tmp_path / "run")
     assert {name: entry["sha256"] for name, entry in again.manifest["files"].items()} == before
-    heard = Heard()
+    heard, put = Heard(), RunStore.put
+    with monkeypatch.context() as full:
+
+        def no_room(store: RunStore, name: str, part: Any) -> None:
+            if name.startswith("lookback/") and name.count("/") == 1:  # merged, and written last
+                raise StoreError("no space left")
+            put(store, name, part)
+
+        full.setattr(RunStore, "put", no_room)
+        with pytest.raises(StoreError, match="no space left"):
+            run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
     retried = run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
     assert retried.manifest["files"] == sound.manifest["files"]
     assert any("with failures: their shards are measured again" in line for line in heard.lines)

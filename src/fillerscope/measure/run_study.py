@@ -29,7 +29,7 @@ from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.addresses import local_folder, remote_of
 from fillerscope.store.contents import merged_files, shard_files
-from fillerscope.store.failures import files_with_failures
+from fillerscope.store.failures import files_with_failures, merged_from
 from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import recording
@@ -135,9 +135,10 @@ def _measure(
 def _forget_failures(store: RunStore, study: Study, shards: StudyShards, progress: Progress) -> None:
     progress.stage("looking for failures", 0, None)
     with store.writing():
-        if found := files_with_failures(store, study, [shard.index for shard in shards.own]):
+        numbers = [shard.index for shard in shards.own]
+        if found := files_with_failures(store, study, numbers):
             progress.say(f"{len(found)} files with failures: their shards are measured again")
-            store.forget(found)
+            store.forget([*found, *merged_from(study, found, numbers)])
         else:
             progress.say("nothing failed")
 
