@@ -83,6 +83,14 @@ def test_other_data_models_code_or_libraries_are_never_used(key: str) -> None:
     assert not holds(identity(), other)
 
 
+def test_a_run_of_several_processes_is_never_taken_for_one_of_a_single_process() -> None:
+    """Sums are rounded otherwise there. So it is with whatever else an identity may say one day."""
+    shared = identity() | {"tensor parallel": 2}
+    assert holds(shared, shared)
+    assert not holds(shared, identity())
+    assert not holds(identity(), shared)
+
+
 def test_answers_are_compared_over_the_same_conditions() -> None:
     """Their p values are adjusted over all comparisons of a run."""
     many, few = identity(generation={}), identity(generation={}, conditions=CONDITIONS[:2])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -310,3 +312,22 @@ def test_the_hubs_cache_is_asked_without_a_network(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("socket.getaddrinfo", lambda host, *_, **__: asked.append(str(host)) or [])
     assert hub.cached(HUB_ID) is None
     assert asked == []
+
+
+@pytest.mark.parametrize("step", ["list_files", "download"])
+def test_nothing_of_a_refusal_shows_addresses_with_passwords(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that are submitted write the whole of an error into the run folder."""
+    from fillerscope.problems import hub_download
+
+    def refuse(*_: object) -> None:
+        raise OSError("403 for http://alice:hunter2@hub/owner/name?X-Amz-Signature=5ecret")
+
+    if step == "download":
+        listing = SimpleNamespace(names=["config.json", "model.safetensors"])
+        monkeypatch.setattr(hub_download, "list_files", lambda _: listing)
+    monkeypatch.setattr(hub_download, step, refuse)
+    with pytest.raises(ModelError) as caught:
+        hub.snapshot("owner/name")
+    told = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in told
+    assert "5ecret" not in told

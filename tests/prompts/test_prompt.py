@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
@@ -605,3 +605,22 @@ def test_a_template_that_drops_the_system_turn_gets_it_with_the_question() -> No
     tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}<|im_start|>{{ m.content }}{% endfor %}"
     prompt = PromptMaker.of(tokenizer, PromptSpec(system="Be kind."), "chat", 0).plain("How many?")
     assert tokenizer.decode(prompt.ids) == "<|im_start|>Be kind.\n\nHow many?"
+
+
+def test_a_question_that_composes_with_what_is_before_it_takes_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NFC, as Qwen has it: no number of tokens gives the text before the question again."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    maker = PromptMaker.of(tokenizer, PromptSpec(system="", raw="Question: e{question}\n"), "raw", 0)
+    decoded = 0
+    decode = PromptMaker._decode
+
+    def counted(self: PromptMaker, ids: list[int]) -> str:
+        nonlocal decoded
+        decoded += 1
+        return decode(self, ids)
+
+    monkeypatch.setattr(PromptMaker, "_decode", counted)
+    prompt = maker.plain("\u0301" + "What is 12 + 30? " * 200)
+    assert len(prompt) > 1000
+    assert decoded < 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fillerscope.files import Json
 
-SAME = ("problems", "models", "device", "code")  # of an identity
+COMPARED = ("study", "libraries")  # of an identity, part by part; all else is the same
 SAME_SETTINGS = ("prompt", "seed", "batch")  # of the study in it
 
 
@@ -14,7 +14,9 @@ def holds(stored: Json, wanted: Json) -> bool:
     It may have more conditions, probes, answers and untrained twins. Data, models, seeds, code and libraries are the
     same. Where answers are wanted, conditions are the same too: their p values are adjusted over all comparisons.
     """
-    alike = all(stored.get(key) == wanted[key] for key in SAME) and stored.get("study", {}).keys() >= set(SAME_SETTINGS)
+    same = (stored.keys() | wanted.keys()) - set(COMPARED)
+    alike = all(key in stored and key in wanted and stored[key] == wanted[key] for key in same)
+    alike = alike and stored.get("study", {}).keys() >= set(SAME_SETTINGS)
     if not alike or not wanted["libraries"].items() <= stored["libraries"].items():
         return False
     have, want = stored["study"], wanted["study"]

@@ -26,7 +26,7 @@ def snapshot(name: str, progress: Progress = SILENT, damaged: Path | None = None
     except Exception as error:  # the hub's HTTP library, and with it the errors, changes between releases
         if damaged is None and (folder := cached(name)) is not None:
             return folder
-        raise ModelError(_refusal(repo, error)) from error
+        raise ModelError(_refusal(repo, error)) from None
     if damaged is not None:
         damaged.resolve().unlink(missing_ok=True)  # what is missing is downloaded
     files = listing.names
@@ -35,7 +35,7 @@ def snapshot(name: str, progress: Progress = SILENT, damaged: Path | None = None
     try:
         return hub_download.download(repo, listing, _wanted(files), progress)
     except Exception as error:  # as above
-        raise ModelError(_refusal(repo, error)) from error
+        raise ModelError(_refusal(repo, error)) from None
 
 
 def cached(name: str) -> Path | None:

@@ -25,6 +25,7 @@ from fillerscope.study.study import Example, PromptSpec
 
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
+BEYOND = 64  # characters after which a text that differs is another one
 _MARK = "\u2407QUESTION\u2407"  # stands for the question while a template is taken apart
 _DATE = "26 Jul 2024"  # what templates that ask for it print as the date; see render_template.py for the others
 
@@ -231,6 +232,8 @@ class PromptMaker:
                 return (stop if text == goal else within), stop
             if goal.startswith(text.rstrip("\ufffd")):  # the bytes of a character may be several tokens
                 within = stop
+            elif len(text) > len(goal) + BEYOND:  # another text, and more tokens do not make it the same
+                break
         return shared, min(shared + 1, len(ids))
 
     def _place(self, plain: Prompt, condition: Condition, problem: str) -> int:
