@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +125,52 @@ def test_a_gguf_that_changes_while_it_is_converted_is_refused(
     with pytest.raises(ModelError, match=r"tiny\.gguf changed while it was converted"):
         resolve(str(path))
     assert list((cache / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["link", "in place", "renamed"])
+def test_a_gguf_that_is_another_one_for_a_while_is_not_converted_as_the_first(
+    how: str, write_gguf: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after, its contents are those of the first."""
+    from fillerscope.models import gguf as conversion
+
+    first, other = write_gguf(), tmp_path / "other.gguf"
+    other.write_bytes(first.read_bytes())
+    flip_a_bit(other)
+    path, convert_into, contents = first, conversion._convert_into, first.read_bytes()
+    if how == "link":
+        path = tmp_path / "current.gguf"
+        path.symlink_to(first)
+
+    def show(shown: Path) -> None:
+        if how == "link":
+            path.unlink()
+            path.symlink_to(shown)
+        elif how == "in place":
+            first.write_bytes(other.read_bytes() if shown is other else contents)
+        elif shown is other:
+            first.rename(tmp_path / "kept")
+            other.rename(first)
+        else:
+            first.rename(other)
+            (tmp_path / "kept").rename(first)
+
+    def meanwhile(*arguments: Any) -> None:
+        show(other)
+        convert_into(*arguments)
+        show(first)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "_convert_into", meanwhile)
+        try:
+            found = resolve(str(path)).path
+        except ModelError as error:
+            assert "changed while it was converted" in str(error)  # noqa: PT017
+            return
+    assert how == "link"  # which was followed once
+    shown = {file.name: file.read_bytes() for file in found.glob("*.safetensors")}
+    shutil.rmtree(found)
+    assert {file.name: file.read_bytes() for file in resolve(str(first)).path.glob("*.safetensors")} == shown
 
 
 @pytest.fixture

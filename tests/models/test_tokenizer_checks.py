@@ -257,6 +257,19 @@ def test_rules_that_make_a_text_many_times_as_long_are_refused(folder: Path, wha
         load_tokenizer(ModelFolder(folder, "m", "m", ""))
 
 
+def test_words_without_end_are_refused(folder: Path) -> None:
+    """The time for a word grows with the cube of its length."""
+    file = folder / "tokenizer.json"
+    rules = json.loads(file.read_text())
+    for longest in (100, 10**9):
+        model = {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##", "vocab": {"?": 0}}
+        file.write_text(json.dumps(rules | {"model": model | {"max_input_chars_per_word": longest}}))
+        if longest == 100:
+            check_tokenizer(folder)
+    with pytest.raises(ModelError, match="max_input_chars_per_word is 1000000000, and 1000 is the most"):
+        check_tokenizer(folder)
+
+
 def test_a_tokenizer_that_splits_by_chance_is_refused(folder: Path) -> None:
     path = folder / "tokenizer.json"
     described = json.loads(path.read_text())

@@ -11,7 +11,9 @@ import pytest
 import yaml
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
 from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from fillerscope.errors import PromptError
 from fillerscope.models.resolve import resolve
@@ -256,3 +258,12 @@ def test_the_list_of_sentences_is_plain() -> None:
         assert not re.search(r"\d", sentence)
         assert sentence == sentence.strip() != ""
         assert sentence.endswith(".")
+
+
+def test_characters_that_melt_into_few_tokens_are_given_up() -> None:
+    """A tokenizer may make one token of any run of characters that it does not know."""
+    backend = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    condition = Condition(name="drawn", kind="characters", count=4000)
+    with pytest.raises(PromptError, match=r"256,000 characters of .* give 16 tokens, and 4,000 are wanted"):
+        filler_ids(condition, tokenizer, 0, "1")

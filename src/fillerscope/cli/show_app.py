@@ -115,9 +115,7 @@ def flips(
 @show_app.command(rich_help_panel="Results of a run")
 def view(
     runs: RunPaths,
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else 8642, or a free one.")
-    ] = None,
+    port: Annotated[int | None, typer.Option("--port", "-p", min=0, max=65535, help="Else a free one.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the browser.")] = True,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen at. Beyond this machine, others can read along.")

@@ -22,6 +22,7 @@ from fillerscope.models.cache import (
     require_space,
 )
 from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.digest_notes import note_of
 from fillerscope.models.digests import cached_sha256, digest_of_files, file_sums
 from fillerscope.models.gguf_header import check_header
 from fillerscope.models.gguf_reader import (
@@ -83,11 +84,13 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
     draft = cache_subfolder("models") / f".{target.name}.converting"
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
+    real = gguf.resolve()  # once: a link may lead elsewhere for a while
+    before = note_of(real)
     try:
         with cache_errors():
             draft.mkdir(mode=OURS)
-            _convert_into(draft, gguf, progress)
-            if cached_sha256(gguf, progress) != sha256:
+            _convert_into(draft, real, progress)
+            if note_of(real) != before or cached_sha256(real, progress) != sha256:
                 raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
             _write_record(draft, stem, sha256, progress)
             draft.replace(target)

@@ -19,6 +19,7 @@ from fillerscope.prompts.tokenizer import Tokenizer
 
 MOST_GROWTH = 100  # times a text may grow: one character of a published tokenizer becomes up to 18, each with a mark
 LONGEST_TOKEN = 4096  # characters; runs of spaces of published tokenizers have some hundred
+LONGEST_WORD = 1000  # characters; published tokenizers have 100 or 200
 MOST_MADE = 10_000  # tokens that are made of a number alone; published tokenizers make 7 to 103
 _STAGES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MADE = re.compile(r"^(extra_ids|offset|num_\w+|n_\w+)$")
@@ -30,6 +31,7 @@ def check_tokenizer(folder: Path) -> None:
         _refuse_made_tokens(_parsed(folder, name), folder / name)
     rules = _parsed(folder, "tokenizer.json")
     _refuse_growth(rules, folder / "tokenizer.json")
+    _refuse_long_words(rules, folder / "tokenizer.json")
     _refuse_long_tokens(_tokens(rules), folder / "tokenizer.json")
 
 
@@ -82,6 +84,17 @@ def _refuse_growth(rules: Json, path: Path) -> None:
                 f"{path}: the rules of its {stage} can make {what} {growth:.3g} times as {much}, and {MOST_GROWTH} "
                 "times is the most; use the tokenizer that was published with the model"
             )
+
+
+def _refuse_long_words(rules: Json, path: Path) -> None:
+    """The time that a word takes grows with the cube of its length."""
+    model = rules.get("model")
+    longest = model.get("max_input_chars_per_word") if isinstance(model, dict) else None
+    if isinstance(longest, int | float) and longest > LONGEST_WORD:
+        raise ModelError(
+            f"{path}: max_input_chars_per_word is {longest!r:.40}, and {LONGEST_WORD} is the most; use the tokenizer "
+            "that was published with the model"
+        )
 
 
 def _refuse_long_tokens(tokens: Iterable[str], path: Path) -> None:

@@ -18,6 +18,8 @@ from fillerscope.files import digest_of
 from fillerscope.prompts.tokenizer import Tokenizer, encode
 from fillerscope.study.conditions import Condition
 
+MOST_ROUNDS = 16  # of random characters, four for each token that is wanted
+
 Recipe = Callable[[Condition, Tokenizer, np.random.Generator], list[int]]
 
 
@@ -76,12 +78,17 @@ def _characters(condition: Condition, tokenizer: Tokenizer, random: np.random.Ge
     alphabet = condition.text or string.ascii_letters + string.digits + string.punctuation
     count = condition.count or 0
     ids: list[int] = []
-    while len(ids) < count:
+    for _ in range(MOST_ROUNDS):
         drawn = _encode(tokenizer, "".join(random.choice(list(alphabet), size=4 * count)))
         if not drawn:
             raise PromptError(f"condition {condition.name!r}: characters of {_short(alphabet)} give no tokens")
         ids += drawn
-    return ids[:count]
+        if len(ids) >= count:
+            return ids[:count]
+    raise PromptError(
+        f"condition {condition.name!r}: {MOST_ROUNDS * 4 * count:,} characters of {_short(alphabet)} give {len(ids):,} "
+        f"tokens, and {count:,} are wanted; give another alphabet in `text`"
+    )
 
 
 RECIPES: dict[str, Recipe] = {

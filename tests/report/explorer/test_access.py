@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from fillerscope.report.explorer import access as module
-from fillerscope.report.explorer.access import HEADER_BYTES, LONGEST, Access, Guard
+from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES, LONGEST, Access, Guard
 from support.asgi import Answer, sent
 
 ACCESS = Access()
@@ -189,7 +189,9 @@ def test_bodies_long_headers_and_long_addresses_are_refused() -> None:
     assert asked("/api/0/problem", content_length="0", **BEARER).status == 200
     assert asked("/api/runs?" + "a" * (LONGEST - 9), **BEARER).status == 200
     assert_refused(asked("/api/runs?" + "a" * (LONGEST - 8), **BEARER), 414)
-    assert_refused(asked("/api/runs", cookie="a" * HEADER_BYTES, **BEARER), 431)
+    assert_refused(asked("/api/runs", accept="a" * HEADER_BYTES, **BEARER), 431)
+    assert asked("/api/runs", cookie="a" * (180 * 4096), **BEARER).status == 200  # of other programs on this host
+    assert_refused(asked("/api/runs", cookie="a" * (HEADER_BYTES + COOKIE_BYTES), **BEARER), 431)
     assert_refused(asked("/api/" + "9" * LONGEST + "/overview", **BEARER), 414)
 
 

@@ -16,10 +16,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fillerscope.report.explorer import connections
-from fillerscope.report.explorer.access import HEADER_BYTES
+from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES
 
 PATIENCE = 60  # seconds, for a machine that has much else to do
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+MOST_BYTES = HEADER_BYTES + COOKIE_BYTES
 LARGE = 64 * 1024 * 1024  # more than the buffers of a connection hold
 
 
@@ -179,8 +180,8 @@ def test_where_all_are_being_answered_the_newest_is_dropped(quick: Callable[...,
 @pytest.mark.parametrize(
     "sent",
     [
-        b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"a" * HEADER_BYTES,
-        b"GET /" + b"a" * HEADER_BYTES,
+        b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"a" * MOST_BYTES,
+        b"GET /" + b"a" * MOST_BYTES,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"GET /\xff\xfe HTTP/1.1\r\nHost: here\r\n\r\n",
         b"GET /\x00 HTTP/1.1\r\nHost: here\r\n\r\n",

@@ -23,7 +23,8 @@ from fillerscope.report.payload_types import Refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LONGEST = 4000  # bytes of path and query: int() refuses more digits than that with an error of its own
-HEADER_BYTES = 16 * 1024  # of all headers; h11 limits only those that do not arrive at once
+HEADER_BYTES = 16 * 1024  # of all headers but cookies; h11 limits only those that do not arrive at once
+COOKIE_BYTES = 1 << 20  # browsers send those of all ports of a host, 180 of 4 KiB at most
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -60,8 +61,11 @@ class Access:
             return _refused(request, 400, "this explorer is not asked under that host name: use the address it printed")
         if len(request.scope["path"].encode(errors="replace")) + len(request.scope["query_string"]) > LONGEST:
             return _refused(request, 414, f"the address is longer than {LONGEST} bytes")
-        if sum(len(name) + len(value) for name, value in request.scope["headers"]) > HEADER_BYTES:
+        sizes = [(name, len(name) + len(value)) for name, value in request.scope["headers"]]
+        if sum(size for name, size in sizes if name != b"cookie") > HEADER_BYTES:
             return _refused(request, 431, f"the headers are longer than {HEADER_BYTES} bytes")
+        if sum(size for _, size in sizes) > HEADER_BYTES + COOKIE_BYTES:
+            return _refused(request, 431, f"the cookies of this host are longer than {COOKIE_BYTES} bytes")
         if _has_body(request):
             return _refused(request, 413, "no request to this explorer has a body: leave it out")
         if _is_foreign(request):

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fillerscope.report.explorer.access import HEADER_BYTES
+from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES
 
 MOST = 100  # connections at a time; a browser opens six
 PATIENCE = 10.0  # seconds, for a request to arrive whole
@@ -23,7 +23,8 @@ def configured(app: ASGIApp) -> Config:
     """uvicorn's settings: nothing that the explorer does not need, and no word on the terminal about odd requests."""
     return Config(
         app, http=LimitedProtocol, ws="none", lifespan="off", proxy_headers=False, server_header=False,
-        log_level="error", access_log=False, timeout_graceful_shutdown=1, h11_max_incomplete_event_size=HEADER_BYTES,
+        log_level="error", access_log=False, timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=HEADER_BYTES + COOKIE_BYTES,
     )  # fmt: skip
 
 

@@ -15,12 +15,13 @@ from threading import Thread
 from fillerscope.errors import FigureError
 from fillerscope.store.addresses import address_of
 
-HOST, USUAL = "127.0.0.1", 8642
+HOST = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")
 
 
 def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[str], None], host: str = HOST) -> None:
-    """Until somebody presses Ctrl-C. Without a port the usual one, or any that is free."""
+    """Until somebody presses Ctrl-C. Without a port any that is free: what a browser has kept for an address that
+    others could have had before, such as a service worker, would see the token."""
     import uvicorn
 
     from fillerscope.report.explorer.access import Access
@@ -29,10 +30,11 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
 
     if not host.strip():
         raise FigureError(f"--host is empty: give an address of this machine, such as {HOST}, or leave it out")
-    access = Access(hosts=names_of(host))
-    app = application(paths, access)
     listening = _listen(port, host)
-    name = socket.gethostname() if host in EVERYWHERE else _in_address(host)
+    bound = listening.getsockname()[0]  # a name may have more addresses, and others may listen there
+    access = Access(hosts=names_of(host) | names_of(bound))
+    app = application(paths, access)
+    name = socket.gethostname() if host in EVERYWHERE else _in_address(bound)
     address = f"http://{name}:{listening.getsockname()[1]}/?token={access.token}"
     say(f"Looking at {', '.join(map(address_of, paths))}: {address} (Ctrl-C ends it)")
     with _browsing(address, browse), suppress(KeyboardInterrupt):  # the way to end it
@@ -73,23 +75,23 @@ def _browsing(address: str, browse: bool) -> Iterator[None]:
 
 def _listen(port: int | None, host: str = HOST) -> socket.socket:
     """Bound here, so that the address which is told is the one that answers."""
-    for wanted in (USUAL, 0) if port is None else (port,):
-        listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening = None
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, wanted))
-            listening.listen(128)  # two may be bound to a port, but not listen
-        except OSError as error:
+        listening.bind(address)
+        listening.listen(128)  # two may be bound to a port, but not listen
+    except OSError as error:
+        if listening is not None:
             listening.close()
-            if port is not None or error.errno != errno.EADDRINUSE:
-                raise FigureError(_cannot(error, host, wanted)) from None
-        else:
-            return listening
-    raise FigureError("no port is free on this machine")
+        raise FigureError(_cannot(error, host, port)) from None
+    return listening
 
 
-def _cannot(error: OSError, host: str, port: int) -> str:
+def _cannot(error: OSError, host: str, port: int | None) -> str:
     place = "" if host == HOST else f" of {host}"
     of_port = host == HOST or error.errno in (errno.EADDRINUSE, errno.EACCES)
     what = "leave --port out for a free one" if of_port else "--host takes an address of this machine"
-    return f"cannot serve at port {port}{place}: {error.strerror or error}; {what}"
+    where = f"port {port}" if port else "a free port"
+    return f"cannot serve at {where}{place}: {error.strerror or error}; {what}"
