@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from httpx2 import Response
 
+TOGETHER = 512 * 2**20  # bytes of all bodies that are being read
+_under_way: dict[int, int] = {}  # bytes that have arrived, by body
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding", "content-type")
 
 
@@ -34,11 +36,17 @@ async def read_whole(response: Response, most: int) -> Response:
 
 async def _read(response: Response, most: int) -> bytes:
     body = bytearray()
-    async for piece in _unpacked(response, most):
-        body += piece
-        if len(body) > most:
-            raise TooLarge(f"the server sent more than {most} bytes")
-    return bytes(body)
+    try:
+        async for piece in _unpacked(response, most):
+            body += piece
+            _under_way[id(body)] = len(body)
+            if len(body) > most:
+                raise TooLarge(f"the server sent more than {most} bytes")
+            if sum(_under_way.values()) > TOGETHER:
+                raise TooLarge(f"responses that arrive at the same time have more than {TOGETHER} bytes")
+        return bytes(body)
+    finally:
+        _under_way.pop(id(body), None)
 
 
 async def _unpacked(response: Response, most: int) -> AsyncIterator[bytes]:
