@@ -25,6 +25,8 @@ from fillerscope.measure.identity import _precision, code_version, identify
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
+from fillerscope.prompts.chat_template import TemplateLimitError
+from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.report.methods.page import methods
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import merged_name, shard_name, slug
@@ -559,3 +561,23 @@ def test_nothing_is_made_before_model_and_problems_are_found(saved: Path, tmp_pa
         with pytest.raises(error):
             run_study(Study.model_validate(settings(saved, **changes)), tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+
+def test_thresholds_are_not_calibrated_while_a_template_is_stopped(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be noted for good, though the problems that fail now may be measured later."""
+    study = study_of(saved, problems={"limit": 2}, probes={"attention": {"positions": 90}, "activations": {}})
+    real, stopped = PromptMaker.plain, load_problems(study.problems)[0].question
+
+    def plain(maker: PromptMaker, question: str) -> Prompt:
+        if question == stopped:
+            raise TemplateLimitError("the chat template was stopped")
+        return real(maker, question)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PromptMaker, "plain", plain)
+        with pytest.raises(ModelError, match=r"cannot be calibrated on the first problems: .* was stopped"):
+            run_study(study, tmp_path / "run")
+    one, other = (run_study(study, tmp_path / name) for name in ("run", "other"))
+    assert one.manifest["files"] == other.manifest["files"]

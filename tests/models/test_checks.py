@@ -11,6 +11,7 @@ import pytest
 
 from fillerscope.errors import ModelError
 from fillerscope.models.checks import LONGEST_HEADER, check_folder, check_gguf
+from fillerscope.models.config_checks import refuse_other_counts
 from fillerscope.models.description import load_tokenizer
 from fillerscope.models.digests import cached_sha256
 from fillerscope.models.gguf_header import check_header
@@ -185,3 +186,10 @@ def test_a_compression_that_would_be_left_out_is_refused(folder: Path) -> None:
 def test_a_quantisation_that_transformers_knows_is_left_to_it(folder: Path, given: dict[str, object]) -> None:
     change(folder, quantization_config=given)
     check_folder(folder, "m")
+
+
+def test_tensors_of_no_size_are_no_layers() -> None:
+    """They cost a few bytes of a header, and transformers would build a layer for each."""
+    refuse_other_counts({"num_hidden_layers": 8}, [[4, 4]] * 10, "m")
+    with pytest.raises(ModelError, match="num_hidden_layers: 50, and its weights are 10 tensors"):
+        refuse_other_counts({"num_hidden_layers": 50}, [[4, 4]] * 10 + [[0]] * 100, "m")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fillerscope.errors import ProblemError
-from fillerscope.problems.parquet_pages import pages_of
+from fillerscope.problems.parquet_pages import PageHeaders
 from fillerscope.problems.readers import read_rows
 from fillerscope.problems.recognise import recognise
 from fillerscope.problems.rows import BadRow, Row, kind_of, one_line
@@ -197,7 +197,7 @@ def test_the_size_that_a_page_has_is_believed_and_not_that_of_the_file(tmp_path:
     content = path.read_bytes()
     chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
     start = chunk.data_page_offset
-    (page,) = pages_of(io.BytesIO(content), chunk)
+    (page,) = PageHeaders(io.BytesIO(content)).of(chunk)
     assert content[start + 2 : start + 4] == bytes([0x15, page.size << 1])  # field 2, zigzag
     path.write_bytes(content[: start + 3] + b"\xfe\xff\xff\xff\x0f" + content[start + 4 :])
     assert "its pages unpack to more than 1024 MiB" in parquet_refusal(path)

@@ -212,3 +212,18 @@ def test_a_process_that_cannot_be_started_says_nothing_of_the_question(monkeypat
     monkeypatch.setattr(chat_template, "start", refuse)
     with pytest.raises(RendererError, match="cannot be started: Resource temporarily unavailable; end other processes"):
         maker.plain("What is 1 + 1?")
+
+
+def test_a_template_that_is_slow_every_time_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "SLOW", 0.0)
+    renderer = chat_template._Renderer()
+    template, turns = "{{ messages[-1].content }}", [{"role": "user", "content": "one"}]
+    try:
+        assert renderer.render(template, turns, {}) == "one"
+        monkeypatch.setattr(chat_template, "SECONDS_IN_ALL", 0.0)
+        assert renderer.render(template, turns, {}) == "one"
+        with pytest.raises(chat_template.TemplateLimitError, match="has taken over 0 s for a few prompts"):
+            renderer.render(template, turns, {})
+        assert renderer.render(f"{template} ", turns, {}) == "one "  # another one
+    finally:
+        renderer.stop()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fillerscope.errors import ModelError, PromptError
 from fillerscope.problems.problem import Problem
+from fillerscope.prompts.chat_template import TemplateLimitError
 from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
 from fillerscope.store.job_part import JobPart
 from fillerscope.study.study import Study
@@ -36,6 +37,7 @@ class Prepared:
     problem: Problem
     prompts: dict[str, Prompt]
     error: str = ""
+    may_pass: bool = False  # whether the error is not the question's: it may not come again
     tokens: tuple[str, ...] = ()  # texts of the tokens without filler
     classes: NDArray[np.int64] | None = None  # of every token without filler, where activations are wanted
 
@@ -91,7 +93,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     try:
         plain = maker.plain(problem.question)
     except PromptError as error:
-        return Prepared(number, problem, {}, str(error))
+        return Prepared(number, problem, {}, str(error), may_pass=isinstance(error, TemplateLimitError))
     prompts = {c.name: maker.make(problem, c, plain) if not c.is_baseline else plain for c in study.conditions}
     longest = max(prompt.position_count for prompt in prompts.values())
     if context is not None and longest > context:

@@ -40,6 +40,7 @@ def check_config(config: Json, path: Path, name: str) -> None:
 def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> None:
     """Refuse a config with more layers or experts, or larger ones, than the weights can be of. transformers would
     build them first, and find out in hours what is missing."""
+    shapes = [shape for shape in shapes if all(shape)]  # of no size there could be millions
     largest = max((size for shape in shapes for size in shape), default=0)
     for key, value in (item for _, section in _sections(config) for item in section.items()):
         if key == "attention_types":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_PAGES = 20_000  # of a column in a row group: a page has some thousand values
 MOST_COLUMNS = 10_000
-LARGEST_HEADER = 1 << 24  # bytes of the header of a page, as pyarrow has it
+LARGEST_HEADER = 1 << 18  # bytes of the header of a page: writers cut the values that they note there
 WIDEST = 1 << 16  # bytes of a value whose column says how many all have: a missing one takes as many
 SIMPLE_ENCODINGS = {0, 2, 3, 8}  # plain, and by a dictionary: a value takes no more than it does on its page
 _FIRST_READ = 1 << 10
@@ -45,8 +45,23 @@ def refuse_wide(file: ParquetFile) -> None:
         raise ValueError(f"a column has values of more than {WIDEST >> 10} KiB each")
 
 
-def pages_of(source: BinaryIO, chunk: ColumnChunkMetaData) -> Iterator[Page]:
-    """The pages of a column in a row group, from where pyarrow looks for them. What is wrong is a ValueError."""
+class PageHeaders:
+    """The headers of the pages of a file. Columns may point at the same ones: no more is read than the file has."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self.source, self.left = source, source.seek(0, os.SEEK_END)
+
+    def of(self, chunk: ColumnChunkMetaData) -> Iterator[Page]:
+        """The pages of a column in a row group, from where pyarrow looks for them. What is wrong is a ValueError."""
+        for page, length in _pages(self.source, chunk):
+            self.left -= length
+            if self.left < 0:
+                raise ValueError("its columns lie at the same place")
+            yield page
+
+
+def _pages(source: BinaryIO, chunk: ColumnChunkMetaData) -> Iterator[tuple[Page, int]]:
+    """Each page, and how many bytes its header has."""
     place = chunk.data_page_offset
     if chunk.has_dictionary_page and chunk.dictionary_page_offset:
         place = min(place, chunk.dictionary_page_offset)
@@ -57,7 +72,7 @@ def pages_of(source: BinaryIO, chunk: ColumnChunkMetaData) -> Iterator[Page]:
         header, length = _header(source, place)
         packed = _size(header, 3)
         place += length + packed
-        yield _page(header)
+        yield _page(header), length
     raise ValueError(f"a column of a row group has more than {MOST_PAGES:,} pages")
 
 

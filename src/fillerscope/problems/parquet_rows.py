@@ -9,11 +9,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json, open_file
-from fillerscope.problems.parquet_pages import pages_of, refuse_wide
+from fillerscope.problems.parquet_pages import PageHeaders, refuse_wide
 from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, one_line, parse_float
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def read_parquet(path: Path, name: str) -> Iterator[Row | BadRow]:
 
     number = 0
     try:
-        with open_file(path) as source, closing(pq.ParquetFile(source)) as file, open_file(path) as headers:
-            table = _Table.of(file, name)
+        with open_file(path) as source, closing(pq.ParquetFile(source)) as file, open_file(path) as again:
+            table, headers = _Table.of(file, name), PageHeaders(again)
             for group in range(file.metadata.num_row_groups):
                 for fields in table.rows(headers, group, number):
                     number += 1
@@ -62,7 +62,7 @@ class _Table:
         others = {field.name: value for field in schema if (value := _placeholder(field.type)) is not None}
         return cls(file, name, others, _leaves(file, set(schema.names) - others.keys(), name))
 
-    def rows(self, headers: BinaryIO, group: int, before: int) -> Iterator[Json | str]:
+    def rows(self, headers: PageHeaders, group: int, before: int) -> Iterator[Json | str]:
         """The fields of each row of a group, or why it cannot be read."""
         plain = [column for column in self.file.schema_arrow.names if column not in self.others]
         size = self._batch(headers, self.file.metadata.row_group(group))
@@ -76,11 +76,11 @@ class _Table:
         fields = {**self.others, **cells}
         return {column: fields[column] for column in self.file.schema_arrow.names}
 
-    def _batch(self, headers: BinaryIO, group: RowGroupMetaData) -> int:
+    def _batch(self, headers: PageHeaders, group: RowGroupMetaData) -> int:
         """How many rows of a group are read at once: no value is larger than the largest page of its column."""
         largest = 0
         for leaf in self.leaves:
-            largest += max((page.size for page in pages_of(headers, group.column(leaf))), default=0)
+            largest += max((page.size for page in headers.of(group.column(leaf))), default=0)
         if 2 * largest > LARGEST_PAGES:  # a page and the dictionary of each column
             advice = "write it again with smaller pages, and without columns that are no problems"
             raise ProblemError(f"{self.name}: its pages unpack to more than {LARGEST_PAGES >> 20} MiB; {advice}")

@@ -10,6 +10,8 @@ import atexit
 import os
 import subprocess
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +21,7 @@ from fillerscope.prompts.child_process import exchange, kill, start
 from fillerscope.prompts.tokenizer import Tokenizer
 
 SECONDS = 10.0
+SLOW, SECONDS_IN_ALL = 1.0, 120.0  # renderings that take longer than the first are added up, to the second at most
 START_SECONDS = 120.0  # to load transformers, on a busy machine
 LONGEST = 10_000_000  # characters of a rendered prompt
 RENDERER = "fillerscope.prompts.render_template"
@@ -62,21 +65,31 @@ class _Renderer:
         self._is_ready = False
         self._lock = threading.Lock()
         self._stopped: dict[str, str] = {}  # templates that were stopped, and why
+        self._slow: defaultdict[str, float] = defaultdict(float)  # seconds of slow renderings, by template
 
     def render(self, template: str, turns: list[dict[str, str]], settings: Mapping[str, object]) -> str:
         with self._lock:
             if template in self._stopped:
                 raise TemplateLimitError(self._stopped[template])
             asked = {"template": template, "turns": turns, "settings": settings}
+            self._running()  # its start does not count
+            began = time.monotonic()
             reply = self._exchange(asked)
             if "lost" in reply:  # somebody else may have ended it, for want of memory, or the machine stood still
                 reply = self._exchange(asked)
             if "lost" in reply:
                 self._stopped[template] = _overrun(reply["lost"])
                 raise TemplateLimitError(self._stopped[template])
+            self._add_up(template, time.monotonic() - began)
         if "error" in reply:
             raise PromptError(reply["error"])
         return str(reply["text"])
+
+    def _add_up(self, template: str, seconds: float) -> None:
+        if seconds > SLOW:
+            self._slow[template] += seconds
+        if self._slow[template] > SECONDS_IN_ALL:
+            self._stopped[template] = _overrun("slow")
 
     def _exchange(self, asked: Json) -> Json:
         reply = exchange(self._running(), asked, SECONDS)
@@ -120,7 +133,8 @@ class _Renderer:
 
 
 def _overrun(lost: str) -> str:
-    reason = f"takes over {SECONDS:g} s" if lost == "hung" else "takes too much memory, or ends the process"
+    reasons = {"hung": f"takes over {SECONDS:g} s", "slow": f"has taken over {SECONDS_IN_ALL:g} s for a few prompts"}
+    reason = reasons.get(lost, "takes too much memory, or ends the process")
     return f"the chat template of this model {reason}, and was stopped; write `template: raw`, or mend the template"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from fillerscope.errors import StoreError
 from fillerscope.files import open_file
-from fillerscope.problems.parquet_pages import SIMPLE_ENCODINGS, pages_of, refuse_wide
+from fillerscope.problems.parquet_pages import SIMPLE_ENCODINGS, PageHeaders, refuse_wide
 from fillerscope.store.schema import COLUMN_TYPES, Columns
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def read_table(path: Path, allowed: int) -> tuple[Columns, int]:
     What no run writes is a ValueError."""
     from pyarrow import parquet
 
-    with open_file(path) as source, open_file(path) as headers, closing(parquet.ParquetFile(source)) as file:
+    with open_file(path) as source, open_file(path) as again, closing(parquet.ParquetFile(source)) as file:
         _check_columns(file)
-        size = _size_of_cells(file, headers)
+        size = _size_of_cells(file, PageHeaders(again))
         _refuse_large(path, size, allowed)
         texts = [field.name for field in file.schema_arrow if field.type == arrow_type("string")]
         with closing(parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)) as packed:
@@ -69,13 +69,13 @@ def _unnamed(kind: DataType) -> DataType:
     return pyarrow.list_(kind.value_type) if pyarrow.types.is_list(kind) else kind
 
 
-def _size_of_cells(file: ParquetFile, headers: BinaryIO) -> int:
+def _size_of_cells(file: ParquetFile, headers: PageHeaders) -> int:
     """About how many bytes a table takes beside texts that are repeated, by the headers of its pages."""
     size = 0
     for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
         size += _CELL * group.num_rows * group.num_columns
         for index in range(group.num_columns):
-            for page in pages_of(headers, group.column(index)):
+            for page in headers.of(group.column(index)):
                 if page.encoding not in SIMPLE_ENCODINGS:
                     raise ValueError("its pages are encoded as no run has them")
                 size += page.size + (_TOKEN * page.values if file.schema.column(index).max_repetition_level else 0)

@@ -20,6 +20,7 @@ from fillerscope.capture.passes import Layout, PassRunner
 from fillerscope.capture.probes import Probing
 from fillerscope.capture.self_check import check_capture
 from fillerscope.capture.small_operations import SmallOperations
+from fillerscope.errors import ModelError
 from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
 from fillerscope.measure.engines.answers import AnswerStage, RepeatStage
@@ -161,7 +162,10 @@ def calibration(prompts: ShardPrompts, model: nn.Module, shards: Sequence[Shard]
     texts: list[Text] = []
     for shard in shards:
         if not is_enough(texts):
-            texts += plain_texts(study, [item for item in prompts.of(shard) if not item.error])
+            items = prompts.of(shard)
+            if passing := next((item for item in items if item.may_pass), None):
+                raise ModelError(f"activations cannot be calibrated on the first problems: {passing.error}")
+            texts += plain_texts(study, [item for item in items if not item.error])
     if not texts:
         return {}
     texts = first_texts(texts)
