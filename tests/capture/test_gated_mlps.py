@@ -79,6 +79,11 @@ def test_what_computes_something_else_is_left_alone(module: nn.Module, is_found:
     assert (module in found(module)) is is_found
 
 
+def test_models_in_double_precision_are_left_alone() -> None:
+    """The kernel computes in single precision."""
+    assert not found(tiny_model("llama").double().to(DEVICE))
+
+
 @pytest.mark.parametrize("family", ["gpt2", "gemma2", "phi3"])
 def test_families_with_other_mlps_are_left_alone(family: str) -> None:
     assert not found(tiny_model(family).to(DEVICE))
