@@ -241,11 +241,21 @@ def nodes(folder: Path, tmp_path: Path) -> Iterator[Any]:
     assert_nothing_left(folder)
 
 
+def answers(address: str) -> bool:
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 @needs_ray
 @pytest.mark.slow
 def test_a_node_that_dies_changes_no_byte(folder: Path, single: dict[str, bytes], tmp_path: Path, nodes: Any) -> None:
     out = tmp_path / "run"
     nodes("--num-cpus=0", "--include-dashboard=false")
+    wait_for(lambda: answers(nodes.address), "the head does not listen")
     time.sleep(10)
     workers = [nodes("--num-cpus=1") for _ in range(2)]
     time.sleep(10)
