@@ -83,6 +83,7 @@ def test_merged_records_are_copied_from_their_shards(store: RunStore) -> None:
     merged = merger.merged()
     assert all(isinstance(one, StoredRecord) for one in merged.records)
     store.put(NAME, merged)
+    assert all(one._large is None for one in merged.records if isinstance(one, StoredRecord))  # those of all shards
     assert store.get(NAME).records == [record(0), record(1)]
 
 

@@ -58,7 +58,7 @@ class StoredRecord(Mapping[str, object]):
     """A record in a file. Its large fields, which lie at `start`, are read when they are asked for."""
 
     def __init__(self, small: Json, path: Path, start: int, size: int, keep: bool) -> None:
-        self.small, self._path, self._start, self._size, self._keep = small, path, start, size, keep
+        self.small, self.size, self._path, self._start, self._keep = small, size, path, start, keep
         self._large: Json | None = None
 
     def __getitem__(self, key: str) -> object:
@@ -78,24 +78,25 @@ class StoredRecord(Mapping[str, object]):
         return {**self.whole(), **other}
 
     def whole(self) -> Json:
-        """The record as a plain one, read once."""
-        return {**self.small, **self._read()}
+        """The record as a plain one, of which nothing stays in memory that was not there before."""
+        return {**self.small, **(self._large or self._parsed())}
 
     def _read(self) -> Json:
-        if self._large is not None:
-            return self._large
-        try:
-            large: Json = dict(parse_json(self.large()))
-        except (OSError, ValueError, TypeError) as error:
-            raise unusable(self._path, error) from None
+        large = self._large or self._parsed()
         if self._keep:
             self._large = large
         return large
 
+    def _parsed(self) -> Json:
+        try:
+            return dict(parse_json(self.large()))
+        except (OSError, ValueError, TypeError) as error:
+            raise unusable(self._path, error) from None
+
     def large(self) -> bytes:
         with open_file(self._path) as file:
             file.seek(self._start)
-            return file.read(self._size)
+            return file.read(self.size)
 
 
 def read_part(path: Path, keys: list[str] | None = None) -> Part:
@@ -206,7 +207,7 @@ def _order(part: Part) -> list[str]:
 def _written(part: Part) -> tuple[bytes, bytes, int]:
     """The header of a part's file, its layouts, and how many bytes the large fields of its records take."""
     small = [_small(record) for record in part.records]
-    sizes = [len(_large_fields(record)) for record in part.records]
+    sizes = [one.size if isinstance(one, StoredRecord) else len(_large_fields(one)) for one in part.records]
     layouts = layouts_of(part.records).to_bytes()
     header: Json = {"__metadata__": {RECORDS: json.dumps(small, sort_keys=True), SIZES: json.dumps(sizes)}}
     stop = 0
