@@ -299,6 +299,17 @@ def test_redirects_end(served: Hub, part: str) -> None:
     assert len([path for path in served.paths if part in path]) <= 5 * hub_download.PATIENCE
 
 
+@pytest.mark.parametrize("headed", [True, False])
+@pytest.mark.parametrize("status", [200, 500])
+def test_the_token_does_not_come_back(served: Hub, headed: bool, status: int) -> None:
+    """Errors say what a hub answers, and stand in logs."""
+    body = json.dumps({"sha": "" if headed else f"long, long, long, long, long, {TOKEN}", "error": TOKEN.upper()})
+    served.other = answering(
+        "/revision/", sending([b"{}" if headed else body.encode()], status, **{"x-request-id": TOKEN if headed else ""})
+    )
+    refused("its answer holds your token")
+
+
 # Out of the cache
 
 

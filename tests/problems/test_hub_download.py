@@ -132,6 +132,43 @@ def test_a_part_larger_than_the_file_is_started_anew(served: Hub, tmp_path: Path
     assert (snapshot("owner/name") / "config.json").read_bytes() == CONFIG
 
 
+def test_a_link_in_the_place_of_a_part_is_not_written_through(served: Hub, tmp_path: Path) -> None:
+    """A cache may come from somebody else."""
+    own = tmp_path / "own"
+    own.write_bytes(b"mine")
+    blobs = tmp_path / "hub" / "models--owner--name" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{served.etag('model.safetensors')}.incomplete").symlink_to(own)
+    assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
+    assert own.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["blobs", "snapshots", "refs", "snapshots/" + "1" * 40])
+def test_folders_of_the_cache_that_lead_elsewhere_are_refused(served: Hub, tmp_path: Path, name: str) -> None:  # noqa: ARG001
+    elsewhere, link = tmp_path / "elsewhere", tmp_path / "hub" / "models--owner--name" / name
+    elsewhere.mkdir()
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(ModelError, match=rf"{link.name} is a link; remove it"):
+        snapshot("owner/name")
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_damaged_file_that_leads_elsewhere_is_removed_alone(served: Hub, tmp_path: Path) -> None:
+    own, folder = tmp_path / "own", snapshot("owner/name")
+    own.write_bytes(b"mine")
+    blob = (folder / "model.safetensors").resolve()
+    blob.unlink()
+    blob.symlink_to(own)  # such as one on another disk
+    (folder / "added_tokens.json").symlink_to(own)
+    for name in ("model.safetensors", "added_tokens.json"):
+        snapshot("owner/name", damaged=folder / name)
+    assert own.read_bytes() == b"mine"
+    assert not (folder / "added_tokens.json").is_symlink()
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert served.sent == 2 * len(WEIGHTS) + len(CONFIG)
+
+
 def test_a_gated_model_without_a_login_asks_for_one(served: Hub) -> None:
     served.gated = True
     with pytest.raises(ModelError, match=rf"^owner/name is gated: run `hf auth login`, and ask for access at {PAGE}"):

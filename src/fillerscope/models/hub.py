@@ -28,7 +28,7 @@ def snapshot(name: str, progress: Progress = SILENT, damaged: Path | None = None
             return folder
         raise ModelError(_refusal(repo, error)) from None
     if damaged is not None:
-        damaged.resolve().unlink(missing_ok=True)  # what is missing is downloaded
+        hub_download.remove(repo, damaged)  # what is missing is downloaded
     files = listing.names
     if not any(_wanted([file for file in files if file.endswith(".safetensors")])):
         refuse_pickles(files, name)

@@ -8,14 +8,16 @@ nothing of what the files hold.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from fillerscope.display import first_line, readable
-from fillerscope.files import FULL, file_lock, file_sha256, replacing
+from fillerscope.files import FULL, file_lock, file_sha256, is_inside, replacing
 from fillerscope.problems.hub_http import PIECE, Connection, connected
 from fillerscope.problems.hub_listing import HubFile, Listing, Repo, git_sha1, read_listing
 from fillerscope.progress import Progress
@@ -39,6 +41,7 @@ def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progr
     blobs = folder / "blobs"
     is_hashed = repo.kind == "dataset"
     files = [file for file in wanted if not _is_sound(blobs, file, is_hashed)]
+    _refuse_links(folder)
     blobs.mkdir(parents=True, exist_ok=True)
     _require_space(blobs, sum(file.size - _size(_part(blobs, file)) for file in files))
     done, total = 0, sum(file.size for file in files)
@@ -57,6 +60,23 @@ def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progr
                 _complete(hub, repo.address(listing.commit, file.path), file, blobs, report)
             done += file.size
     return _placed(folder, listing.commit, wanted)
+
+
+def remove(repo: Repo, file: Path) -> None:
+    """Remove a file of a repository from the cache, with its content. A link there is removed, and not what it leads
+    to: a cache may come from somebody else."""
+    folder = _cache_folder(repo)
+    _refuse_links(folder)
+    if file.is_symlink():
+        (folder / "blobs" / file.readlink().name).unlink(missing_ok=True)
+    file.unlink(missing_ok=True)
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raise an OSError where a folder of a repository in the cache leads elsewhere."""
+    for one in (folder / "blobs", folder / "refs", *folder.glob("snapshots"), *folder.glob("snapshots/*")):
+        if one.is_symlink():
+            raise OSError(errno.ELOOP, f"{one} is a link; remove it")
 
 
 def _cache_folder(repo: Repo) -> Path:
@@ -89,8 +109,16 @@ def _part(folder: Path, file: HubFile) -> Path:
     return folder / f"{file.digest}.incomplete"
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _size(part: Path) -> int:
+    """The bytes of a part. A link, a pipe or a device in its place is removed."""
+    try:
+        status = part.lstat()
+    except FileNotFoundError:
+        return 0
+    if stat.S_ISREG(status.st_mode):
+        return status.st_size
+    part.unlink()
+    return 0
 
 
 def _require_space(folder: Path, needed: int) -> None:
@@ -130,7 +158,9 @@ def _complete(hub: Connection, url: str, file: HubFile, folder: Path, report: Ca
 def _stream(hub: Connection, url: str, file: HubFile, part: Path, report: Callable[[int], None]) -> None:
     """Append to a part what the hub sends from its end on; a server that sends all of it starts the part anew."""
     done, pieces = hub.file(url, _size(part) if _size(part) < file.size else 0)
-    with closing(pieces), part.open("ab" if done else "wb") as out:
+    mode = os.O_APPEND if done else os.O_TRUNC
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | mode | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    with closing(pieces), os.fdopen(descriptor, "wb") as out:
         for piece in pieces:
             if done + len(piece) > file.size:
                 part.unlink()
@@ -160,6 +190,8 @@ def _link(link: Path, blob: Path) -> None:
     """Show a content under a name: a relative link, or a copy where the system has no links."""
     if link.exists() and link.samefile(blob):
         return
+    if not is_inside(link.parent, blob.parents[1]):
+        raise OSError(errno.ELOOP, f"a link leads from {link.parent} out of the cache; remove it")
     link.parent.mkdir(parents=True, exist_ok=True)
     with replacing(link, sync=False) as draft:
         draft.unlink()

@@ -134,6 +134,7 @@ class Connection:
             if not is_the_hub(str(request.url)):
                 request.headers.pop("Authorization", None)
             response = await self.session.send(request, stream=True, follow_redirects=False)
+            _refuse_token(b"\n".join(value for _, value in response.headers.raw))
             if response.next_request is None:
                 return response
             await response.aclose()
@@ -155,7 +156,18 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 async def _read(response: Response) -> Response:
     """A response with its body. That of an error is short: the hub's library makes Python values of all of it."""
-    return await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
+    whole = await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
+    _refuse_token(whole.content)
+    return whole
+
+
+def _refuse_token(answer: bytes) -> None:
+    """Raise for an answer with the user's token in it, which an error would show, in logs of jobs too."""
+    from huggingface_hub import get_token
+
+    token = (get_token() or "").lower().encode()
+    if token and token in answer.lower():
+        raise HubError("its answer holds your token, which it should not")
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:
