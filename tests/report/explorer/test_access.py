@@ -103,6 +103,17 @@ def test_two_explorers_of_one_host_have_a_cookie_each() -> None:
     assert_refused(asked("/", host="localhost:9000", cookie=both))
 
 
+@pytest.mark.parametrize("more", ["{name}=0", "\xa0{name}=0", 'a="{quotes}"', '{name}="{cookie}"', "x{name}=0"])
+def test_cookies_of_other_ports_lock_nobody_out(more: str) -> None:
+    """Whoever listens at one may set as many as he likes. Python before 3.11.10 reads quotes in the square of time."""
+    name, _, cookie = cookie_of(asked("/", **BEARER)).partition("=")
+    given = more.format(name=name, cookie=cookie, quotes='\\"' * 300_000)
+    for cookies in (f"{given}; {name}={cookie}", f"{name}={cookie}; {given}", f"{name}={cookie};{given}"):
+        assert asked("/", cookie=cookies).status == 200
+    assert_refused(asked("/", cookie=given.replace(cookie, "0" * 64)))
+    assert_refused(asked("/", cookie=f"{name}={cookie}0"))
+
+
 def test_a_wrong_token_in_the_address_is_refused_in_spite_of_the_cookie() -> None:
     """The page would keep it."""
     assert_refused(asked("/?token=wrong", cookie=cookie_of(asked("/", **BEARER))))
@@ -126,8 +137,8 @@ def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module.hmac, "compare_digest", compare)
     assert_refused(asked("/api/runs", authorization="Bearer wrong"))
     assert_refused(asked("/?token=wrong"))
-    assert_refused(asked("/", cookie="fillerscope-8642=wrong"))
-    assert [given for given, _ in compared] == [b"wrong"] * 3
+    assert_refused(asked("/", cookie=f"fillerscope-8642={'0' * 64}"))
+    assert [given for given, _ in compared] == [b"wrong", b"wrong", b"0" * 64]
 
 
 @pytest.mark.parametrize("path", PATHS)

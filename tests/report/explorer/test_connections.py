@@ -110,6 +110,22 @@ def test_an_unfinished_request_after_another_is_dropped(quick: Callable[..., Non
         assert_dropped(client)
 
 
+def test_a_request_of_very_many_lines_or_with_a_very_long_address_is_dropped() -> None:
+    """Before it is read: that takes time, and nobody has shown a token yet."""
+    with serving(Held()) as port:
+        assert_dropped(connected(port, REQUEST[:-2] + b"a:b\r\n" * 200 + b"\r\n"))
+        for before in (b"", b"\r\n"):
+            assert_dropped(connected(port, before + b"GET /" + b"%41" * 3000 + b" HTTP/1.1\r\nHost: here\r\n\r\n"))
+        with connected(port) as client:
+            for _ in range(40):  # one after the other
+                client.sendall(REQUEST[:-2] + b"a: b\r\n" * 50 + b"\r\n")
+                got = b""
+                while not got.endswith(b"quick"):
+                    chunk = client.recv(65536)
+                    assert chunk
+                    got += chunk
+
+
 def test_a_trickle_is_dropped(quick: Callable[..., None]) -> None:
     """A byte now and then is not a sign of life."""
     quick(PATIENCE=0.3)
@@ -181,7 +197,6 @@ def test_where_all_are_being_answered_the_newest_is_dropped(quick: Callable[...,
     "sent",
     [
         b"GET / HTTP/1.1\r\nHost: here\r\nX: " + b"a" * MOST_BYTES,
-        b"GET /" + b"a" * MOST_BYTES,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"GET /\xff\xfe HTTP/1.1\r\nHost: here\r\n\r\n",
         b"GET /\x00 HTTP/1.1\r\nHost: here\r\n\r\n",

@@ -88,7 +88,7 @@ class Access:
             return False
         if path == "/" and "token" in request.query_params:  # which the page keeps: it must be the right one
             return _same(request.query_params["token"], self.token)
-        return _same(request.cookies.get(_cookie_name(request), ""), self._cookie)
+        return any(_same(given, self._cookie) for given in _cookies(request))
 
 
 class Guard:
@@ -137,6 +137,13 @@ def _cookie_name(request: Request) -> str:
     """Cookies are shared by all ports of a host, and there may be an explorer at each."""
     found = _host(request)
     return f"fillerscope-{found['port'] or 80}" if found else ""
+
+
+def _cookies(request: Request) -> list[str]:
+    """The values of our own cookie, of which pages at other ports may have set several. Nothing is decoded: that takes
+    the square of a cookie's length in Python before 3.11.10, and makes our name of others."""
+    wanted = re.compile(rf"(?:\A|;) *{re.escape(_cookie_name(request))}=([0-9a-f]{{64}})(?![^;])")
+    return [value for given in request.headers.getlist("cookie") for value in wanted.findall(given)]
 
 
 def _has_body(request: Request) -> bool:

@@ -12,11 +12,13 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES
+from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES, LONGEST
 
 MOST = 100  # connections at a time; a browser opens six
 PATIENCE = 10.0  # seconds, for a request to arrive whole
 READING = 60.0  # seconds in which a client reads nothing of its answer
+# Of a request, before anything is known of who sent it: all of it takes time. Only cookies may be long.
+MOST_LINES, LONGEST_ADDRESS = 200, 2 * LONGEST
 
 
 def configured(app: ASGIApp) -> Config:
@@ -34,6 +36,8 @@ class LimitedProtocol(H11Protocol):
     _arrival: asyncio.TimerHandle | None = None  # the deadline of a request
     _reading: asyncio.TimerHandle | None = None  # the deadline of a client that reads nothing
     _since = 0.0
+    _lines = 0  # of the request that is arriving, that are complete
+    _address = 0  # bytes of its first one
 
     @property
     def waits(self) -> bool:
@@ -47,12 +51,22 @@ class LimitedProtocol(H11Protocol):
         self._arrival = self.loop.call_later(PATIENCE, self.drop)
 
     def data_received(self, data: bytes) -> None:
+        self._count(data)
+        if self._lines > MOST_LINES or self._address > LONGEST_ADDRESS:
+            self.drop()
+            return
         super().data_received(data)
         if not self.waits:
             _cancel(self._arrival)
-            self._arrival = None
+            self._arrival, self._lines, self._address = None, 0, 0
         elif self._arrival is None:  # the first bytes of the next request
             self._arrival = self.loop.call_later(PATIENCE, self.drop)
+
+    def _count(self, data: bytes) -> None:
+        if not self._lines:
+            data = data if self._address else data.lstrip(b"\r\n")  # which may come before a request
+            self._address += len(data.partition(b"\n")[0])
+        self._lines += data.count(b"\n")
 
     def pause_writing(self) -> None:
         super().pause_writing()
