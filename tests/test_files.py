@@ -46,14 +46,21 @@ def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
-@pytest.mark.parametrize("item", ["[]", "[-9]", "{}", '{"":0}', "-9", '"ab"', '"\u0100"', "[[[]]]", '{"a":{"a":0}}'])
+@pytest.mark.parametrize(
+    "item",
+    [
+        "[]", "[-9]", "{}", '{"":0}', "-9", '"ab"', '"\u0100"', "[[[]]]", '{"a":{"a":0}}', '"\U0001f600a"',
+        f'"\U0001f600{"a" * 99}"', f'"\\ud83d\\ude00{"a" * 99}"',
+    ],
+)  # fmt: skip
 def test_values_of_json_are_not_made_where_they_take_too_much_memory(item: str) -> None:
     """Whatever is accepted takes about as much as was reckoned."""
     text = "[" + f"{item}," * 20_000 + "0]"
+    written = text.encode()
     tracemalloc.start()
-    parse_json(text)
+    parse_json(written)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    for one in (text, text.encode()):
+    for one in (text, written):
         with pytest.raises(ValueError, match=r"more than [0-9]+ MiB of memory"):
             parse_json(one, taken // 2)

@@ -185,10 +185,13 @@ def refuse_large_json(text: str | bytes, most: int | None = None) -> None:
 
 
 def _json_memory(text: str | bytes) -> int:
-    """About how many bytes of memory the values of a JSON text take, marks inside its texts counted with them."""
-    marks = (b"[", b"{", b",", b":") if isinstance(text, bytes) else ("[", "{", ",", ":")
-    lists, objects, commas, colons = (text.count(mark) for mark in marks)  # type: ignore[arg-type]
-    return len(text) + 80 * lists + 160 * objects + 56 * commas + 40 * colons
+    """About how many bytes of memory the values of a JSON text take, marks inside its texts counted with them.
+
+    One character beyond the first 65,536 makes all of its text take four bytes each, and those of the file too."""
+    marks = (b"[", b"{", b",", b":", b"\\u") if isinstance(text, bytes) else ("[", "{", ",", ":", "\\u")
+    lists, objects, commas, colons, escapes = (text.count(mark) for mark in marks)  # type: ignore[arg-type]
+    each = 8 if not text.isascii() else 4 if escapes else 1
+    return each * len(text) + 80 * lists + 160 * objects + 56 * commas + 40 * colons
 
 
 def json_bytes(value: object) -> bytes:

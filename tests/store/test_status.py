@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fillerscope.store.array_file import Part
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord, recording
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import JOB, answers_name, merged_name, shard_name
+from fillerscope.store.schema import JOB, LARGEST_JOB, answers_name, merged_name, shard_name
 from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, MOST_ABSENT, RUNNING, STOPPED, status_of
 from support.studies import study_of
 
@@ -156,6 +157,15 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"host": "a", "other": 1}'):
         (tmp_path / JOB).write_text(text)
         assert JobRecord.read(tmp_path) is None
+
+
+def test_a_record_is_short(tmp_path: Path) -> None:
+    """Values that it should not have are made before they are refused."""
+    whole = json.dumps(asdict(JobRecord.here()))
+    (tmp_path / JOB).write_text(whole)
+    assert JobRecord.read(tmp_path) is not None
+    (tmp_path / JOB).write_text(whole + " " * LARGEST_JOB)
+    assert JobRecord.read(tmp_path) is None
 
 
 def test_the_number_that_a_scheduler_gave_is_kept() -> None:

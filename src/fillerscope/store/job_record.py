@@ -17,7 +17,7 @@ from fillerscope.display import first_line
 from fillerscope.files import json_bytes, read_limited, write_whole
 from fillerscope.store.addresses import remote_of
 from fillerscope.store.lock import writing_to
-from fillerscope.store.schema import JOB
+from fillerscope.store.schema import JOB, LARGEST_JOB
 
 SCHEDULED = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "AWS_BATCH_JOB_ID", "JOB_ID")  # what schedulers call a job
 
@@ -45,7 +45,7 @@ class JobRecord:
     def read(cls, part: Path) -> JobRecord | None:
         """The record of a part; None where there is none that can be read."""
         try:
-            return TypeAdapter(cls).validate_json(read_limited(part / JOB), strict=True)
+            return TypeAdapter(cls).validate_json(read_limited(part / JOB, LARGEST_JOB), strict=True)
         except (OSError, ValueError):
             return None
 

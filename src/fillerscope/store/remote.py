@@ -24,6 +24,7 @@ from fillerscope.errors import StoreError
 from fillerscope.files import (
     LARGEST_JSON,
     Json,
+    digest_of,
     is_temporary,
     open_file,
     parse_json,
@@ -31,7 +32,7 @@ from fillerscope.files import (
     write_whole,
 )
 from fillerscope.store.inside import inside
-from fillerscope.store.schema import JOB, MANIFEST, PARTS_FOLDER, STUDY
+from fillerscope.store.schema import JOB, LARGEST_JOB, MANIFEST, PARTS_FOLDER, STUDY
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -45,10 +46,10 @@ PART_NAME = re.compile(r"[0-9]{1,5}-of-[0-9]{1,5}")
 VERSION_KEYS = ("ETag", "generation", "etag")  # what tells the versions of an object apart
 
 
-def _identity(manifest: bytes) -> object:
-    """Which run a manifest is of; None where it is none."""
+def _identity(manifest: bytes) -> str | None:
+    """Which run a manifest is of; None where it is none. A digest: the values of two manifests may fill memory."""
     try:
-        return parse_json(manifest)["identity"]
+        return digest_of(parse_json(manifest)["identity"])
     except (ValueError, TypeError, LookupError):
         return None
 
@@ -257,9 +258,10 @@ class RemoteFolder:
     def _read(self, name: str) -> bytes:
         if self._info(name)["size"] == 0:
             return b""  # of which no range can be asked for
-        data: bytes = self._system.cat_file(self._path(name), start=0, end=LARGEST_JSON + 1)
-        if len(data) > LARGEST_JSON:
-            raise StoreError(f"{self.address}/{name} is larger than {LARGEST_JSON >> 20} MiB; it is not of a run")
+        most = LARGEST_JOB if name == JOB else LARGEST_JSON
+        data: bytes = self._system.cat_file(self._path(name), start=0, end=most + 1)
+        if len(data) > most:
+            raise StoreError(f"{self.address}/{name} is larger than {most >> 10:,} KiB; it is not of a run")
         return data
 
     def _path(self, name: str) -> str:

@@ -32,6 +32,7 @@ SEALED = 4  # from this format on the manifest holds a digest of all that it say
 MANIFEST, STUDY, PROBLEMS = FILES = ("manifest.json", "study.json", "problems.parquet")
 FOLDERS = ("shards", "merged", "lookback", "answers", "again")  # what the names of its folders begin with
 JOB = "job.json"  # in the folder of a part: who writes it; not listed in the manifest
+LARGEST_JOB = 1 << 16  # bytes of that
 PARTS_FOLDER = "parts"  # of a run that several jobs measure: a folder for each of them, until they are merged
 MOMENTS = ("count", "mean", "m2", "m3")  # the parts of a quantity kept as moments over problems, in order
 
