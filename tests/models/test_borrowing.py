@@ -15,6 +15,7 @@ from transformers.utils import logging
 import fillerscope
 from fillerscope.arm.hooks import arm
 from fillerscope.capture.attention import NAME, capturing
+from fillerscope.errors import ModelError
 from fillerscope.models.attention import using_attention
 from fillerscope.models.borrowing import borrowed
 from fillerscope.models.quiet import quiet_transformers
@@ -161,3 +162,18 @@ def test_transformers_is_as_loud_as_before_whoever_leaves_first() -> None:
     assert logging.get_verbosity() == logging.ERROR
     second.__exit__(None, None, None)
     assert logging.get_verbosity() == level
+
+
+@pytest.mark.parametrize("of_a_run", [True, False])
+def test_nothing_is_measured_inside_autocast(of_a_run: bool) -> None:
+    """It would compute in another dtype than the one that names the run."""
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+
+    def measure() -> None:
+        if of_a_run:
+            fillerscope.run({"name": "x", "problems": {"limit": 1}}, model=model, tokenizer=tokenizer)
+        else:
+            fillerscope.attention_profile(model, tokenizer, TEXTS)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ModelError, match=r"autocast is on, .*block first"):
+        measure()

@@ -39,8 +39,10 @@ GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version m
 
 def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelSource]) -> Json:
     """The identity of a study's run: study, problems, models, device, code and libraries."""
+    from fillerscope.models.borrowing import refuse_autocast
     from fillerscope.models.loading import choose_device, choose_dtype
 
+    refuse_autocast()
     device = choose_device(study.device)
     measured = study.measured()
     del measured["problems"], measured["device"], measured["models"]

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
+from fillerscope.errors import ModelError
 from fillerscope.models.attention import noted_attention
 from fillerscope.models.structure import decoder_of
 
@@ -24,11 +26,20 @@ def borrowed(model: nn.Module) -> Iterator[None]:
 
     Afterwards, and after errors and interrupts, it is as it came: the mode of each module, its attention functions,
     and which parameters want gradients; no hook of ours is left."""
+    refuse_autocast()
     with _lock_of(model), ExitStack() as stack:
         for restore in (_noted_modes(model), noted_attention(model), _noted_gradients(model), _noted_hooks(model)):
             stack.callback(restore)
         model.eval()
         yield
+
+
+def refuse_autocast() -> None:
+    """Raise inside a block of torch.autocast, where models compute in another dtype than what a run says of them."""
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda", "mps")):
+        raise ModelError(
+            "torch.autocast is on, which computes in another dtype than the model's: leave its block first"
+        )
 
 
 def _lock_of(model: nn.Module) -> threading.RLock:
