@@ -98,6 +98,42 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_one_line(folder: Path, name: s
         resolve(str(folder))
 
 
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "chat_template.jinja", "additional_chat_templates/a.jinja"]
+)
+@pytest.mark.parametrize("target", ["/proc/self/environ", "other"])
+def test_a_link_out_of_the_folder_is_refused(folder: Path, tmp_path: Path, name: str, target: str) -> None:
+    """Its text would be a prompt, and be sent to a server."""
+    path, elsewhere = folder / name, tmp_path / target
+    path.parent.mkdir(exist_ok=True)
+    if target == "other":
+        elsewhere.write_bytes(path.read_bytes() if path.exists() else b"{{ messages }}")
+    path.unlink(missing_ok=True)
+    path.symlink_to(elsewhere)
+    with pytest.raises(ModelError, match=f"{name} is a link that leads out of the model's folder"):
+        resolve(str(folder))
+
+
+def test_links_inside_the_folder_to_weights_and_in_the_cache_of_the_hub_are_taken(folder: Path, tmp_path: Path) -> None:
+    before = resolve(str(folder)).digest
+    (folder / "model.safetensors").rename(tmp_path / "weights")
+    (folder / "model.safetensors").symlink_to(tmp_path / "weights")
+    (folder / "real").mkdir()
+    (folder / "config.json").rename(folder / "real/config.json")
+    (folder / "config.json").symlink_to("real/config.json")
+    snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "1", tmp_path / "models--a--b" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in [file for file in folder.iterdir() if file.is_file()]:
+        (blobs / cached_sha256(file)).write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(f"../../blobs/{cached_sha256(file)}")
+    assert resolve(str(folder)).digest == resolve(str(snapshot)).digest == before
+    blobs.rename(tmp_path / "elsewhere")
+    blobs.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="is a link that leads out of the model's folder"):
+        resolve(str(snapshot))
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 @pytest.mark.parametrize("read", [check_gguf, check_header, cached_sha256])
 def test_no_reader_waits_for_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:

@@ -15,7 +15,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.files import Json, open_file, parse_json, read_limited
 from fillerscope.models.config_checks import check_config, refuse_other_counts
-from fillerscope.models.digests import TOKENIZER_FILES, pipe_or_device
+from fillerscope.models.digests import TOKENIZER_FILES, counted_files, pipe_or_device
 from fillerscope.models.redirects import check_tokenizer_config, read_settings
 
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.bin")
@@ -30,8 +30,7 @@ _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretr
 
 def check_folder(folder: Path, name: str) -> None:
     """Refuse, with a reason, a folder that cannot or must not be loaded."""
-    if (other := pipe_or_device(folder)) is not None:
-        raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
+    _refuse_other_places(folder)
     config = _read_config(folder, name)
     check_config(config, folder / "config.json", name)
     _refuse_adapters(folder, name)
@@ -44,6 +43,19 @@ def check_folder(folder: Path, name: str) -> None:
         )
 
 
+def _refuse_other_places(folder: Path) -> None:
+    """Refuse pipes and devices, and links that lead out of a folder: the text of a private file, or what a process has
+    in its environment, would be a template, and part of what is asked of a server. Weights may be anywhere."""
+    if (other := pipe_or_device(folder)) is not None:
+        raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
+    real = folder.resolve()
+    blobs = real.parent.parent / "blobs"  # of the hub's cache
+    for path in counted_files(folder).values():
+        target = path.resolve()
+        if path.suffix != ".safetensors" and not target.is_relative_to(real) and target.parent != blobs:
+            raise ModelError(f"{path} is a link that leads out of the model's folder; copy the file there")
+
+
 def has_weights(folder: Path) -> bool:
     """Whether there are files of weights in a folder, sound or not."""
     return any(any(file.match(pattern) for pattern in ("*.safetensors", *PICKLES)) for file in folder.iterdir())
@@ -51,8 +63,7 @@ def has_weights(folder: Path) -> bool:
 
 def check_description(folder: Path, name: str) -> None:
     """Refuse a folder without weights of whose config no model must be built."""
-    if (other := pipe_or_device(folder)) is not None:
-        raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
+    _refuse_other_places(folder)
     config = _read_config(folder, name)
     check_config(config, folder / "config.json", name)
     _refuse_adapters(folder, name)
