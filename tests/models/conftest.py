@@ -68,7 +68,7 @@ def folder(tmp_path: Path, llama: Any) -> Path:
 def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
     """Writes the tiny Llama as GGUF; `leave_out` names tensors that are lost on the way, `blocks` says how many layers
     it claims, `frequencies` are factors of its rotary frequencies, `settings` are further ones, `pre` is how it splits
-    texts, and `more` are further tensors."""
+    texts, `more` are further tensors, and `marks` are further tokens with their types."""
 
     def write(
         name: str = "tiny.gguf",
@@ -79,13 +79,14 @@ def write_gguf(tmp_path: Path, llama: Any) -> Callable[..., Path]:
         settings: dict[str, Any] | None = None,
         pre: str | None = "gpt-2",
         more: dict[str, Any] | None = None,
+        marks: dict[str, int] | None = None,
     ) -> Path:
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, "llama")
         _write_shape(writer, llama.config, blocks)
         if frequencies:
             writer.add_tensor("rope_freqs.weight", np.array(frequencies, np.float32))
-        _write_tokenizer(writer, add_bos, llama.config.vocab_size, pre)
+        _write_tokenizer(writer, add_bos, llama.config.vocab_size, pre, marks or {})
         for key, value in (settings or {}).items():
             if isinstance(value, list):
                 writer.add_array(key, value)
@@ -135,12 +136,16 @@ def _write_shape(writer: gguf.GGUFWriter, config: Any, blocks: int | None) -> No
     writer.add_vocab_size(config.vocab_size)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, add_bos: bool | None, size: int, pre: str | None) -> None:
+def _write_tokenizer(
+    writer: gguf.GGUFWriter, add_bos: bool | None, size: int, pre: str | None, marks: dict[str, int]
+) -> None:
     tokenizer = tiny_tokenizer()
     special = set(tokenizer.added_tokens_encoder)
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    kinds = [3 if token in special else 1 for token in tokens] + list(marks.values())
+    tokens += marks
     unused = [f"<unused{number}>" for number in range(size - len(tokens))]
-    kinds = [3 if token in special else 1 for token in tokens] + [5] * len(unused)
+    kinds += [5] * len(unused)
     writer.add_tokenizer_model("gpt2")
     if pre is not None:
         writer.add_tokenizer_pre(pre)

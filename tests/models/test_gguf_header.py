@@ -131,6 +131,7 @@ def test_what_transformers_reads_of_a_header_is_checked_as_well(
 
 FORGERIES: dict[str, Callable[[bytes, Fields], bytes]] = {
     "version": lambda data, fields: forged(data, *fields.find("version"), 99),
+    "byte order": lambda data, fields: forged(data, *fields.find("version"), 3 << 24),
     "tensor count": lambda data, fields: forged(data, *fields.find("tensor count"), 2**64 - 1),
     "value count": lambda data, fields: forged(data, *fields.find("value count"), 2**63),
     "length of a key": lambda data, fields: forged(data, *fields.find("length of key"), 2**63),

@@ -11,6 +11,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import Metaspace
 from transformers import (
     AutoConfig,
     BloomConfig,
@@ -21,6 +24,7 @@ from transformers import (
     NemotronConfig,
     Phi3Config,
     PretrainedConfig,
+    PreTrainedTokenizerFast,
     Qwen3Config,
     StableLmConfig,
     Starcoder2Config,
@@ -29,7 +33,7 @@ from transformers import (
 from fillerscope.errors import ModelError
 from fillerscope.models import gguf_settings
 from fillerscope.models.gguf import RECORD, VERSION
-from fillerscope.models.gguf_settings import read_settings, refuse_unread
+from fillerscope.models.gguf_settings import corrected, read_settings, refuse_unread
 from fillerscope.models.loading import load_model
 from fillerscope.models.resolve import resolve
 from support.tiny import tiny_model
@@ -155,6 +159,44 @@ def test_texts_are_not_split_in_another_way_than_the_file_says(
 ) -> None:
     with pytest.raises(ModelError, match=told):
         resolve(str(write_gguf(pre=pre)))
+
+
+@pytest.mark.parametrize("mark", ["    ", "<\uff5cUser\uff5c>"])
+@pytest.mark.parametrize("kind", [3, 4])
+def test_tokens_that_would_be_cut_into_pieces_are_refused(write_gguf: WriteGguf, mark: str, kind: int) -> None:
+    with pytest.raises(ModelError, match=f"says the token '{mark}' is one: [0-9]+, which transformers does not read"):
+        resolve(str(write_gguf(marks={mark: kind})))
+
+
+def test_tokens_that_are_found_whole_are_taken(write_gguf: WriteGguf) -> None:
+    marks = {"<think>": 4, "<|tool|>": 3, "<|never|>": 5}
+    tokenizer = load_model(str(write_gguf(marks=marks))).tokenizer
+    thinking, tool = (tokenizer.convert_tokens_to_ids(mark) for mark in list(marks)[:2])
+    ids = tokenizer.encode("a<think>b<|tool|>", add_special_tokens=False)
+    assert ids == [*tokenizer.encode("a"), thinking, *tokenizer.encode("b"), tool]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("a", ["\u2581a"]),
+        (" a", ["\u2581", "\u2581a"]),
+        ("ab a", ["\u2581a", "b", "\u2581a"]),
+        ("</s>a", ["</s>", "\u2581a"]),
+        ("a</s> a", ["\u2581a", "</s>", "\u2581", "\u2581a"]),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"tokenizer.ggml.add_space_prefix": True}])
+def test_spaces_stand_before_all_that_is_between_whole_tokens(
+    text: str, pieces: list[str], settings: dict[str, Any]
+) -> None:
+    """As llama.cpp and SentencePiece have it."""
+    words = {"</s>": 0, "\u2581": 1, "a": 2, "b": 3, "\u2581a": 4}
+    backend = Tokenizer(BPE(words, [("\u2581", "a")]))
+    backend.pre_tokenizer = Metaspace(prepend_scheme="first", split=False)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    corrected(tokenizer, {"tokenizer.ggml.model": "llama"} | settings, "tiny.gguf")
+    assert tokenizer.tokenize(text) == pieces
 
 
 def test_older_versions_of_transformers_know_fewer_splits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
 RECORD = "fillerscope.json"
-VERSION = 3  # of what conversions make of a file: those of before are made again
+VERSION = 4  # of what conversions make of a file: those of before are made again
 # Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
 _SAMPLES = (
     "What is 1234 + 5.6?  Answer:\n\n\t42", " / / / //// \\\\ he he", "Größe 日本語 🙂 naïve",

@@ -53,17 +53,17 @@ class _Cursor:
     """A place in the file that moves on with what is read, and never beyond the end."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at, self.order = data, 0, "<"
+        self.data, self.at = data, 0
         self.elements = 0  # of arrays
 
     def number(self, kind: str) -> int:
         start = self.at
         self.skip(struct.calcsize(f"<{kind}"))
-        return int(struct.unpack_from(f"{self.order}{kind}", self.data, start)[0])
+        return int(struct.unpack_from(f"<{kind}", self.data, start)[0])
 
     def largest(self, kind: str, count: int) -> float | None:
         """Move over numbers, and return the largest of them."""
-        start, dtype = self.at, np.dtype(f"{self.order}{kind}")
+        start, dtype = self.at, np.dtype(f"<{kind}")
         self.skip(count * dtype.itemsize)
         if not count:
             return None
@@ -112,8 +112,7 @@ def _checked(cursor: _Cursor) -> list[_Tensor]:
     cursor.skip(4)  # the magic, which is checked before
     version = cursor.number("I")
     if version & 0xFFFF == 0:
-        cursor.order, cursor.at = ">", 4
-        version = cursor.number("I")
+        raise ValueError("its numbers are big-endian, which readers take for little-endian ones")
     if version not in VERSIONS:
         raise ValueError(f"it is of version {version}, not {' or '.join(map(str, VERSIONS))}")
     tensor_count, value_count = cursor.number("Q"), cursor.number("Q")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,7 @@ _WHOLE_WORDS = (
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
 )  # fmt: skip
 _SCALED_BY_WIDTH = (("gemma2", 46), ("gemma3_text", 62))  # of 27B: by width and heads, where others go by the head
+_WHOLE = (3, 4)  # control and user-defined tokens
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "codeshell", "command-r", "exaone", "minerva-7b")
 
 
@@ -56,6 +58,18 @@ def read_settings(path: Path) -> Settings:
         key: len(field.data) if key.startswith("tokenizer.") and len(field.data) > 1 else field.contents()
         for key, field in fields.items()
     }
+
+
+def whole_tokens(path: Path) -> dict[int, str]:
+    """The tokens of a file that are found whole in a text, by number."""
+    from gguf import GGUFReader
+
+    fields = GGUFReader(str(path)).fields
+    tokens, kinds = fields.get("tokenizer.ggml.tokens"), fields.get("tokenizer.ggml.token_type")
+    if tokens is None or kinds is None:
+        return {}
+    whole = [number for number, at in enumerate(kinds.data) if int(kinds.parts[at][0]) in _WHOLE]
+    return {one: bytes(tokens.parts[tokens.data[one]]).decode(errors="replace") for one in whole}
 
 
 def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> None:
@@ -196,6 +210,8 @@ def corrected(tokenizer: PreTrainedTokenizerFast, settings: Settings, name: str)
     if settings.get("tokenizer.ggml.add_eos_token") and ids[-1:] != [tokenizer.eos_token_id]:
         raise _refusal(name, "tokenizer.ggml.add_eos_token", True)
     space = settings.get("tokenizer.ggml.add_space_prefix")
+    if kind == "llama" and space is not False:
+        _prefix_spaces(tokenizer)
     first = tokenizer.convert_ids_to_tokens(tokenizer("a", add_special_tokens=False)["input_ids"])[0]
     if space is not None and bool(space) != first.startswith(("\u2581", "\u0120")):
         raise _refusal(name, "tokenizer.ggml.add_space_prefix", space)
@@ -213,6 +229,22 @@ def _split(tokenizer: PreTrainedTokenizerFast, how: str | None, name: str) -> No
     elif how not in (*_AS_GPT2, *known):
         raise _refusal(name, "tokenizer.ggml.pre", how)
     tokenizer.backend_tokenizer.model.ignore_merges = how in _WHOLE_WORDS
+
+
+def _prefix_spaces(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Put a space before all that stands between tokens which are found whole, as SentencePiece does: transformers puts
+    one at the beginning of a text alone, and none where there is one."""
+    from tokenizers.normalizers import Prepend, Replace, Sequence
+
+    tokenizer.backend_tokenizer.normalizer = Sequence([Prepend("\u2581"), Replace(" ", "\u2581")])
+    tokenizer.backend_tokenizer.pre_tokenizer = None
+
+
+def refuse_lost(tokenizer: PreTrainedTokenizerFast, whole: Mapping[int, str], name: str) -> None:
+    """Refuse a tokenizer that does not find tokens whole in a text which its file says are found so."""
+    for number, text in whole.items():
+        if tokenizer.encode(text, add_special_tokens=False) != [number]:
+            raise _refusal(name, f"the token {text!r:.40} is one", number)
 
 
 def _add_bos(tokenizer: PreTrainedTokenizerFast) -> None:
