@@ -595,6 +595,12 @@ def test_profile(command: Command, model: Path, tmp_path: Path) -> None:
     assert shown.out.endswith("Wrote here/profile.csv, all layers and heads\n")
     assert (tmp_path / "here/profile.csv").read_text().startswith('"layer","head","position","n","mean"')
 
+    (tmp_path / "here/profile.csv").unlink()  # a link in a folder from elsewhere, which says that it is ours
+    (tmp_path / "here/profile.csv").symlink_to(tmp_path / "own")
+    (tmp_path / "own").write_text("mine")
+    assert command("profile", "the quick brown fox jumps", "-m", model, "--out", "here").code == 0
+    assert (tmp_path / "own").read_text() == "mine"
+
     (tmp_path / "text.txt").write_text("the quick brown fox jumps")
     shown = command("profile", "text.txt", "-m", model, "--json", "--top", 2)
     found = json.loads(shown.out)

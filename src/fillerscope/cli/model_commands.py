@@ -13,7 +13,7 @@ from fillerscope.cli import tables
 from fillerscope.cli.painted_text import print_legend, print_painted
 from fillerscope.cli.try_commands import show_prompts
 from fillerscope.errors import FigureError, ModelError, PromptError
-from fillerscope.files import Json, disk_errors, list_written, read_limited, refuse_foreign, written_before
+from fillerscope.files import Json, disk_errors, list_written, read_limited, refuse_foreign, replacing, written_before
 from fillerscope.progress import Progress, TerminalProgress
 from fillerscope.study.filler_text import filler_condition
 
@@ -163,7 +163,8 @@ def _write_profile(profile: Profile, out: Path) -> None:
     with disk_errors(FigureError, f"to {out}", "choose another folder"):
         out.mkdir(parents=True, exist_ok=True)
         list_written(out, [PROFILE])
-        write_csv(profile.columns(), out / PROFILE)
+        with replacing(out / PROFILE, sync=False) as draft:
+            write_csv(profile.columns(), draft)
 
 
 def _text_of(text: str) -> str:
