@@ -44,12 +44,12 @@ class Server:
         if not _is_answered(completion):
             raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
         choice = completion.choices[0]
+        if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):  # to search it would take long
+            asked = f"{decoding.max_tokens} tokens were asked for"
+            raise PromptRefused(f"the server wrote {len(choice.text)} characters where {asked}")
         if self.refusals.holds_secret(choice.text):
             raise PromptRefused(KEY_CAME_BACK)
         choice.text = choice.text.encode("utf-8", "replace").decode("utf-8")  # no tokenizer takes half a character
-        if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):
-            asked = f"{decoding.max_tokens} tokens were asked for"
-            raise PromptRefused(f"the server wrote {len(choice.text)} characters where {asked}")
         return completion
 
     async def _create(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
