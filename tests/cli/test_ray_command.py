@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,15 @@ def start(folder: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for_shards(process: subprocess.Popen[str], out: Path, count: int) -> None:
+def wait_for_shards(process: subprocess.Popen[str], out: Path, count: int, most: float = 300) -> None:
     def are_there() -> bool:
-        assert process.poll() is None, process.communicate(timeout=60)[1]
         return len(list(out.glob("shards/*/*.safetensors"))) >= count
 
-    wait_for(are_there, "no shard was written")
+    with suppress(AssertionError):
+        wait_for(lambda: process.poll() is not None or are_there(), "no shard was written", most)
+    if process.poll() is not None or not are_there():
+        end(process.pid)
+        raise AssertionError(f"no shard was written: {process.communicate(timeout=60)[1]}")
 
 
 @pytest.fixture(autouse=True)
@@ -203,42 +208,49 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.fixture
-def nodes(folder: Path, tmp_path: Path) -> Iterator[Any]:
-    """Starts nodes of a cluster with a token, as an administrator would; the first is the head, which has no CPUs."""
-    base = Path("/tmp") / f"fs-nodes-{os.getpid()}"
-    ray = Path(sys.executable).parent / "ray"
-    environment = os.environ | {
-        "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "4",
-    }  # fmt: skip
-    port = free_port()
-    started: list[subprocess.Popen[bytes]] = []
-
-    def node(*options: str) -> subprocess.Popen[bytes]:
-        head = [] if started else ["--head", f"--port={port}"]
-        join = [f"--address=127.0.0.1:{port}"] if started else []
-        log = (tmp_path / f"node-{len(started)}.log").open("wb")
-        process = subprocess.Popen(
-            [str(ray), "start", *head, *join, "--block", f"--temp-dir={base}-{len(started)}", *options],
-            env=environment, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
+@contextmanager
+def nodes(logs: Path) -> Iterator[tuple[str, list[int]]]:
+    """A cluster with a token, as an administrator would start it: its address, and the nodes with a CPU each. The head
+    has none."""
+    base, port = Path("/tmp") / f"fs-nodes-{os.getpid()}-{secrets.token_hex(2)}", free_port()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-            patch.setenv(name, environment[name])
-        node.address = f"127.0.0.1:{port}"  # type: ignore[attr-defined]
-        yield node
-    for process in started:
-        for one in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", "5" * 64)
+        environment = os.environ | {
+            "RAY_USAGE_STATS_ENABLED": "0", "RAY_health_check_period_ms": "500",
+            "RAY_health_check_failure_threshold": "4", "RAY_agent_register_timeout_ms": "300000",
+        }  # fmt: skip
+        started: list[int] = []
+
+        def node(*options: str) -> None:
+            temporary = f"--temp-dir={base}-{len(started)}"
+            with (logs / f"node-{len(started)}.log").open("wb") as log:
+                command = [str(Path(sys.executable).parent / "ray"), "start", "--block", temporary, *options]
+                process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            started.append(process.pid)
+
+        try:
+            node("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false")
+            wait_for(lambda: answers(f"127.0.0.1:{port}"), "the head does not listen")
+            time.sleep(10)
+            for _ in range(2):
+                node(f"--address=127.0.0.1:{port}", "--num-cpus=1")
+            time.sleep(10)
+            yield f"127.0.0.1:{port}", started[1:]
+        finally:
+            for pid in started:
+                end(pid)
+            for number in range(len(started)):
+                shutil.rmtree(f"{base}-{number}", ignore_errors=True)
+
+
+def end(pid: int) -> None:
+    """Kill a process and all that it has started."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [*process.children(recursive=True), process]:
             one.kill()
-        process.kill()
         process.wait(60)
-    for number in range(len(started)):
-        shutil.rmtree(f"{base}-{number}", ignore_errors=True)
-    assert_nothing_left(folder)
 
 
 def answers(address: str) -> bool:
@@ -252,19 +264,25 @@ def answers(address: str) -> bool:
 
 @needs_ray
 @pytest.mark.slow
-def test_a_node_that_dies_changes_no_byte(folder: Path, single: dict[str, bytes], tmp_path: Path, nodes: Any) -> None:
+def test_a_node_that_dies_changes_no_byte(folder: Path, single: dict[str, bytes], tmp_path: Path) -> None:
+    """Ray's own start is tried twice: on busy cores nodes were seen that gave no worker within five minutes."""
     out = tmp_path / "run"
-    nodes("--num-cpus=0", "--include-dashboard=false")
-    wait_for(lambda: answers(nodes.address), "the head does not listen")
-    time.sleep(10)
-    workers = [nodes("--num-cpus=1") for _ in range(2)]
-    time.sleep(10)
-    process = start(folder, out, "--workers", "2", "--address", nodes.address)
-    wait_for_shards(process, out, 1)
-    for one in [*psutil.Process(workers[1].pid).children(recursive=True), workers[1]]:
-        one.kill()
-    _, error = process.communicate(timeout=600)
-    assert process.returncode == 0, error[-3000:]
+    for is_last in (False, True):
+        with nodes(tmp_path) as (address, workers):
+            process = start(folder, out, "--workers", "2", "--address", address)
+            try:
+                wait_for_shards(process, out, 1, 150)
+            except AssertionError as cause:
+                if is_last:
+                    raise
+                logs = "".join(log.read_text(errors="replace")[-2000:] for log in sorted(tmp_path.glob("node-*.log")))
+                warnings.warn(f"a cluster gave no worker: {cause}\n{logs}", stacklevel=1)
+                continue
+            end(workers[1])
+            _, error = process.communicate(timeout=600)
+            assert process.returncode == 0, error[-3000:]
+            break
+    assert_nothing_left(folder)
     assert files(out) == single
 
 

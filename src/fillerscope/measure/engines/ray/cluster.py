@@ -36,6 +36,7 @@ LOCAL = "local"  # Ray's word for a cluster that it starts
 CURRENT = Path("/tmp/ray/ray_current_cluster")  # where `ray start` writes the address
 LONGEST_ADDRESS = 300
 KNOCK = 10.0  # seconds that a cluster has to answer
+_PATIENT = {"agent_register_timeout_ms": 300_000, "worker_register_timeout_seconds": 300}  # of busy machines
 
 
 class RayChoices(TypedDict, total=False):
@@ -172,7 +173,7 @@ def _own(cpus: float, gpus: float) -> Iterator[None]:
                 ray.init(
                     address=LOCAL, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
                     num_cpus=max(1, -int(-cpus // 1)), num_gpus=-int(-gpus // 1) or None, _temp_dir=f"{folder}/r",
-                    _system_config={"worker_niceness": 0},
+                    _system_config={"worker_niceness": 0, **_PATIENT},
                 )  # fmt: skip
             _refuse_open(ray.util.get_node_ip_address())
             if Path(folder).stat().st_mode & 0o077:
