@@ -624,3 +624,14 @@ def test_a_question_that_composes_with_what_is_before_it_takes_no_longer(monkeyp
     prompt = maker.plain("\u0301" + "What is 12 + 30? " * 200)
     assert len(prompt) > 1000
     assert decoded < 200
+
+
+def test_texts_of_tokens_are_those_of_the_tokenizer_as_it_is_now() -> None:
+    """In a notebook somebody changes it, and gets another digest."""
+    tokenizer = tiny_tokenizer()
+    (token,) = tokenizer.encode(" the", add_special_tokens=False)[-1:]
+    seen = [(token_texts(tokenizer, (token,)), maker(tokenizer).token_text(token))]
+    tokenizer.backend_tokenizer.decoder = decoders.Replace("e", "3")
+    seen.append((token_texts(tokenizer, (token,)), maker(tokenizer).token_text(token)))
+    assert [[text] for _, text in seen] == [texts for texts, _ in seen]
+    assert seen[0] != seen[1]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fillerscope.errors import ModelError, PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.chat_template import TemplateLimitError
-from fillerscope.prompts.prompt import Prompt, PromptMaker, token_texts
+from fillerscope.prompts.prompt import Prompt, PromptMaker
 from fillerscope.store.job_part import JobPart
 from fillerscope.study.study import Study
 from fillerscope.study.token_classes import classify
@@ -99,7 +99,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     if context is not None and longest > context:
         reason = f"{longest} tokens, and the model takes {context}; ask for less filler, or leave the problem out"
         return Prepared(number, problem, {}, reason)
-    probe, tokens = study.probes.activations, tuple(token_texts(maker.tokenizer, plain.ids))
+    probe, tokens = study.probes.activations, tuple(map(maker.token_text, plain.ids))
     classes = None if probe is None else classify(tokens, probe.classes)
     return Prepared(number, problem, prompts, tokens=tokens, classes=classes)
 

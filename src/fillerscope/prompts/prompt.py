@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -145,6 +145,11 @@ class PromptMaker:
         return lru_cache(maxsize=64)(lambda condition, name: filler_ids(condition, self.tokenizer, self.seed, name))
 
     @cached_property
+    def token_text(self) -> Callable[[int], str]:
+        """A token as text, cached for no longer than this run: a tokenizer can be changed."""
+        return lru_cache(maxsize=1 << 16)(partial(_token_text, self.tokenizer))
+
+    @cached_property
     def _frame(self) -> tuple[str, str]:
         """The text before and after the question, the same for all questions."""
         parts = self._render(_MARK).split(_MARK)
@@ -262,6 +267,5 @@ def token_texts(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[str]:
     return [_token_text(tokenizer, token) for token in ids]
 
 
-@lru_cache(maxsize=1 << 16)
 def _token_text(tokenizer: Tokenizer, token: int) -> str:
     return str(tokenizer.decode([token], skip_special_tokens=False))

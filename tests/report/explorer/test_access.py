@@ -163,6 +163,11 @@ def test_a_link_to_the_page_may_stand_anywhere() -> None:
     """In a notebook, or in the file that opens the browser. It needs the token, and brings no other answer."""
     assert asked(f"/?token={ACCESS.token}", **LINK).status == 200
     assert_refused(asked("/", **LINK))
+    cookie = cookie_of(asked("/", **BEARER))
+    assert asked("/", cookie=cookie, **LINK | {"sec-fetch-site": "same-origin"}).status == 200
+    for site in ("same-site", "cross-site"):  # another port of this machine is the same site
+        assert_refused(asked("/", cookie=cookie, **LINK | {"sec-fetch-site": site}))
+        assert asked(f"/?token={ACCESS.token}", cookie=cookie, **LINK | {"sec-fetch-site": site}).status == 200
     assert_refused(asked("/", origin="http://evil.example", **LINK, **BEARER))
     for path in PATHS[1:]:
         assert_refused(asked(path, **LINK, **BEARER))

@@ -88,7 +88,7 @@ class Access:
             return False
         if path == "/" and "token" in request.query_params:  # which the page keeps: it must be the right one
             return _same(request.query_params["token"], self.token)
-        return any(_same(given, self._cookie) for given in _cookies(request))
+        return not _is_led(request) and any(_same(given, self._cookie) for given in _cookies(request))
 
 
 class Guard:
@@ -155,8 +155,13 @@ def _is_foreign(request: Request) -> bool:
     own = f"http://{request.headers['host']}".lower()
     if any(origin.lower() != own for origin in request.headers.getlist("origin")):
         return True
-    sites = set(request.headers.getlist("sec-fetch-site"))
-    return not (sites <= {"same-origin", "none"} or _opens_page(request))
+    return _is_led(request) and not _opens_page(request)
+
+
+def _is_led(request: Request) -> bool:
+    """Whether another page sent the browser, which may be one at another port of this machine: cookies are sent along,
+    and what stands behind the # of an address asks for a measurement."""
+    return not set(request.headers.getlist("sec-fetch-site")) <= {"same-origin", "none"}
 
 
 def _opens_page(request: Request) -> bool:
