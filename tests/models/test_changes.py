@@ -10,12 +10,14 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from fillerscope.errors import ModelError
+from fillerscope.measure.run_study import run_study
 from fillerscope.models import loading
 from fillerscope.models.description import load_tokenizer
 from fillerscope.models.digests import folder_digest
@@ -23,7 +25,10 @@ from fillerscope.models.in_memory import tokenizer_of
 from fillerscope.models.loading import load_folder
 from fillerscope.models.resolve import resolve, resolve_here
 from fillerscope.progress import Silent
+from fillerscope.study.study import Study
 from support.hub import Hub, serving, use
+from support.progress import Told
+from support.studies import settings
 
 HUB_ID = "someone/some-model"
 Change = Callable[[Path], None]
@@ -305,6 +310,25 @@ def test_weights_without_room_stay_in_their_file(folder: Path, monkeypatch: pyte
     model = load_folder(resolve(str(folder)), device="cpu").model
     assert any(str(folder) in line for line in maps()) or not maps()
     del model
+
+
+def test_weights_that_are_written_over_while_they_are_used_end_a_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as by the next checkpoint of a training. No shard of both is kept."""
+    record = settings(folder, problems={"limit": 4}, batch={"shard": 1, "tokens": 512}, figures=[])
+    monkeypatch.setattr(loading.psutil, "virtual_memory", lambda: SimpleNamespace(available=0, total=0))
+    weights = folder / "model.safetensors"
+
+    def change(text: str, done: float, _: object) -> None:
+        if text.startswith("measuring") and done:
+            with weights.open("r+b") as file:
+                file.seek(-1000, os.SEEK_END)
+                file.write(bytes(1000))
+
+    with pytest.raises(ModelError, match="changed while they were read"):
+        run_study(Study.model_validate(record), tmp_path / "run", Told(change))
+    assert not list((tmp_path / "run").glob("shards/*/*"))
 
 
 # Files that are counted

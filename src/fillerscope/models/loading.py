@@ -6,7 +6,7 @@ business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class LoadedModel:
     device: str
     layers: int
     heads: int
+    mapped: ModelFolder | None = None  # the folder from which weights are still read while the model is used
 
     @property
     def decoder(self) -> nn.Module:
@@ -89,9 +90,10 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
             _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
         )
     model = _to_device(model, place, folder.label)
-    _read_into_memory(model)
+    is_copied = _read_into_memory(model)
     refuse_changed(folder)
-    return loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
+    loaded = loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
+    return loaded if is_copied else replace(loaded, mapped=folder)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
@@ -179,15 +181,16 @@ def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:
         ) from error
 
 
-def _read_into_memory(model: PreTrainedModel) -> None:
+def _read_into_memory(model: PreTrainedModel) -> bool:
     """Copy weights out of their file, which the system would go on reading while they are used.
 
-    Those that memory has no room for stay in it."""
+    Those that memory has no room for stay in it. Returns whether they were copied."""
     weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.device.type == "cpu"]
     if processes() > 1 or sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
-        return
+        return not weights
     for weight in weights:
         weight.data = weight.data.clone()
+    return True
 
 
 def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:

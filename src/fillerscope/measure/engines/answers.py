@@ -67,6 +67,7 @@ class AnswerStage:
             for shard, name in missing:
                 table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
                 self._recheck(greedy)
+                work.refuse_changed()
                 work.store.put_table(name, table)
 
     def _server(self) -> Generator:
@@ -157,6 +158,7 @@ class RepeatStage(AnswerStage):
                 table, _ = answer_shard(
                     work.study, work.prompts.of(shard), generator_for(shard), grader, tick, repeat=True
                 )
+                work.refuse_changed()
                 work.store.put_table(name, table)
 
     @cached_property

@@ -103,7 +103,7 @@ class PromptStage:
         work, runner = self.work, self.runner
         tokens = runner.tokens
         tick = work.counter(measuring(work.folder.label), missing, count, len(work.study.conditions))
-        measure_shards(work.prompts, runner, missing, Writer(work.store, on_written), tick)
+        measure_shards(work.prompts, runner, missing, Writer(work.store, on_written, work.refuse_changed), tick)
         if runner.tokens != tokens:
             work.progress.say(f"out of memory: passes were shortened from {tokens} to {runner.tokens} tokens")
             work.note(batch_tokens=runner.tokens)
@@ -130,6 +130,7 @@ class AnswerAttentionStage:
             for shard, name in missing:
                 answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
                 part = measure_answers(study, work.prompts.of(shard), answers, runner, tick)
+                work.refuse_changed()
                 work.store.put(name, part)
                 on_written(name, part)
 
@@ -215,9 +216,9 @@ class Writer:
 
     AHEAD = 2  # shards that may wait for the disk
 
-    def __init__(self, store: RunStore, on_written: OnWritten) -> None:
-        """`on_written` is called in the writer's thread."""
-        self.store, self.on_written, self.broken = store, on_written, False
+    def __init__(self, store: RunStore, on_written: OnWritten, check: Callable[[], None] = lambda: None) -> None:
+        """In the writer's thread `check` is called before a shard is written, and `on_written` afterwards."""
+        self.store, self.on_written, self.check, self.broken = store, on_written, check, False
         self.thread = ThreadPoolExecutor(1)
         self.waiting: deque[Future[None]] = deque()
 
@@ -231,6 +232,7 @@ class Writer:
             return
         self.broken = True  # until this one is written: after a missing shard no other is written
         part = reduced.part()
+        self.check()
         self.store.put(name, part)
         self.on_written(name, part)
         self.broken = False
