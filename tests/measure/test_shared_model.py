@@ -75,6 +75,23 @@ def test_two_processes_measure_what_one_does(family: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_processes_that_find_other_weights_are_refused(tmp_path: Path) -> None:
+    """Each looks for the model on its own machine."""
+    for number in range(2):
+        save_model(tmp_path / f"node{number}" / "model", seed=number)
+    study = study_settings(Path("./model"))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    command = f"cd node$RANK && exec {Path(sys.executable).parent / 'fillerscope'} run ../study.yaml --out ../run"
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python"]
+    done = subprocess.run(
+        [*start, "bash", "-c", command], capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode != 0
+    assert "the processes that share the model do not find the same" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "processes", "told"),
     [("llama", 4, "has 4 heads and 2 of keys, which 4 processes cannot share evenly"),

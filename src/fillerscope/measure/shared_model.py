@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fillerscope.errors import StudyError
-from fillerscope.files import Json
+from fillerscope.errors import ModelError, StudyError
+from fillerscope.files import Json, digest_of
 from fillerscope.models import tensor_parallel
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.run_folder import RunStore
@@ -44,6 +44,11 @@ def create_store(path: Path, identity: Json, study: Json, part: JobPart | None) 
     if tensor_parallel.processes() == 1:
         return RunStore.create(path, identity, study, part)
     tensor_parallel.join()
+    if not tensor_parallel.is_same(digest_of(identity)):
+        raise ModelError(
+            "the processes that share the model do not find the same: model files, data, libraries and settings of "
+            "torch must be equal on all machines"
+        )
     if tensor_parallel.rank() == 0:
         store = RunStore.create(path, identity, study, part)
         tensor_parallel.wait_for_all()  # it is there
