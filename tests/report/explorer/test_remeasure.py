@@ -230,6 +230,15 @@ def test_problems_of_two_runs_are_not_mixed_up(run: Run, model: str, tmp_path: P
     assert tokens[0] != tokens[1]
 
 
+def test_a_copy_of_a_run_is_compared_for_itself(own: tuple[Run, Path], tmp_path: Path, measured: list[int]) -> None:
+    run, _ = own
+    shutil.copytree(run.path, tmp_path / "copy")
+    again, (model,) = Remeasurer(), run.models
+    for one in (run, open_run(tmp_path / "copy"), run):
+        again.measure(one[model], 0)
+    assert measured == [0, 0]
+
+
 def test_two_who_ask_at_once_wait_for_each_other(
     run: Run, model: str, measured: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

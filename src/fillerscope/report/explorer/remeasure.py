@@ -75,7 +75,7 @@ class Remeasurer:
 
     def measure(self, run: ModelRun, number: int) -> Remeasured:
         """The problem with this number in the study, under all conditions. Waits for whoever is measuring."""
-        key = (digest_of(run.store.manifest["identity"]), run.name, number)
+        key = (digest_of([str(run.path.resolve()), run.store.manifest]), run.name, number)  # a copy may differ
         if (found := self._recall(key)) is not None:
             return found
         with self._measuring:
