@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import FIGURES, draw, draw_and_save
-from fillerscope.figures.style import write_csv
+from fillerscope.figures.style import styled, write_csv
 from fillerscope.study.conditions import Condition
 from support.grid import some_fast
 from support.synthetic import NONE, Synthetic
@@ -191,3 +192,32 @@ def test_a_folder_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -
     (tmp_path / "file").write_text("")
     with pytest.raises(FigureError, match=r"^cannot write figures to .*file: File exists; choose another folder with"):
         draw_and_save(run, "depth", folder=tmp_path / "file")
+
+
+@pytest.mark.parametrize("kind", ["settings", "no settings", "environment", "pipe"])
+def test_settings_of_matplotlib_in_the_current_folder_are_not_read(tmp_path: Path, kind: str) -> None:
+    """It may be a folder from somebody else: what matplotlib does not like in the file stands on the terminal."""
+    file = tmp_path / "matplotlibrc"
+    if kind == "environment":
+        file.symlink_to("/proc/self/environ")
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.write_text("axes.facecolor: black\ntext.usetex: True\n" if kind == "settings" else "secret\n")
+    code = (
+        "from fillerscope.figures.style import styled, text_width\nimport os\ntext_width('a', 8)\nwith styled():\n"
+        "    import matplotlib\n    print(matplotlib.rcParams['axes.facecolor'], matplotlib.rcParams['text.usetex'])\n"
+        "print(os.getcwd())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == (f"white False\n{tmp_path}\n", "")
+
+
+def test_figures_have_no_settings_of_the_user() -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"axes.facecolor": "black", "lines.linestyle": ":"}):
+        with styled():
+            assert matplotlib.rcParams["axes.facecolor"] == "white"
+            assert matplotlib.rcParams["lines.linewidth"] == 1.1
+        assert matplotlib.rcParams["axes.facecolor"] == "black"

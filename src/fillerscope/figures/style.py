@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -117,10 +118,22 @@ class Drawn:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    from matplotlib import rc_context
+    """Inside the block figures look as ours do, whatever settings of matplotlib there are elsewhere."""
+    _import_matplotlib()
+    from matplotlib import rc_context, rcdefaults, rcParams
 
-    with rc_context(_RC):
+    with rc_context():
+        rcdefaults()
+        rcParams.update(_RC)
         yield
+
+
+def _import_matplotlib() -> None:
+    """matplotlib reads a file of the current folder when it is imported, and tells what it does not like in it. The
+    folder may be somebody else's, and the file a link: it is imported as if from elsewhere."""
+    if "matplotlib" not in sys.modules:
+        with suppress(FileNotFoundError), chdir(Path(sys.prefix).anchor):  # the current folder may be gone
+            import matplotlib  # noqa: F401
 
 
 def page(width: float, height: float) -> Figure:
@@ -243,6 +256,7 @@ def _two_lines(text: str) -> str:
 
 def text_width(text: str, size: float) -> float:
     """The widest line of a text in inches."""
+    _import_matplotlib()
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
