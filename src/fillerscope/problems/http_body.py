@@ -57,7 +57,7 @@ async def _unpacked(response: Response, most: int) -> AsyncIterator[bytes]:
             yield piece
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise TooLarge("the server sent a body in another encoding than gzip, which was asked for")
+        raise TooLarge("the server sent a body in another encoding, where gzip was asked for")
     packed = zlib.decompressobj(47 if "gzip" in encoding else 15)
     try:
         async for piece in response.aiter_raw():

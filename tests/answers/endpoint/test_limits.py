@@ -149,6 +149,22 @@ def test_a_text_of_marks_is_searched_for_the_key_in_time(secrets: tuple[str, ...
         assert refusals.holds_secret(f"{marks}{SECRET}") == bool(secrets)
 
 
+@pytest.mark.parametrize("text", [f"no {'x' * 9_000_000}", " " * 9_000_000, f"{' ' * 19_990}{SECRET}{' ' * 99_999}"])
+def test_a_long_refusal_is_not_searched_to_its_end(text: str) -> None:
+    refusals = Refusals("http://127.0.0.1", "tiny", "KEY", 2.0, 1, (SECRET,))
+    with watched(20), little_memory():
+        told = refusals.line(text)
+    assert SECRET[:8] not in told
+    assert told == "a long text" or told.startswith("no xxx")
+
+
+def test_a_long_page_of_an_error_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long an answer may be."""
+    monkeypatch.setattr("fillerscope.answers.endpoint.client._BYTES", 99 * MEGABYTE)
+    with serving(sending(b'{"error": "' + b"x" * 3 * MEGABYTE + b'"}', status="400")) as url:
+        assert "more than 1048576 bytes" in ask(url).error
+
+
 def test_a_damaged_body_is_refused() -> None:
     with serving(sending(gzip.compress(completion())[:-20] + b"x" * 20, Content_Encoding="gzip")) as url:
         assert ask(url).finish == "failed"

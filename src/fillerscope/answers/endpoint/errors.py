@@ -20,6 +20,7 @@ _OF_ONE_PROMPT = (400, 413, 422)
 _OF_NOW = (408, 409, 429)  # and from 500 on: what may be otherwise later, or on another server
 MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
 _LONGEST = 200  # characters of what a server says
+_SEARCHED = 20_000  # characters of it that are looked at
 _LONG_SECRET = 16  # characters; a shorter one may stand in a text by chance, with spaces between
 
 
@@ -87,7 +88,8 @@ class Refusals:
 
     def line(self, said: object) -> str:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
-        text = str(said)
+        whole = str(said)
+        text = whole[:_SEARCHED]
         for secret in self.secrets:
             text = text.replace(repr(secret)[1:-1], "[key]").replace(secret, "[key]")
         if self.holds_secret(text):
@@ -95,6 +97,8 @@ class Refusals:
         text = " ".join(text.split())
         if text[:1] == "<":
             return "an HTML page"
+        if len(text) <= _LONGEST and len(whole) > _SEARCHED:  # its end may be the beginning of a key
+            return "a long text"
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
     def _status(self, error: APIStatusError) -> GenerationError | PromptRefused:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from httpx2 import Request, Response
 
 REFUSED = "fillerscope_refused"  # the key of a body that stands for one that was not read to its end
-MEMORY_OF_BYTE = 8  # of a body's values, for each byte that it may have
+MEMORY_OF_BYTE, MOST_MEMORY = 8, 1 << 28  # of a body's values: for each byte that it may have, and in all
+MOST_ERROR = 1 << 20  # bytes of a body that refuses
 _NO_PROXY = {"all://": None, "http://": None, "https://": None}  # all keys that proxies of the environment have
 
 
@@ -54,7 +55,8 @@ class LimitedClient(DefaultAsyncHttpxClient):
             async with asyncio.timeout(self.seconds):
                 response = await super().send(request, **options)
                 status = response.status_code
-                response = await read_whole(response, self.most_bytes)
+                most = self.most_bytes if status == HTTPStatus.OK else min(MOST_ERROR, self.most_bytes)
+                response = await read_whole(response, most)
         except TooLarge as error:  # as a response: an exception would be taken for a fault to try again
             return _stand_in(request, {REFUSED: str(error)}, status)
         except TimeoutError:
@@ -62,7 +64,7 @@ class LimitedClient(DefaultAsyncHttpxClient):
                 "the answer was not complete in time", request=request
             ) from None
         try:
-            refuse_large_json(response.content, MEMORY_OF_BYTE * self.most_bytes)
+            refuse_large_json(response.content, min(MEMORY_OF_BYTE * self.most_bytes, MOST_MEMORY))
         except ValueError as error:
             return _stand_in(request, {REFUSED: str(error)}, status)
         needed = _needed(response.content) if response.status_code == HTTPStatus.OK else None
