@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 EXTRAS = {"s3": "s3", "gs": "gcs"}  # what of fillerscope's has to be installed, by the beginning of an address
+SECRET = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 PIECE = 1 << 24  # bytes that are read at once
 TIME_KEYS = ("LastModified", "mtime")  # when it was written
 MOST_AT_ONCE = 1 << 30  # bytes that are stored by one request, which S3 compares versions for
@@ -52,6 +53,13 @@ def _identity(manifest: bytes) -> str | None:
         return digest_of(parse_json(manifest)["identity"])
     except (ValueError, TypeError, LookupError):
         return None
+
+
+def _told(error: Exception) -> str:
+    """What an object store says, unless it repeats a key."""
+    keys = [os.environ.get(name, "") for name in SECRET]
+    line = first_line(error)
+    return "it says your key" if any(key and key in line for key in keys) else line
 
 
 _md5 = partial(hashlib.md5, usedforsecurity=False)
@@ -278,9 +286,9 @@ class RemoteFolder:
             told = f"pip install 'fillerscope[{EXTRAS[self._kind]}]'"
             raise StoreError(f"{self.address} cannot be reached without a library: {told}") from None
         except PermissionError as error:
-            raise StoreError(f"no permission for {self.address}: {first_line(error)}") from None
+            raise StoreError(f"no permission for {self.address}: {_told(error)}") from None
         except Exception as error:
-            told = first_line(error) or type(error).__name__
+            told = _told(error) or type(error).__name__
             _connected.cache_clear()  # keys are read once: those of a file may be set by the next attempt
             raise StoreError(f"cannot reach {self.address}: {told}; nothing was lost: try again") from None
 
