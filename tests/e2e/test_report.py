@@ -64,8 +64,8 @@ def test_every_figure_can_be_played_with_and_printed(read: Page, run: Run) -> No
 def test_panels_come_when_they_are_scrolled_to(read: Page) -> None:
     assert read.locator(".coming").count() > 10
     last = read.locator("#figure-layermap .panels > *").last
-    # What is drawn above it on the way moves it on.
-    until(lambda: last.scroll_into_view_if_needed() or last.locator("svg.chart").count())
+    # What is drawn above it on the way moves it on, and what is drawn in it replaces it while it is scrolled to.
+    until(lambda: last.evaluate("panel => panel.scrollIntoView()") or last.locator("svg.chart").count())
     expect(last.locator("svg.chart")).to_be_visible()
 
 
