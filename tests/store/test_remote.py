@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -381,6 +383,38 @@ def test_what_keeps_an_object_store_from_answering_is_told_in_a_line(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StoreError, match="cannot reach s3://studies/none: Could not connect"):
         local_folder(bucket.address("none"))
+
+
+class Repeating(BaseHTTPRequestHandler):
+    """A server that refuses, and says the token that it was sent."""
+
+    def do_HEAD(self) -> None:
+        self.send_error(404)
+
+    def do_GET(self) -> None:
+        token = self.headers["x-amz-security-token"]
+        body = f"<Error><Code>AccessDenied</Code><Message>no entry with {token}</Message></Error>".encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("token", ["", "FwoGZXIvYXdzE-a-secret-token"])
+def test_a_key_that_an_object_store_says_is_not_repeated(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Repeating) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name, value in KEYS.items():
+            monkeypatch.setenv(name, "a-key" if "KEY" in name else value)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(StoreError, match="it says your key" if token else "no entry with") as told:
+            local_folder("s3://studies/run")
+        server.shutdown()
+    assert not token or token not in str(told.value)
 
 
 @pytest.mark.parametrize("place", ["environment", "file"])

@@ -20,6 +20,7 @@ from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason
 from fillerscope.models.hashed_view import hashed_view, refuse_changed
+from fillerscope.models.library_code import refuse_replaced
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
@@ -92,6 +93,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     model = _to_device(model, place, folder.label)
     is_copied = _read_into_memory(model)
     refuse_changed(folder)
+    refuse_replaced(model, tokenizer, folder.name)
     loaded = loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
     return loaded if is_copied else replace(loaded, mapped=folder)
 

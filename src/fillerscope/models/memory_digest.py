@@ -13,22 +13,28 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property, partial, partialmethod
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 
 import tokenizers
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from fillerscope.files import Json
 from fillerscope.models.digests import CHUNK, digest_of_pairs
+from fillerscope.models.library_code import (
+    UnknownCodeError,
+    class_name,
+    configs,
+    function_name,
+    refuse_global_hooks,
+    refuse_own,
+    refuse_own_attention,
+)
 from fillerscope.models.structure import is_changed_by_code
 from fillerscope.prompts.tokenizer import Tokenizer
 
-LIBRARIES = ("torch", "transformers")
-STANDARD = ("builtins", "abc", "typing", "dataclasses", "enum", "functools", "contextlib", "collections", "types")
 SIMPLE = bool | int | float | str | None
 # What every module has: tensors and modules are hashed by themselves, hooks are asked for, and training ends in eval.
 INTERNAL = frozenset(vars(nn.Module())) | {"_is_hf_initialized", "_hf_hook"}
@@ -36,11 +42,6 @@ PLACES = ("name_or_path", "_name_or_path", "transformers_version")  # where it c
 TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 BACKEND = "_tokenizer"  # where a tokenizer keeps that of the library tokenizers
 HISTORY = ("init_inputs", "init_kwargs", "files_loaded", "deprecation_warnings")  # of a tokenizer; nothing reads them
-GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
-
-
-class _UnknownError(Exception):
-    """There is something that cannot be hashed."""
 
 
 def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
@@ -75,14 +76,13 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     and changes numbers. A new one each time where something cannot be hashed."""
     try:
         if is_changed_by_code(model):
-            raise _UnknownError
-        for name in GLOBAL_HOOKS:
-            _refuse_own(getattr(torch.nn.modules.module, name).values())
+            raise UnknownCodeError
+        refuse_global_hooks()
         if any(type(tensor) not in TENSORS for tensor in (*model.parameters(), *model.buffers())):
-            raise _UnknownError  # of a class of somebody's own, which computes otherwise
+            raise UnknownCodeError  # of a class of somebody's own, which computes otherwise
         settings = _Settings(model)
         return _sha256([*settings.of_tokenizer(tokenizer), *settings.of_modules(model)])
-    except _UnknownError:
+    except UnknownCodeError:
         return secrets.token_hex(32)
 
 
@@ -90,15 +90,13 @@ class _Settings:
     """The settings of a model's modules, as JSON takes them."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._own_configs = set(map(id, _configs(model.config)))  # hashed as one
-        for config in _configs(model.config):
-            attention = getattr(config, "_attn_implementation", None)
-            _refuse_own([ALL_ATTENTION_FUNCTIONS.get(attention)] if attention in ALL_ATTENTION_FUNCTIONS else [])
+        self._own_configs = set(map(id, configs(model.config)))  # hashed as one
+        refuse_own_attention(model)
 
     def of_modules(self, module: nn.Module) -> list[object]:
         """Of a module and all in it, each at every place that it has."""
         inner = module.named_modules(remove_duplicate=False)
-        return [(name, _class(type(one)), self._of_one(one)) for name, one in inner]
+        return [(name, class_name(type(one)), self._of_one(one)) for name, one in inner]
 
     def _of_one(self, module: nn.Module) -> list[object]:
         return [(key, self._of(module, value)) for key, value in sorted(vars(module).items()) if key not in INTERNAL]
@@ -108,19 +106,19 @@ class _Settings:
         has merges and models of its own kinds, which cannot be hashed."""
         backend = vars(tokenizer).get(BACKEND)
         if type(backend) is not tokenizers.Tokenizer:
-            raise _UnknownError
+            raise UnknownCodeError
         try:
             described: Json = json.loads(backend.to_str())
         except Exception:  # a part of it is code
-            raise _UnknownError from None
+            raise UnknownCodeError from None
         # Left behind by the last call, and set again by every other one.
         kept = {key: value for key, value in described.items() if key not in ("padding", "truncation")}
         others = {key: value for key, value in vars(tokenizer).items() if key not in (BACKEND, *HISTORY, *PLACES)}
-        return [_class(type(tokenizer)), kept, backend.encode_special_tokens, self._value(others)]
+        return [class_name(type(tokenizer)), kept, backend.encode_special_tokens, self._value(others)]
 
     def _of(self, module: nn.Module, value: object) -> object:
         if isinstance(value, MethodType) and value.__self__ is module:  # whose class and settings are hashed
-            _refuse_own([value.__func__])
+            refuse_own([value.__func__])
             return value.__func__.__qualname__
         return self._value(value)
 
@@ -147,101 +145,19 @@ class _Settings:
         if isinstance(value, partial):
             return ["partial", self._object(value.func), self._value(value.args), self._value(value.keywords)]
         if isinstance(value, MethodType) and isinstance(value.__self__, type):
-            _refuse_own([value.__func__])
-            return [value.__func__.__name__, _class(value.__self__)]
+            refuse_own([value.__func__])
+            return [value.__func__.__name__, class_name(value.__self__)]
         if isinstance(value, FunctionType | BuiltinFunctionType):
-            return _function(value)
+            return function_name(value)
         if isinstance(value, type):
-            return _class(value)
+            return class_name(value)
         if isinstance(value, nn.Module):  # in a list, or kept from the model's own modules
             return [self.of_modules(value), *(self._value(one) for one in value.state_dict().values())]
-        raise _UnknownError
+        raise UnknownCodeError
 
     def _other_config(self, config: PretrainedConfig | GenerationConfig) -> object:
         """A config that is not of the model as a whole: a layer may have one of its own."""
         return [type(config).__name__, _json_of(config), getattr(config, "_attn_implementation", None)]
-
-
-def _configs(config: PretrainedConfig) -> Iterable[PretrainedConfig]:
-    """A config and those in it, as of the text of a model that sees pictures."""
-    yield config
-    for value in vars(config).values():
-        if isinstance(value, PretrainedConfig):
-            yield from _configs(value)
-
-
-def _class(kind: type) -> str:
-    """The name of a class, all of whose code is that of a library: somebody may have replaced a method of it."""
-    for one in kind.__mro__:
-        if not _is_library(one.__module__):
-            raise _UnknownError
-        _refuse_own(vars(one).values())
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _refuse_own(values: Iterable[object]) -> None:
-    """Raise where there is code that is not of a library."""
-    for value in values:
-        if not all(map(_is_of_library, _code_in(value, set()))):
-            raise _UnknownError
-
-
-def _code_in(value: object, seen: set[int]) -> Iterable[FunctionType]:
-    """The functions that a value calls: itself, and those that it wraps, whatever they are called. Objects that stand
-    for methods and are of no library are errors."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, FunctionType):
-        yield value
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-        inner = [value.__dict__.get("__wrapped__"), *(one for one in cells if _is_code(one))]
-    elif isinstance(value, staticmethod | classmethod | MethodType):
-        inner = [value.__func__]
-    elif isinstance(value, property):
-        inner = [value.fget, value.fset]
-    elif isinstance(value, partial | partialmethod | cached_property):
-        inner = [value.func]
-    elif isinstance(value, type):
-        inner = []
-        if not _is_library(value.__module__):
-            raise _UnknownError
-    elif _is_code(value) and not _is_library(type(value).__module__):
-        raise _UnknownError
-    else:
-        inner = [getattr(value, "__wrapped__", None)] if _is_code(value) and not isinstance(value, type) else []
-    for one in inner:
-        yield from _code_in(one, seen)
-
-
-def _is_of_library(code: FunctionType) -> bool:
-    """By the module of its names, and by its file: code can be put into a function of another module."""
-    file = code.__code__.co_filename
-    own = file.startswith("<") or file == code.__globals__.get("__file__")
-    return own and _is_library(code.__globals__.get("__name__"))
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _is_code(value: object) -> bool:
-    return not isinstance(value, type) and (callable(value) or hasattr(type(value), "__get__"))
-
-
-def _is_library(module: object) -> bool:
-    return str(module).partition(".")[0] in (*LIBRARIES, *STANDARD)
-
-
-def _function(value: FunctionType | BuiltinFunctionType) -> str:
-    """The name of a function of a library. One made inside another has values of its own."""
-    if "<locals>" in value.__qualname__ or "<lambda>" in value.__qualname__ or not _is_library(value.__module__):
-        raise _UnknownError
-    _refuse_own([value])
-    return f"{value.__module__}.{value.__qualname__}"
 
 
 def _sha256(value: object) -> str:
