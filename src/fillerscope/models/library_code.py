@@ -15,7 +15,8 @@ from fillerscope.errors import ModelError
 from fillerscope.models.structure import is_changed_by_code
 from fillerscope.prompts.tokenizer import Tokenizer
 
-LIBRARIES = ("torch", "transformers", "kernels")  # the last one decorates classes of transformers where it is installed
+# The last one decorates classes of transformers where it is installed.
+LIBRARIES = ("torch", "transformers", "tokenizers", "kernels")
 STANDARD = ("builtins", "abc", "typing", "dataclasses", "enum", "functools", "contextlib", "collections", "types")
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
 
