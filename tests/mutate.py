@@ -2,6 +2,7 @@
 
     python tests/mutate.py                      all faults, fast tests first, slow ones for what these miss
     python tests/mutate.py --only NAME ...      some of them
+    python tests/mutate.py --list tests/protections.toml      those of another list: protections that are taken out
     python tests/mutate.py --checkout DIR       with the tests (and the code) of another checkout
 
 Each fault is planted in a copy of the checkout, so nothing here changes. The result is a line a fault and, with
@@ -62,7 +63,7 @@ class Outcome:
     by: str
 
 
-def mutations(path: Path = HERE / "mutations.toml") -> list[Mutation]:
+def mutations(path: Path) -> list[Mutation]:
     listed = tomllib.loads(path.read_text(encoding="utf-8"))["mutation"]
     return [Mutation(**one | {"tests": tuple(one["tests"])}) for one in listed]
 
@@ -113,6 +114,7 @@ def _first_failure(copy: Path, paths: Sequence[str], marks: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", type=Path, default=HERE / "mutations.toml", metavar="FILE")
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME")
     parser.add_argument("--checkout", type=Path, default=HERE.parent)
     parser.add_argument("--whole", action="store_true", help="do not tell fast tests from slow ones")
@@ -121,7 +123,9 @@ def main() -> None:
     given = parser.parse_args()
     halves = [("fast", "")] if given.whole else [("fast", "not slow"), ("slow", "slow")]
     known: dict[str, Any] = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
-    wanted = [one for one in mutations() if (not given.only or one.name in given.only) and one.name not in known]
+    wanted = [
+        one for one in mutations(given.list) if (not given.only or one.name in given.only) and one.name not in known
+    ]
     with ThreadPoolExecutor(given.jobs) as pool:
         for outcome in pool.map(lambda one: try_out(one, given.checkout.resolve(), halves), wanted):
             print(f"{outcome.caught or 'MISSED':7}{outcome.name}  {outcome.by}", flush=True)
