@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fillerscope.models.cache import cache_subfolder, open_cache_warning, written_by_others
+from fillerscope.errors import ModelError
+from fillerscope.models.cache import cache_subfolder, make_own_folder, open_cache_warning, written_by_others
+from fillerscope.models.digests import cached_sha256
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +72,39 @@ def test_what_belongs_to_another_user_counts(reachable: Path) -> None:
     folder = cache_subfolder("models")
     os.chown(folder, 12345, -1)
     assert written_by_others(folder) == [reachable / "models"]
+
+
+@pytest.mark.parametrize("name", ["parts", "parts/one"])
+def test_a_link_in_the_cache_is_not_followed(reachable: Path, tmp_path: Path, name: str) -> None:
+    """It may come from somebody else, and files behind a link are removed and written like those of the cache."""
+    (reachable / name).parent.mkdir(parents=True)
+    (reachable / name).symlink_to(tmp_path)
+    with pytest.raises(ModelError, match=r"is a link; remove it; set FILLERSCOPE_CACHE to another folder"):
+        cache_subfolder("parts", "one")
+
+
+def test_notes_of_the_cache_do_not_lead_elsewhere(reachable: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    weights, old = tmp_path / "weights", mine / f"{'0' * 32}.json"
+    for file in (weights, old):
+        file.write_text("x")
+        os.utime(file, (0, 0))
+    reachable.mkdir()
+    (reachable / f"digests-{os.getuid()}").symlink_to(mine)
+    assert cached_sha256(weights)
+    assert list(mine.iterdir()) == [old]
+    with pytest.raises(PermissionError):
+        make_own_folder("digests")
+
+
+def test_of_expired_notes_no_other_file_is_removed(reachable: Path, tmp_path: Path) -> None:
+    reachable.mkdir()
+    folder, weights = make_own_folder("digests"), tmp_path / "weights"
+    weights.write_text("x")
+    for name in (f"{'0' * 32}.json", "thesis.tex"):
+        (folder / name).write_text("x")
+        os.utime(folder / name, (0, 0))
+    cached_sha256(weights)
+    assert not (folder / f"{'0' * 32}.json").exists()
+    assert (folder / "thesis.tex").exists()

@@ -90,7 +90,9 @@ def keep_the_old_note(path: Path, notes: dict[Path, bytes], monkeypatch: pytest.
     real, weights = digest_notes.note_of, path.resolve()
     expected = json.loads((path.parent / "fillerscope.json").read_text())["files"][path.name]
     old = next(note for note, text in notes.items() if json.loads(text)["sha256"] == expected)
-    monkeypatch.setattr(digests, "note_of", lambda asked: old if asked.resolve() == weights else real(asked))
+    monkeypatch.setattr(
+        digests, "note_of", lambda asked, *now: old if asked.resolve() == weights else real(asked, *now)
+    )
 
 
 def test_a_record_that_was_changed_is_refused(write_gguf: Callable[..., Path]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,46 @@ def is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
         patch.setattr(digests, "_hash_file", lambda *given: read.append(given[0]) or "sum")
         cached_sha256(path)
     return bool(read)
+
+
+def test_a_file_that_takes_another_s_place_while_it_is_read_gets_no_note_of_the_other(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders exchange their names: inode, size and times of the files in them stay."""
+    folders = [weights.parent / name for name in ("model", "other")]
+    for folder, text in zip(folders, (b"one", b"two"), strict=True):
+        folder.mkdir()
+        (folder / "weights").write_bytes(text)
+    path, opened = folders[0] / "weights", digests.open_file
+
+    def exchanged(asked: Path) -> Any:
+        aside = weights.parent / "aside"
+        for source, target in ((folders[0], aside), (folders[1], folders[0]), (aside, folders[1])):
+            source.rename(target)
+        return opened(asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(digests, "open_file", exchanged)
+        cached_sha256(path)
+    for folder in folders:
+        file = folder / "weights"
+        assert cached_sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_file_that_is_written_to_while_it_is_read_gets_no_note(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = digests._hash_file
+
+    def hashed(*given: Any) -> str:
+        found = real(*given)
+        weights.write_bytes(b"two")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(digests, "_hash_file", hashed)
+        cached_sha256(weights)
+    assert cached_sha256(weights) == hashlib.sha256(b"two").hexdigest()
 
 
 def test_a_note_is_for_its_owner_alone(note: Path, cache: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fillerscope.errors import ModelError
-from fillerscope.models.hashed_view import FILES, hashed_view
+from fillerscope.models import loading
+from fillerscope.models.hashed_view import hashed_view
+from fillerscope.models.open_links import FILES
 from fillerscope.models.resolve import resolve
 from support.studies import save_model
 
@@ -76,3 +79,40 @@ def test_folders_that_change_places_meanwhile_change_nothing(tmp_path: Path) -> 
         assert (view.path / "model.safetensors").read_bytes() == expected
         for one, other in ((a, b), (tmp_path / "c", a)):
             one.rename(other)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_weights_that_are_written_over_behind_a_sound_copy_of_their_folder_are_noticed(
+    folder: Path, tmp_path: Path, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mapped weights are read when they are used: until they are copied, and longer where memory has no room."""
+    sound, aside = tmp_path / "sound", tmp_path / "aside"
+    shutil.copytree(folder, sound)
+
+    def exchanged(*_: object) -> bool:
+        folder.rename(aside)
+        sound.rename(folder)
+        with (aside / "model.safetensors").open("rb+") as file:
+            file.seek(-64, os.SEEK_END)
+            file.write(bytes(64))
+        return copied
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "_read_into_memory", exchanged)
+        with pytest.raises(ModelError, match="changed while they were read"):
+            loading.load_model(str(folder), device="cpu")
+
+
+def test_a_mapped_folder_that_is_exchanged_later_is_noticed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "_read_into_memory", lambda _: False)
+        mapped = loading.load_model(str(folder), device="cpu").mapped
+    assert mapped is not None
+    mapped.refuse_exchanged()
+    shutil.copytree(folder, tmp_path / "sound")
+    folder.rename(tmp_path / "aside")
+    (tmp_path / "sound").rename(folder)
+    with pytest.raises(ModelError, match="changed while they were read"):
+        mapped.refuse_exchanged()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -34,6 +35,8 @@ def make_folders(*parts: str) -> Path:
     for part in parts:
         folder = folder / part
         folder.mkdir(mode=mode, exist_ok=True)
+        if folder.is_symlink():  # a cache may come from somebody else, and what is behind a link may be anything
+            raise PermissionError(errno.EACCES, f"{folder} is a link; remove it", str(folder))
     return folder
 
 
@@ -47,7 +50,14 @@ def make_own_folder(kind: str) -> Path:
     make_folders()
     folder = own_folder(kind)
     folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_own(folder):
+        raise PermissionError(errno.EACCES, f"{folder} is a link, or others can write to it", str(folder))
     return folder
+
+
+def is_own(folder: Path) -> bool:
+    """Whether a folder is no link, and nobody else can write to it."""
+    return not folder.is_symlink() and folder.is_dir() and not others_can_write(folder)
 
 
 def written_by_others(folder: Path) -> list[Path]:

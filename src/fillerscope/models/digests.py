@@ -6,7 +6,9 @@ Two models have one digest only if every byte of their weights, config and token
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 
 from fillerscope.files import open_file
@@ -68,12 +70,14 @@ def _named(folder: Path) -> Iterator[Path]:
 
 def cached_sha256(path: Path, progress: Progress = SILENT, fresh: bool = False) -> str:
     """The SHA-256 of a file. One that was read lately and has not changed is read again only if `fresh`."""
-    note = note_of(path)  # before the reading: what changes meanwhile is another file
-    if not fresh and (known := recall(note)):
-        return known
-    sha256 = _hash_file(path.resolve(), path.stat().st_size, progress)
-    remember(note, sha256)
-    return sha256
+    with open_file(path) as file:
+        note = note_of(path, os.fstat(file.fileno()))
+        if not fresh and (known := recall(note)):
+            return known
+        sha256 = _hash_file(file, path.name, progress)
+        if note_of(path, os.fstat(file.fileno())) == note:  # else it was written to meanwhile
+            remember(note, sha256)
+        return sha256
 
 
 def remembered_sha256(path: Path) -> str:
@@ -89,12 +93,11 @@ def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     return whole.hexdigest()
 
 
-def _hash_file(path: Path, size: int, progress: Progress) -> str:
-    hasher, done = hashlib.sha256(), 0
-    with open_file(path) as file:
-        while chunk := file.read(CHUNK):
-            hasher.update(chunk)
-            done += len(chunk)
-            if size > CHUNK:  # small files would only flicker
-                progress.stage(f"reading {path.name}", done, size)
+def _hash_file(file: BufferedReader, name: str, progress: Progress) -> str:
+    hasher, done, size = hashlib.sha256(), 0, os.fstat(file.fileno()).st_size
+    while chunk := file.read(CHUNK):
+        hasher.update(chunk)
+        done += len(chunk)
+        if size > CHUNK:  # small files would only flicker
+            progress.stage(f"reading {name}", done, size)
     return hasher.hexdigest()

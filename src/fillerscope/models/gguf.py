@@ -84,14 +84,14 @@ def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> 
     draft = cache_subfolder("models") / f".{target.name}.converting"
     shutil.rmtree(draft, ignore_errors=True)
     shutil.rmtree(target, ignore_errors=True)
-    real = gguf.resolve()  # once: a link may lead elsewhere for a while
-    before = note_of(real)
     try:
         with cache_errors():
             draft.mkdir(mode=OURS)
-            _convert_into(draft, real, progress)
-            if note_of(real) != before or cached_sha256(real, progress) != sha256:
-                raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
+            with isolated(gguf, draft) as alone:
+                before = note_of(alone)
+                _convert_into(draft, alone, progress)
+                if note_of(alone) != before or cached_sha256(alone, progress) != sha256:
+                    raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
             _write_record(draft, stem, sha256, progress)
             draft.replace(target)
     finally:
@@ -114,7 +114,8 @@ def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> No
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
     require_packages(gguf)
     shapes = check_header(gguf)
-    with quiet_transformers(), isolated(gguf, draft) as folder, cached_lookups():
+    folder = gguf.parent
+    with quiet_transformers(), cached_lookups():
         progress.stage(f"reading the tokenizer of {gguf.name}", 0, None)
         tokenizer = read_tokenizer(folder, gguf)
         progress.stage(f"reading the weights of {gguf.name}", 0, None)

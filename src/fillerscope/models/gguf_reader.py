@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
+from fillerscope.files import open_file
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.config_checks import refuse_other_counts
 from fillerscope.models.gguf_settings import (
@@ -27,6 +28,7 @@ from fillerscope.models.gguf_settings import (
     refuse_unread,
     whole_tokens,
 )
+from fillerscope.models.open_links import link_to, open_path
 from fillerscope.progress import Progress
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -45,17 +47,15 @@ def require_packages(gguf: Path) -> None:
 
 @contextmanager
 def isolated(gguf: Path, draft: Path) -> Iterator[Path]:
-    """A folder that holds the file alone: transformers also reads configs that happen to lie next to a GGUF."""
-    folder = draft / "alone"
-    folder.mkdir()
-    try:
-        (folder / gguf.name).symlink_to(gguf.resolve())
-    except OSError:  # no symbolic links here
-        shutil.copyfile(gguf, folder / gguf.name)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
+    """The file in a folder that holds it alone: transformers also reads configs that happen to lie next to a GGUF. It
+    is the same file until the block ends, whatever is at its path meanwhile, where the system has such links."""
+    alone = draft / "alone" / gguf.name
+    with open_file(gguf) as file:
+        link_to(open_path(file, gguf), alone)
+        try:
+            yield alone
+        finally:
+            shutil.rmtree(alone.parent)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ there is nothing but links to the files that the digest counts.
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,9 +17,8 @@ from fillerscope.errors import ModelError
 from fillerscope.files import open_file
 from fillerscope.models.digest_notes import note_of
 from fillerscope.models.digests import counted_files, folder_digest
+from fillerscope.models.open_links import link_to, open_path
 from fillerscope.models.resolve import ModelFolder
-
-FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
 
 
 @dataclass(frozen=True)
@@ -29,11 +26,18 @@ class HashedView:
     """The temporary folder, and the folder that it shows."""
 
     path: Path
-    source: Path
+    folder: ModelFolder
+    states: dict[str, Path]
+
+    def refuse_exchanged(self) -> None:
+        """Refuse a model whose files are not those that it was loaded from, or are written to since: some of its
+        weights may still be read from them."""
+        if _states(self.folder.path) != self.states:
+            raise _changed(self.folder)
 
     def explain(self, message: str) -> str:
         """A message of transformers with the path that the user knows."""
-        return message.replace(str(self.path), str(self.source))
+        return message.replace(str(self.path), str(self.folder.path))
 
     def rename(self, loaded: object) -> None:
         """Give a config, model or tokenizer the path that the user knows: the temporary one is gone when it is used."""
@@ -53,15 +57,13 @@ def hashed_view(folder: ModelFolder) -> Iterator[HashedView]:
         view = Path(name).resolve()
         try:
             for relative, path in counted_files(folder.path).items():
-                source = path.resolve()
-                if FILES.is_dir():  # the file itself, whatever is at its path later
-                    source = FILES / str(stack.enter_context(open_file(source)).fileno())
-                _link(source, view / relative)
+                source = open_path(stack.enter_context(open_file(path)), path)
+                link_to(source, view / relative)
             before = _states(view)
             refuse_changed(folder, view)
         except OSError as error:
             raise ModelError(f"the files of {folder.path} cannot be read: {first_line(error)}") from error
-        yield HashedView(view, folder.path)
+        yield HashedView(view, folder, before)
         if _states(view) != before:
             raise _changed(folder)
 
@@ -80,15 +82,3 @@ def _changed(folder: ModelFolder) -> ModelError:
 def _states(view: Path) -> dict[str, Path]:
     """What tells a file from another one at the same path, and from itself before it was moved or written to."""
     return {name: note_of(path) for name, path in counted_files(view).items()}
-
-
-def _link(source: Path, target: Path) -> None:
-    """A symbolic link; a hard one or a copy where the system does not let us make any."""
-    target.parent.mkdir(exist_ok=True)
-    try:
-        os.symlink(source, target)
-    except (OSError, NotImplementedError):
-        try:
-            os.link(source, target)
-        except (OSError, NotImplementedError):
-            shutil.copyfile(source, target)

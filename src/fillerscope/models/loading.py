@@ -6,9 +6,10 @@ business.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import torch
@@ -19,7 +20,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason
-from fillerscope.models.hashed_view import hashed_view, refuse_changed
+from fillerscope.models.hashed_view import HashedView, hashed_view
 from fillerscope.models.library_code import refuse_replaced
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
@@ -34,6 +35,7 @@ from fillerscope.study.arguments import check_arguments
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+Made = TypeVar("Made")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -50,7 +52,7 @@ class LoadedModel:
     device: str
     layers: int
     heads: int
-    mapped: ModelFolder | None = None  # the folder from which weights are still read while the model is used
+    mapped: HashedView | None = None  # of the files from which weights are still read while the model is used
 
     @property
     def decoder(self) -> nn.Module:
@@ -87,15 +89,12 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
     with quiet_transformers():
         read_config(folder)  # a tokenizer reads it too, and would be blamed for it
         tokenizer = load_tokenizer(folder)
-        model = (
-            _load_weights(folder, DTYPES[precision]) if folder.untrained is None else _draw(folder, precision, place)
-        )
-    model = _to_device(model, place, folder.label)
-    is_copied = _read_into_memory(model)
-    refuse_changed(folder)
+        if folder.untrained is None:
+            model, mapped = _loaded_weights(folder, DTYPES[precision], lambda model: _placed(model, place, folder))
+        else:
+            model, mapped = _draw(folder, precision, place), None
     refuse_replaced(model, tokenizer, folder.name)
-    loaded = loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
-    return loaded if is_copied else replace(loaded, mapped=folder)
+    return replace(loaded_model(folder.name, folder.label, folder.digest, model, tokenizer), mapped=mapped)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
@@ -130,7 +129,11 @@ def _devices() -> list[str]:
     return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
 
-def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
+def _loaded_weights(
+    folder: ModelFolder, dtype: torch.dtype, use: Callable[[PreTrainedModel], tuple[Made, bool]]
+) -> tuple[Made, HashedView | None]:
+    """What is made of a model while its files cannot be exchanged; with the view of them where its weights stay in
+    them, which `use` says."""
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
     stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
@@ -154,8 +157,9 @@ def _load_weights(folder: ModelFolder, dtype: torch.dtype) -> PreTrainedModel:
             raise ModelError(f"the weights of {folder.name} cannot be loaded: {said}") from error
         for loaded in (model, model.config):
             view.rename(loaded)
-    refuse_other_weights(report, folder.name)
-    return model.eval().requires_grad_(False)
+        refuse_other_weights(report, folder.name)
+        made, is_copied = use(model.eval().requires_grad_(False))
+    return made, None if is_copied else view
 
 
 def without_weights(folder: ModelFolder, dtype: str) -> PreTrainedModel:
@@ -183,6 +187,12 @@ def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:
         ) from error
 
 
+def _placed(model: PreTrainedModel, device: str, folder: ModelFolder) -> tuple[PreTrainedModel, bool]:
+    """A model where it is used, and whether its weights are in memory."""
+    model = _to_device(model, device, folder.label)
+    return model, _read_into_memory(model)
+
+
 def _read_into_memory(model: PreTrainedModel) -> bool:
     """Copy weights out of their file, which the system would go on reading while they are used.
 
@@ -199,7 +209,7 @@ def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
     """A model with random weights, scaled to the size of the model's own."""
     config = read_config(folder)
     assert folder.untrained is not None
-    own = Sizes.of(_load_weights(folder, DTYPES[precision]))
+    own, _ = _loaded_weights(folder, DTYPES[precision], lambda model: (Sizes.of(model), True))
     make = partial(_loader_for(config, folder.name).from_config, trust_remote_code=False)
     drawn = untrained(make, config, DTYPES[precision], device, folder.untrained)
     return own.apply_to(drawn, folder.untrained)

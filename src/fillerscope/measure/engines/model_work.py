@@ -14,7 +14,6 @@ from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.row_check import check_rows
 from fillerscope.measure.prepare import Shard, ShardPrompts, refuse_missing_layers
-from fillerscope.models.hashed_view import refuse_changed
 from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.structure import layer_count, vocabulary_of
@@ -56,7 +55,7 @@ class ModelWork:
     def refuse_changed(self) -> None:
         """Raise where weights that were read while the model was used are not those that it was loaded with."""
         if "loaded" in self.__dict__ and self.loaded.mapped is not None:
-            refuse_changed(self.loaded.mapped)
+            self.loaded.mapped.refuse_exchanged()
 
     def reload(self, dtype: str) -> LoadedModel:
         """The model in another dtype. The one in use is dropped first, as memory may not hold both."""
