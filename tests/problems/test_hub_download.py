@@ -143,11 +143,14 @@ def test_a_link_in_the_place_of_a_part_is_not_written_through(served: Hub, tmp_p
     assert own.read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("name", ["blobs", "snapshots", "refs", "snapshots/" + "1" * 40])
+@pytest.mark.parametrize(
+    "name",
+    ["blobs", "snapshots", "refs", "snapshots/" + "1" * 40, ".", "../.locks", "../.locks/models--owner--name"],
+)
 def test_folders_of_the_cache_that_lead_elsewhere_are_refused(served: Hub, tmp_path: Path, name: str) -> None:  # noqa: ARG001
-    elsewhere, link = tmp_path / "elsewhere", tmp_path / "hub" / "models--owner--name" / name
+    elsewhere, link = tmp_path / "elsewhere", Path(os.path.normpath(tmp_path / "hub" / "models--owner--name" / name))
     elsewhere.mkdir()
-    link.parent.mkdir(parents=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(elsewhere)
     with pytest.raises(ModelError, match=rf"{link.name} is a link; remove it"):
         snapshot("owner/name")

@@ -386,14 +386,15 @@ def test_what_keeps_an_object_store_from_answering_is_told_in_a_line(
 
 
 class Repeating(BaseHTTPRequestHandler):
-    """A server that refuses, and says the token that it was sent."""
+    """A server that refuses, and says a token."""
+
+    said = ""
 
     def do_HEAD(self) -> None:
         self.send_error(404)
 
     def do_GET(self) -> None:
-        token = self.headers["x-amz-security-token"]
-        body = f"<Error><Code>AccessDenied</Code><Message>no entry with {token}</Message></Error>".encode()
+        body = f"<Error><Code>AccessDenied</Code><Message>no entry with {self.said}</Message></Error>".encode()
         self.send_response(403)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -403,18 +404,31 @@ class Repeating(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.parametrize("token", ["", "FwoGZXIvYXdzE-a-secret-token"])
-def test_a_key_that_an_object_store_says_is_not_repeated(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+TOKEN = "FwoGZXIvYXdzE-a-secret-token"
+
+
+@pytest.mark.parametrize("place", ["nowhere", "environment", "file", "in capitals"])
+def test_a_key_that_an_object_store_says_is_not_repeated(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {name.lower(): "a-key" for name in KEYS if "KEY" in name} | {"aws_session_token": TOKEN}
+    monkeypatch.setattr(Repeating, "said", TOKEN.upper() if place == "in capitals" else TOKEN)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    for name, key in keys.items():
+        monkeypatch.delenv(name.upper(), raising=False)
+        if place != "file" and (place != "nowhere" or "token" not in name):
+            monkeypatch.setenv(name.upper(), key)
+    if place == "file":
+        lines = [f"{name} = {key}" for name, key in keys.items()]
+        (tmp_path / "keys").write_text("\n".join(["[default]", *lines]))
     with ThreadingHTTPServer(("127.0.0.1", 0), Repeating) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, value in KEYS.items():
-            monkeypatch.setenv(name, "a-key" if "KEY" in name else value)
-        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(StoreError, match="it says your key" if token else "no entry with") as told:
+        with pytest.raises(StoreError, match="no entry with" if place == "nowhere" else "it says your key") as told:
             local_folder("s3://studies/run")
         server.shutdown()
-    assert not token or token not in str(told.value)
+    assert (TOKEN.lower() in str(told.value).lower()) is (place == "nowhere")
 
 
 @pytest.mark.parametrize("place", ["environment", "file"])

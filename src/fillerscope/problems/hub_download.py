@@ -40,8 +40,8 @@ def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progr
     wanted = [listing.file(name) for name in names]
     blobs = folder / "blobs"
     is_hashed = repo.kind == "dataset"
-    files = [file for file in wanted if not _is_sound(blobs, file, is_hashed)]
     _refuse_links(folder)
+    files = [file for file in wanted if not _is_sound(blobs, file, is_hashed)]
     blobs.mkdir(parents=True, exist_ok=True)
     _require_space(blobs, sum(file.size - _size(_part(blobs, file)) for file in files))
     done, total = 0, sum(file.size for file in files)
@@ -73,8 +73,9 @@ def remove(repo: Repo, file: Path) -> None:
 
 
 def _refuse_links(folder: Path) -> None:
-    """Raise an OSError where a folder of a repository in the cache leads elsewhere."""
-    for one in (folder / "blobs", folder / "refs", *folder.glob("snapshots"), *folder.glob("snapshots/*")):
+    """Raise an OSError where a folder of a repository in the cache leads elsewhere, or that of its locks."""
+    locks, below = folder.parent / ".locks", (folder / "blobs", folder / "refs", folder / "snapshots")
+    for one in (folder, locks, locks / folder.name, *below, *folder.glob("snapshots/*")):
         if one.is_symlink():
             raise OSError(errno.ELOOP, f"{one} is a link; remove it")
 

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from fillerscope.files import parse_json
 from fillerscope.problems.http_body import read_whole
+from fillerscope.problems.http_heads import trace
+from fillerscope.problems.proxies import passwords
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -129,16 +131,22 @@ class Connection:
         if (token := get_token()) is not None and not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
             own["Authorization"] = f"Bearer {token}"
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        request = self.session.build_request("GET", url, headers={**own, **headers}, timeout=timeout)
+        looked = {"trace": trace}
+        request = self.session.build_request("GET", url, headers={**own, **headers}, timeout=timeout, extensions=looked)
         for _ in range(_REDIRECTS):
             if not is_the_hub(str(request.url)):
                 request.headers.pop("Authorization", None)
-            response = await self.session.send(request, stream=True, follow_redirects=False)
-            _refuse_token(b"\n".join(value for _, value in response.headers.raw))
+            try:
+                response = await self.session.send(request, stream=True, follow_redirects=False)
+            except Exception as error:  # which may quote what is no HTTP
+                _refuse_token(str(error))
+                raise
+            _refuse_token("\n".join(f"{name}: {value}" for name, value in response.headers.multi_items()))
             if response.next_request is None:
                 return response
             await response.aclose()
             request = response.next_request
+            request.extensions |= looked
         raise HubError(f"it redirects more than {_REDIRECTS} times")
 
 
@@ -157,17 +165,18 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 async def _read(response: Response) -> Response:
     """A response with its body. That of an error is short: the hub's library makes Python values of all of it."""
     whole = await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
-    _refuse_token(whole.content)
+    _refuse_token(whole.content.decode(errors="replace"))
     return whole
 
 
-def _refuse_token(answer: bytes) -> None:
-    """Raise for an answer with the user's token in it, which an error would show, in logs of jobs too."""
+def _refuse_token(answer: str) -> None:
+    """Raise for an answer with the user's token in it, or a proxy's password, which an error would show, in logs of
+    jobs too."""
     from huggingface_hub import get_token
 
-    token = (get_token() or "").lower().encode()
-    if token and token in answer.lower():
-        raise HubError("its answer holds your token, which it should not")
+    small = answer.lower()
+    if any(one and one.lower() in small for one in (get_token() or "", *passwords())):
+        raise HubError("its answer holds your token, or a password, which it should not")
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:

@@ -19,7 +19,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fillerscope.display import first_line
+from fillerscope.display import first_line, holds_key
 from fillerscope.errors import StoreError
 from fillerscope.files import (
     LARGEST_JSON,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {"s3": "s3", "gs": "gcs"}  # what of fillerscope's has to be installed, by the beginning of an address
 SECRET = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+SEARCHED = 4000  # characters of what it says
 PIECE = 1 << 24  # bytes that are read at once
 TIME_KEYS = ("LastModified", "mtime")  # when it was written
 MOST_AT_ONCE = 1 << 30  # bytes that are stored by one request, which S3 compares versions for
@@ -53,13 +54,6 @@ def _identity(manifest: bytes) -> str | None:
         return digest_of(parse_json(manifest)["identity"])
     except (ValueError, TypeError, LookupError):
         return None
-
-
-def _told(error: Exception) -> str:
-    """What an object store says, unless it repeats a key."""
-    keys = [os.environ.get(name, "") for name in SECRET]
-    line = first_line(error)
-    return "it says your key" if any(key and key in line for key in keys) else line
 
 
 _md5 = partial(hashlib.md5, usedforsecurity=False)
@@ -275,6 +269,24 @@ class RemoteFolder:
     def _path(self, name: str) -> str:
         return f"{self.address}/{name}"
 
+    def _told(self, error: Exception) -> str:
+        """What an object store says, unless it repeats a key."""
+        line = first_line(error)
+        return "it says your key" if holds_key(line[:SEARCHED], self._keys()) else line[:SEARCHED]
+
+    def _keys(self) -> list[str]:
+        """The keys that it has: of the environment, and whatever else its client has found."""
+        keys = [os.environ.get(name, "") for name in SECRET]
+        if "_system" not in vars(self):
+            return keys
+        with suppress(Exception):  # other kinds of object stores have no session, and not all have keys
+            from fsspec.asyn import sync
+
+            credentials = sync(self._system.loop, self._system.session.get_credentials)
+            found = sync(self._system.loop, credentials.get_frozen_credentials)
+            keys += [found.secret_key, found.token or ""]
+        return keys
+
     @contextmanager
     def _reached(self) -> Iterator[None]:
         """Whatever keeps an object store from answering, in one line: each has errors of its own."""
@@ -286,9 +298,9 @@ class RemoteFolder:
             told = f"pip install 'fillerscope[{EXTRAS[self._kind]}]'"
             raise StoreError(f"{self.address} cannot be reached without a library: {told}") from None
         except PermissionError as error:
-            raise StoreError(f"no permission for {self.address}: {_told(error)}") from None
+            raise StoreError(f"no permission for {self.address}: {self._told(error)}") from None
         except Exception as error:
-            told = _told(error) or type(error).__name__
+            told = self._told(error) or type(error).__name__
             _connected.cache_clear()  # keys are read once: those of a file may be set by the next attempt
             raise StoreError(f"cannot reach {self.address}: {told}; nothing was lost: try again") from None
 

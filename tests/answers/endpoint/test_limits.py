@@ -261,6 +261,43 @@ def test_a_key_that_python_writes_otherwise_is_not_shown(monkeypatch: pytest.Mon
         assert "0123456" not in ask(url).error
 
 
+def raw(head: bytes, body: bytes = b"") -> Callable[[BaseHTTPRequestHandler], None]:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 " + head + b"\r\nConnection: close\r\n\r\n" + body)
+        handler.close_connection = True
+
+    return send
+
+
+BLANKS = b" " * 60_000 + b"\x00"
+
+
+@pytest.mark.parametrize("before", [b"", b"100 Continue\r\n\r\nHTTP/1.1 "])
+def test_a_header_of_blanks_does_not_outlive_the_time_limit(before: bytes) -> None:
+    """h11 takes the square of their number, in which nothing else runs."""
+    with serving(raw(before + b"200 OK\r\nX:" + BLANKS)) as url:
+        assert ask(url).error == "the server sent a header with 64 blanks in a row, where 4 tokens were asked for"
+
+
+def test_a_chunk_of_blanks_does_not_outlive_the_time_limit() -> None:
+    with serving(raw(b"200 OK\r\nTransfer-Encoding: chunked", b"5;" + BLANKS + b"\n")) as url:
+        assert "16384 blanks in a row" in ask(url).error
+
+
+def test_blanks_in_an_answer_are_none_of_a_header() -> None:
+    body = completion(text=" " * 30_000)
+    with serving(raw(b"200 OK\r\nContent-Length: %d" % len(body), body)) as url:
+        assert ask(url).text == " " * 30_000
+
+
+def test_a_password_that_a_proxy_repeats_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://user:Pass%2FWordOfProxy@127.0.0.1:9")
+    for said in ("Pass/WordOfProxy", "Pass%2FWordOfProxy"):
+        with serving(raw(f"599 {said}\r\nContent-Length: 0".encode())) as url, pytest.raises(GenerationError) as caught:
+            ask(url, retries=0)
+        assert said not in str(caught.value)
+
+
 def test_a_placeholder_key_may_stand_in_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with serving(sending(completion(text="none"))) as url:

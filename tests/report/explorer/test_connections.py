@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Thread
 
 import pytest
@@ -124,6 +124,27 @@ def test_a_request_of_very_many_lines_or_with_a_very_long_address_is_dropped() -
                     chunk = client.recv(65536)
                     assert chunk
                     got += chunk
+
+
+def test_blanks_without_end_are_dropped_before_they_are_read() -> None:
+    """h11 takes the square of their number, for a line of a header or of a chunk."""
+    chunked = REQUEST[:-2] + b"Transfer-Encoding: chunked\r\n\r\n5;"
+    with serving(Held()) as port:
+        for start in (REQUEST[:-2] + b"Cookie:", REQUEST[:-2] + b"Cookie: a", chunked):
+            with connected(port, start + b" \t" * 30_000 + b"\x00\n") as client:
+                assert received(client) == b""
+        with connected(port, REQUEST[:-2] + b"Cookie:") as client:
+            with suppress(OSError):  # it has hung up
+                for _ in range(100):
+                    client.sendall(b" ")
+                    time.sleep(0.01)
+            assert received(client) == b""
+
+
+def received(client: socket.socket) -> bytes:
+    with suppress(ConnectionResetError):
+        return client.recv(1 << 16)
+    return b""
 
 
 def test_a_trickle_is_dropped(quick: Callable[..., None]) -> None:

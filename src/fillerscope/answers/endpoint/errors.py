@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
+from fillerscope.display import holds_key
 from fillerscope.errors import GenerationError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ _OF_NOW = (408, 409, 429)  # and from 500 on: what may be otherwise later, or on
 MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
 _LONGEST = 200  # characters of what a server says
 _SEARCHED = 20_000  # characters of it that are looked at
-_LONG_SECRET = 16  # characters; a shorter one may stand in a text by chance, with spaces between
 
 
 class ServerGone(GenerationError):
@@ -74,17 +72,7 @@ class Refusals:
         )
 
     def holds_secret(self, text: str) -> bool:
-        """Whether a text holds a secret: as it is, in other letters, or with characters between that nobody sees. Of a
-        long one letters and digits tell it."""
-        if not self.secrets:
-            return False
-        seen, letters = _seen(text), _letters(text)
-        return any(
-            secret in text
-            or (_seen(secret) and _seen(secret) in seen)
-            or (len(secret) >= _LONG_SECRET and _letters(secret) in letters)
-            for secret in self.secrets
-        )
+        return holds_key(text, self.secrets)
 
     def line(self, said: object) -> str:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
@@ -130,21 +118,6 @@ class Refusals:
     @property
     def _times(self) -> str:
         return "tried once" if self.tries == 1 else f"tried {self.tries} times"
-
-
-def _seen(text: str) -> str:
-    """Of a text in small letters what a key can have, which is printable ASCII."""
-    return "".join(map(_ascii, text))
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, _seen(text)))
-
-
-@cache
-def _ascii(character: str) -> str:
-    """One by itself: a text of marks takes `normalize` the square of its length."""
-    return "".join(c for c in normalize("NFKD", character).casefold() if " " <= c <= "~")
 
 
 def _reason(body: object) -> object:

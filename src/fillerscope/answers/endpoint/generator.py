@@ -26,6 +26,7 @@ from fillerscope.answers.endpoint.replicas import Replicas, Talk
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError, PromptError
+from fillerscope.problems.proxies import passwords
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.generation import Decoding, EndpointSpec
 
@@ -144,7 +145,7 @@ class EndpointGenerator:
 
     def _refusals(self, url: str, key: SecretStr) -> Refusals:
         value = key.get_secret_value()
-        secrets = (value,) if len(value) >= _SHORTEST_SECRET else ()
+        secrets = tuple(one for one in (value, *passwords()) if len(one) >= _SHORTEST_SECRET)
         model = self.spec.model or self.name
         return Refusals(url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
 

@@ -16,6 +16,7 @@ from openai import DefaultAsyncHttpxClient
 
 from fillerscope.files import Json, refuse_large_json
 from fillerscope.problems.http_body import TooLarge, read_whole
+from fillerscope.problems.http_heads import trace
 
 if TYPE_CHECKING:
     from httpx2 import Request, Response
@@ -48,9 +49,9 @@ class LimitedClient(DefaultAsyncHttpxClient):
             request.url,
             headers=self.own_headers,
             content=request.content,
-            extensions=request.extensions,
+            extensions={**request.extensions, "trace": trace},
         )
-        status = 0
+        status = HTTPStatus.OK.value
         try:
             async with asyncio.timeout(self.seconds):
                 response = await super().send(request, **options)

@@ -7,6 +7,7 @@ client that does not read its answer: both have a deadline here.
 from __future__ import annotations
 
 import asyncio
+import re
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -19,6 +20,8 @@ PATIENCE = 10.0  # seconds, for a request to arrive whole
 READING = 60.0  # seconds in which a client reads nothing of its answer
 # Of a request, before anything is known of who sent it: all of it takes time. Only cookies may be long.
 MOST_LINES, LONGEST_ADDRESS = 200, 2 * LONGEST
+BLANKS = 16  # in a row: h11 takes the square of their number where a line is none of HTTP
+_STRANGE = re.compile(rb"[ \t]{%d}" % BLANKS)
 
 
 def configured(app: ASGIApp) -> Config:
@@ -38,6 +41,7 @@ class LimitedProtocol(H11Protocol):
     _since = 0.0
     _lines = 0  # of the request that is arriving, that are complete
     _address = 0  # bytes of its first one
+    _last = b""  # bytes of it, as many as blanks may be in a row
 
     @property
     def waits(self) -> bool:
@@ -52,13 +56,14 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._count(data)
-        if self._lines > MOST_LINES or self._address > LONGEST_ADDRESS:
+        if self._lines > MOST_LINES or self._address > LONGEST_ADDRESS or _STRANGE.search(self._last + data):
             self.drop()
             return
+        self._last = (self._last + data)[-BLANKS:]
         super().data_received(data)
         if not self.waits:
             _cancel(self._arrival)
-            self._arrival, self._lines, self._address = None, 0, 0
+            self._arrival, self._lines, self._address, self._last = None, 0, 0, b""
         elif self._arrival is None:  # the first bytes of the next request
             self._arrival = self.loop.call_later(PATIENCE, self.drop)
 

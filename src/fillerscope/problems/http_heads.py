@@ -1,0 +1,71 @@
+"""Heads of HTTP responses, looked at before they are parsed.
+
+h11 takes the square of the number of blanks where a line of a head is none of HTTP: minutes for one head, in which
+nothing else runs. Knows nothing of bodies: see http_body.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fillerscope.problems.http_body import TooLarge
+
+if TYPE_CHECKING:
+    from httpcore2 import AsyncNetworkStream
+
+BLANKS = 64  # in a row
+BLANKS_OF_BODY = 1 << 14  # where a body comes in chunks: their sizes stand in lines of their own, which h11 reads too
+_STRANGE, _VERY_STRANGE = (re.compile(rb"[ \t]{%d}" % most) for most in (BLANKS, BLANKS_OF_BODY))
+_CHUNKED = re.compile(rb"\ntransfer-encoding:", re.IGNORECASE)
+_END = re.compile(rb"\n\r?\n")
+_MORE_TO_COME = re.compile(rb"HTTP/\S+ 1\d\d")  # such a head is followed by another one
+_STREAMS = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
+
+
+async def trace(event: str, details: Mapping[str, Any]) -> None:
+    """What httpcore calls (as the extension `trace` of a request) whenever it has done something: each new connection
+    is looked at from then on."""
+    if event.endswith(_STREAMS):
+        _Looked.at(details["return_value"])
+
+
+class _Looked:
+    """A connection. What is read after something was written is a head, until a blank line."""
+
+    def __init__(self, stream: AsyncNetworkStream) -> None:
+        self._read, self._write = stream.read, stream.write
+        self._is_head, self._is_chunked, self._head = True, False, b""
+
+    @classmethod
+    def at(cls, stream: Any) -> None:
+        looked = cls(stream)
+        stream.read, stream.write = looked.read, looked.write
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._is_head, self._is_chunked, self._head = True, False, b""
+        await self._write(buffer, timeout)
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._read(max_bytes, timeout)
+        rest, self._head = self._head + data, b""
+        while self._is_head and rest:
+            head, rest = _split(rest)
+            if _STRANGE.search(head):
+                raise TooLarge(f"the server sent a header with {BLANKS} blanks in a row")
+            if not _END.search(head):
+                self._head = head
+                return data
+            self._is_head, self._is_chunked = bool(_MORE_TO_COME.match(head)), bool(_CHUNKED.search(head))
+        if self._is_chunked:
+            if _VERY_STRANGE.search(rest):
+                raise TooLarge(f"the server sent {BLANKS_OF_BODY} blanks in a row")
+            self._head = rest[-BLANKS_OF_BODY:]
+        return data
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    """A head up to its end, and what follows."""
+    found = _END.search(data)
+    return (data[: found.end()], data[found.end() :]) if found else (data, b"")
