@@ -48,9 +48,13 @@ def test_an_interrupt_that_python_drops_comes_again(place: Callable[[Callable[[]
         time.sleep(0.01)
 
     before = sys.unraisablehook
-    with pytest.raises(KeyboardInterrupt), stopping.stoppable():
+
+    def working() -> None:
         place(interrupted)
         time.sleep(20)
+
+    with pytest.raises(KeyboardInterrupt), stopping.stoppable():
+        working()
     assert stopping.exit_code() == 128 + number
     assert sys.unraisablehook is before
 

@@ -56,7 +56,7 @@ def _send(number: int) -> None:
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, number)  # ends a wait of the main thread too
     else:
-        _thread.interrupt_main(number)
+        _thread.interrupt_main(signal.Signals(number))
 
 
 def ignore_further() -> None:
