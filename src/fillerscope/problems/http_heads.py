@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from fillerscope.problems.http_body import TooLarge
 
@@ -24,11 +24,11 @@ _MORE_TO_COME = re.compile(rb"HTTP/\S+ 1\d\d")  # such a head is followed by ano
 _STREAMS = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
 
 
-async def trace(event: str, details: Mapping[str, Any]) -> None:
+async def trace(event: str, details: Mapping[str, object]) -> None:
     """What httpcore calls (as the extension `trace` of a request) whenever it has done something: each new connection
     is looked at from then on."""
     if event.endswith(_STREAMS):
-        _Looked.at(details["return_value"])
+        _Looked.at(cast("AsyncNetworkStream", details["return_value"]))
 
 
 class _Looked:
@@ -39,9 +39,9 @@ class _Looked:
         self._is_head, self._is_chunked, self._head = True, False, b""
 
     @classmethod
-    def at(cls, stream: Any) -> None:
+    def at(cls, stream: AsyncNetworkStream) -> None:
         looked = cls(stream)
-        stream.read, stream.write = looked.read, looked.write
+        stream.read, stream.write = looked.read, looked.write  # type: ignore[method-assign]
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._is_head, self._is_chunked, self._head = True, False, b""
