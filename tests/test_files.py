@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from fillerscope.files import file_sha256, parse_json, read_limited, write_whole
+from fillerscope.files import file_sha256, parse_json, read_limited, replacing, write_whole
 from support.watchdog import watched
 
 
@@ -35,6 +37,27 @@ def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
 def test_json_that_cannot_be_read_is_one_kind_of_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  (of any text)
         parse_json(text)
+
+
+def test_names_of_drafts_cannot_be_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with replacing(path) as one, replacing(path) as other:
+        assert len({one.name, other.name}) == 2
+        assert all(re.fullmatch(r"\.a\.json\.[0-9a-f]{16}\.tmp", draft.name) for draft in (one, other))
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_is_in_the_place_of_a_draft_is_not_written_through(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were its name known after all."""
+    victim, draft = tmp_path / "victim", tmp_path / f".a.json.{'0' * 16}.tmp"
+    victim.write_text("mine")
+    draft.symlink_to(victim) if kind == "link" else victim.rename(draft)
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "0" * 16)
+    with pytest.raises(FileExistsError):
+        write_whole(tmp_path / "a.json", [b"x"])
+    assert draft.read_text() == "mine"
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")

@@ -88,6 +88,15 @@ def test_the_cookie_opens_what_holds_no_data() -> None:
     assert ACCESS.token not in cookie
 
 
+@pytest.mark.parametrize("headers", [{}, {"authorization": f"Bearer {ACCESS.token}"}], ids=["refused", "answered"])
+@pytest.mark.parametrize("path", ["/", "/api/runs"])
+def test_other_sites_can_embed_nothing(path: str, headers: dict[str, str]) -> None:
+    found = asked(path, **headers).headers
+    assert found["cross-origin-resource-policy"] == found["cross-origin-opener-policy"] == "same-origin"
+    assert {"frame-ancestors 'none'", "default-src 'none'"} <= set(found["content-security-policy"].split("; "))
+    assert (found["x-content-type-options"], found["referrer-policy"]) == ("nosniff", "no-referrer")
+
+
 def test_the_cookie_is_hidden_from_scripts_and_other_sites() -> None:
     set_cookie = asked(f"/?token={ACCESS.token}").headers["set-cookie"].lower()
     assert {"httponly", "samesite=strict", "path=/"} <= set(re.split("; *", set_cookie))
