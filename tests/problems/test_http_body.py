@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -35,3 +37,25 @@ def test_all_bodies_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     results = asyncio.run(bodies(3))
     assert [type(one) for one in results].count(TooLarge) == 1
     assert not http_body._under_way
+
+
+def test_no_piece_unpacks_to_more_than_the_limit() -> None:
+    """However much arrives at once."""
+
+    body = gzip.compress(bytes(64 << 20))
+
+    async def taken() -> int:
+        async def sent() -> AsyncIterator[bytes]:
+            yield body
+
+        request, packed = httpx2.Request("GET", "http://here/"), {"Content-Encoding": "gzip"}
+        response = httpx2.Response(200, content=sent(), request=request, headers=packed)
+        tracemalloc.start()
+        with pytest.raises(TooLarge):
+            await read_whole(response, SIZE)
+        return tracemalloc.get_traced_memory()[1]
+
+    try:
+        assert asyncio.run(taken()) < 16 << 20
+    finally:
+        tracemalloc.stop()
