@@ -18,6 +18,7 @@ from fillerscope.study.token_classes import classify
 
 LONGEST_TOKEN = 200  # characters; a question beyond this many for each token is not worth tokenizing
 CACHED_TOKENS = 1 << 22  # of prompts that are cached between stages; a token takes some 40 bytes
+CACHED_FIRST = 1 << 17  # where there is one stage: those of the first shards, of which passes are sized
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,13 @@ class ShardPrompts:
     maker: PromptMaker
     context: int | None  # tokens that the model takes; None where it does not say
     _cache: dict[int, list[Prepared]] = field(default_factory=dict)
-    _free: int = CACHED_TOKENS
+    _free: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._free = CACHED_FIRST if self.study.generation is None else CACHED_TOKENS
 
     def of(self, shard: Shard) -> list[Prepared]:
-        """The problems of a shard with their prompts, cached up to `CACHED_TOKENS`."""
+        """The problems of a shard with their prompts, cached up to a number of tokens."""
         if shard.index in self._cache:
             return self._cache[shard.index]
         items = [self.of_problem(shard.start + i, problem) for i, problem in enumerate(shard.problems)]
