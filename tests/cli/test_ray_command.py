@@ -238,7 +238,9 @@ def nodes(logs: Path) -> Iterator[tuple[str, list[int]]]:
             time.sleep(10)
             yield f"127.0.0.1:{port}", started[1:]
         except AssertionError as failure:
-            failure.add_note("".join(log.read_text(errors="replace")[-2000:] for log in sorted(logs.glob("node-*.log"))))
+            failure.add_note(
+                "".join(log.read_text(errors="replace")[-2000:] for log in sorted(logs.glob("node-*.log")))
+            )
             raise
         finally:
             for pid in started:
