@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fillerscope.capture import attention, fused
+from fillerscope.capture import attention, fused, memory
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.packing import Packing, Text
@@ -86,9 +86,9 @@ def assert_kernels_give_what_blocks_give(model, given, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral", "gpt_oss"])
-@pytest.mark.parametrize("on_device", [0, 1 << 28])
-def test_a_gpu_gives_what_its_blocks_give(family, on_device, monkeypatch):
-    monkeypatch.setattr(attention, "ON_DEVICE", on_device)
+@pytest.mark.parametrize("share", [0, memory.SUMS_SHARE])
+def test_a_gpu_gives_what_its_blocks_give(family, share, monkeypatch):
+    monkeypatch.setattr(memory, "SUMS_SHARE", share)
     model = tiny_model(family).to("cuda", torch.bfloat16)
     with capturing(model):
         found = PassRunner(model, 10**6).measure(texts())

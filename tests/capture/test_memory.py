@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from fillerscope.capture.attention import capturing
-from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights
+from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights, stays
 from fillerscope.capture.passes import record
 from fillerscope.measure.planning.model_size import ModelSize
 from support.families import small_model
@@ -103,6 +103,17 @@ def test_a_long_prompt_takes_little_more_memory_than_running_it() -> None:
     assert capture["peak"] <= 1.3 * plain["peak"], figures
     whole_matrices = (9 * TOKENS * TOKENS * 4) >> 20  # one a head, of one layer
     assert capture["peak"] - capture["baseline"] < whole_matrices / 2, figures
+
+
+@pytest.mark.parametrize(("mebibytes", "is_so"), [(768, True), (769, False)])
+def test_sums_stay_on_a_gpu_up_to_a_share_of_its_memory(
+    mebibytes: int, is_so: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of a study with four conditions are larger than 256 MiB: on the host a shard took seconds."""
+    card = SimpleNamespace(total_memory=24 << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    assert stays(mebibytes << 20, torch.device("cuda")) is is_so
+    assert stays(mebibytes << 20, torch.device("cpu"))
 
 
 def test_memory_beside_weights_does_not_depend_on_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fillerscope.capture import blocks, fused
 from fillerscope.capture.attention_inputs import AttentionInputs, LayerSums, ScoreRule
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
-from fillerscope.capture.memory import to_device
+from fillerscope.capture.memory import stays, to_device
 from fillerscope.capture.packing import Packing
 from fillerscope.errors import CaptureError
 from fillerscope.models.attention import refuse_unknown, using_attention
@@ -27,7 +27,6 @@ from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_
 from fillerscope.models.tensor_parallel import added_up, own_heads, processes, widened
 
 NAME = "fillerscope"
-ON_DEVICE = 1 << 28  # bytes of sums; more than that are moved to the host, layer by layer
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Recorder:
         device = device_of(model)
         layers, heads, groups = layer_count(model), head_count(model), len(packing.weights)
         shapes = (layers, heads, groups, packing.key_count), (layers, heads, packing.tokens)
-        away = device.type == "cuda" and 4 * sum(map(math.prod, shapes)) > ON_DEVICE
+        away = not stays(4 * sum(map(math.prod, shapes)), device)
         place = torch.device("cpu") if away else device
         make = torch.empty if processes() == 1 else torch.zeros  # heads of other processes are added to
         received, diagonal = (make(shape, device=place, pin_memory=away) for shape in shapes)

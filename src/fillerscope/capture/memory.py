@@ -26,6 +26,7 @@ from fillerscope.models.structure import (
 MOST = {"cpu": 256, "mps": 4096, "cuda": 16384}  # beyond these nothing becomes faster; less shows progress sooner
 FEWEST = 64
 SHARE = 0.5  # of the memory that is free; the rest is for what the estimate leaves out
+SUMS_SHARE = 1 / 32  # of a GPU's memory, whatever is free: for the sums of one pass
 
 
 def pass_tokens(model: nn.Module, most: int | None = None) -> int:
@@ -95,6 +96,12 @@ def memory_beside_weights(model: nn.Module) -> int:
     device = device_of(model)
     whole = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else psutil.virtual_memory().total
     return max(0, int(whole) - sum(parameter.nbytes for parameter in model.parameters()))
+
+
+def stays(size: int, device: torch.device) -> bool:
+    """Whether the sums of a pass, of so many bytes, stay on their device. Larger ones are moved to the host layer by
+    layer, where reducing them takes several times as long."""
+    return device.type != "cuda" or size <= SUMS_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:

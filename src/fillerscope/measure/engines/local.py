@@ -212,18 +212,19 @@ def _ahead(prompts: ShardPrompts, missing: MissingShards) -> Iterator[tuple[str,
 
 
 class Writer:
-    """Writes shards in their order, in a thread of its own, while others are measured."""
+    """Writes shards in their order, in a thread of its own, while others are measured, and the one before is merged."""
 
     AHEAD = 2  # shards that may wait for the disk
 
     def __init__(self, store: RunStore, on_written: OnWritten, check: Callable[[], None] = lambda: None) -> None:
-        """In the writer's thread `check` is called before a shard is written, and `on_written` afterwards."""
+        """In the writer's thread `check` is called before a shard is written, and afterwards `on_written` in another."""
         self.store, self.on_written, self.check, self.broken = store, on_written, check, False
-        self.thread = ThreadPoolExecutor(1)
+        self.writing, self.merging = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.waiting: deque[Future[None]] = deque()
+        self.merge: Future[None] | None = None
 
     def put(self, name: str, reduced: ReducedShard) -> None:
-        self.waiting.append(self.thread.submit(self._write, name, reduced))
+        self.waiting.append(self.writing.submit(self._write, name, reduced))
         while len(self.waiting) > self.AHEAD:
             self.waiting.popleft().result()
 
@@ -234,14 +235,22 @@ class Writer:
         part = reduced.part()
         self.check()
         self.store.put(name, part)
-        self.on_written(name, part)
+        self._merged()
+        self.merge = self.merging.submit(self.on_written, name, part)
         self.broken = False
+
+    def _merged(self) -> None:
+        """Wait until the last shard is merged, and raise what went wrong there."""
+        if self.merge is not None:
+            self.merge.result()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Write what was measured, whatever stopped the rest, and raise what stopped the writing."""
-        self.thread.shutdown()
+        self.writing.shutdown()
+        self.merging.shutdown()
         for future in self.waiting:
             future.result()
+        self._merged()
