@@ -37,14 +37,23 @@ def refusal(folder: Path) -> str:
         ("configuration_files", ["config.4.0.0.json"]),
     ],
 )
-def test_a_config_that_names_other_files_is_refused(folder: Path, key: str, value: object) -> None:
-    put(folder / "config.json", **{key: value})
+@pytest.mark.parametrize("is_inner", [False, True])
+def test_a_config_that_names_other_files_is_refused(folder: Path, key: str, value: object, is_inner: bool) -> None:
+    """An inner config is that of the language model where a family has other parts."""
+    put(folder / "config.json", **({"text_config": {key: value}} if is_inner else {key: value}))
     assert f"config.json: {key} names" in refusal(folder)
 
 
-@pytest.mark.parametrize("key", ["fast_tokenizer_files", "gguf_file", "subfolder"])
-def test_a_tokenizer_that_names_another_file_is_refused(folder: Path, key: str) -> None:
-    put(folder / "tokenizer_config.json", **{key: ["tokenizer.4.0.0.json"]})
+def test_every_index_of_weights_is_checked(folder: Path, tmp_path: Path) -> None:
+    elsewhere = {"weight_map": {"model.norm.weight": str(tmp_path / "other.safetensors")}}
+    (folder / "x.safetensors.index.json").write_text(json.dumps(elsewhere))
+    assert "x.safetensors.index.json names weights that are not in its folder" in refusal(folder)
+
+
+@pytest.mark.parametrize("key", ["fast_tokenizer_files", "gguf_file", "subfolder", "init_inputs"])
+@pytest.mark.parametrize("value", [["tokenizer.4.0.0.json"], {"tokenizer.4.0.0.json": 0}])
+def test_a_tokenizer_that_names_another_file_is_refused(folder: Path, key: str, value: object) -> None:
+    put(folder / "tokenizer_config.json", **{key: value})
     assert f"tokenizer_config.json: {key} names" in refusal(folder)
 
 
@@ -58,6 +67,30 @@ def test_a_tokenizer_that_names_a_file_elsewhere_is_refused(
     for name in (str(tmp_path / "other.json"), "../other.json", "other.json"):
         put(folder / file, **{key: name})
         assert f"{file}: {key} names" in refusal(folder)
+
+
+def test_a_name_of_which_nothing_can_be_told_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen from the folder it is too long for a path, and seen from here it is that of a file."""
+    shutil.copy(folder / "tokenizer.json", tmp_path / "o.json")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    put(folder / "tokenizer_config.json", vocab=f"{'x/../' * 816}o.json")
+    assert "tokenizer_config.json: vocab names" in refusal(folder)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_a_named_file_that_comes_later_is_not_read(folder: Path, tmp_path: Path, file: str) -> None:
+    other = tmp_path / "other.json"
+    put(folder / file, tokenizer_file=str(other))
+    found = resolve(str(folder))
+    expected = load_folder(found).tokenizer.encode("What is 2 + 5?")
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())
+    words = vocabulary["model"]["vocab"]
+    vocabulary["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
+    other.write_text(json.dumps(vocabulary))
+    assert load_folder(found).tokenizer.encode("What is 2 + 5?") == expected
 
 
 def test_names_of_files_that_are_hashed_or_gone_are_taken(folder: Path) -> None:

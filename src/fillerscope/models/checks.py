@@ -154,8 +154,7 @@ def _check_weights(folder: Path, name: str) -> list[list[int]]:
         refuse_pickles([path.name for path in folder.iterdir()], name)
         raise ModelError(f"{name} has no .safetensors files in {folder}; download the weights again")
     shapes = [shape for path in weights for shape in _check_safetensors(path)]
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
+    for index in sorted(folder.glob("*.safetensors.index.json")):
         _check_shards(index)
     return shapes
 

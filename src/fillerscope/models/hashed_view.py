@@ -1,11 +1,12 @@
 """A temporary folder in which transformers finds the hashed files of a model, and no others.
 
 A config can send transformers to other files, in other folders too, which no digest would tell apart. In this folder
-there is nothing but links to the files that the digest counts.
+there is nothing but links to the files that the digest counts, and settings of the tokenizer that name no files.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,10 +15,11 @@ from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import open_file
+from fillerscope.files import Json, open_file, write_whole
 from fillerscope.models.digest_notes import note_of
 from fillerscope.models.digests import counted_files, folder_digest
 from fillerscope.models.open_links import link_to, open_path
+from fillerscope.models.redirects import TOKENIZER_SETTINGS, read_settings, without_file_names
 from fillerscope.models.resolve import ModelFolder
 
 
@@ -59,13 +61,29 @@ def hashed_view(folder: ModelFolder) -> Iterator[HashedView]:
             for relative, path in counted_files(folder.path).items():
                 source = open_path(stack.enter_context(open_file(path)), path)
                 link_to(source, view / relative)
-            before = _states(view)
+            linked = _states(view)
             refuse_changed(folder, view)
+            cleaned = _cleaned(view)
+            if _states(view) != linked:
+                raise _changed(folder)
+            for path, settings in cleaned.items():
+                write_whole(path, [json.dumps(settings).encode()], sync=False)
+            before = _states(view)
         except OSError as error:
             raise ModelError(f"the files of {folder.path} cannot be read: {first_line(error)}") from error
-        yield HashedView(view, folder, before)
+        yield HashedView(view, folder, linked)
         if _states(view) != before:
             raise _changed(folder)
+
+
+def _cleaned(view: Path) -> dict[Path, Json]:
+    """The settings of a tokenizer that name files, without these names."""
+    found = {}
+    for path in filter(Path.exists, (view / name for name in TOKENIZER_SETTINGS)):
+        settings = read_settings(path)
+        if (kept := without_file_names(settings)) != settings:
+            found[path] = kept
+    return found
 
 
 def refuse_changed(folder: ModelFolder, seen: Path | None = None) -> None:

@@ -19,11 +19,11 @@ LARGEST_CONFIG = 1 << 24  # bytes: published ones have some thousand, tokenizers
 DEEPEST = 64  # levels of a config
 _CONFIG_KEYS = ("transformers_weights", "configuration_files")
 TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")  # the second overrides the first
-_TOKENIZER_KEYS = ("fast_tokenizer_files", "gguf_file", "subfolder")
+_TOKENIZER_KEYS = ("fast_tokenizer_files", "gguf_file", "subfolder", "init_inputs")
 _IMPLEMENTATION = re.compile(r"implementation|kernel")
-# Names of files that were there when a tokenizer was saved are in many published configs, and are not opened: only one
-# that is there now is refused.
-_NAMES_A_FILE = re.compile(r"(_files?|_path|_spm|^spm|^vocab|^merges|^init_inputs)$")
+# Names of files that were there when a tokenizer was saved are in many published configs: only one that is there now is
+# refused, and none is given to transformers, which would open it if it is there by then.
+_NAMES_A_FILE = re.compile(r"(_files?|_path|_spm|^spm|^vocab|^merges)$")
 _SHOWN = 60  # characters of a value
 
 
@@ -51,8 +51,8 @@ def _is_deep(value: object) -> bool:
 
 def refuse_redirects(config: Json, path: Path) -> None:
     """Refuse a config.json that names other weights, other configs, or kernels to be fetched."""
-    _refuse_keys(config, _CONFIG_KEYS, path)
     for key, value in _entries(config):
+        _refuse_keys({key: value}, _CONFIG_KEYS, path)
         names = list(_strings(value)) if _IMPLEMENTATION.search(key) else []
         if code := next((name for name in names if "/" in name), None):
             raise ModelError(
@@ -82,6 +82,11 @@ def _check_tokenizer_settings(path: Path, hashed: Collection[Path]) -> None:
                 raise ModelError(f"{path}: {key} names {name!r:.{_SHOWN}}, {_UNHASHED}")
 
 
+def without_file_names(settings: Json) -> Json:
+    """The settings of a tokenizer without names of files. Those that count are found by their usual names."""
+    return {key: value for key, value in settings.items() if not (_NAMES_A_FILE.search(key) and isinstance(value, str))}
+
+
 _UNHASHED = "and only the usual files of the folder are read, since only those are hashed; remove the key"
 
 
@@ -91,10 +96,13 @@ def _refuse_keys(settings: Json, keys: Collection[str], path: Path) -> None:
 
 
 def _is_other_file(name: str, folder: Path, hashed: Collection[Path]) -> bool:
-    """Whether a name is that of a file, seen from the folder or from where we are, that is not hashed."""
+    """Whether a name is that of a file, seen from the folder or from where we are, that is not hashed. A name of which
+    that cannot be told, such as a very long one, counts as such."""
     try:
         return any(path.exists() and path.resolve() not in hashed for path in (folder / name, Path(name)) if name)
-    except (OSError, ValueError):  # too long, or with a byte that no name has
+    except OSError:
+        return True
+    except ValueError:  # with a byte that no name has
         return False
 
 
