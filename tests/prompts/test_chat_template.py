@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fillerscope.errors import PromptError
-from fillerscope.prompts import chat_template
+from fillerscope.prompts import chat_template, child_process
 from fillerscope.prompts.chat_template import RendererError, TemplateLimitError, apply_chat_template
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.study.study import PromptSpec
@@ -94,6 +94,14 @@ def test_a_template_that_draws_gives_the_same_text_in_every_process(drawn: str) 
 def test_a_template_that_writes_addresses_is_refused(shown: str) -> None:
     with pytest.raises(PromptError, match="it writes the address of an object"):
         apply_chat_template(tokenizer_with(shown), TURNS)
+
+
+def test_a_template_knows_one_time_zone() -> None:
+    """Whatever that of the machine is: jobs on several machines must write the same prompts."""
+    assert child_process._environment()["TZ"] == "UTC0"
+    template = "{{ strftime_now('%s') }} {{ messages[-1]['content'] }}"
+    text = apply_chat_template(tokenizer_with(template), [{"role": "user", "content": "What?"}])
+    assert text == "1721952000 What?"
 
 
 def test_a_question_may_hold_an_address() -> None:

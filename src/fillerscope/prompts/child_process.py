@@ -37,8 +37,10 @@ def limit_memory(size: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The worker's environment: no keys or tokens, and a fixed hash seed, on which sympy's order of terms depends."""
+    """The worker's environment: no keys or tokens, a fixed hash seed, on which sympy's order of terms depends, and one
+    time zone, which templates can write."""
     ours = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    ours |= {"TZ": "UTC0"}
     return ours | {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
 
 
