@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from driving import PATIENCE, Served, look_at, ready, saved, serving, until
@@ -158,6 +158,41 @@ def test_a_page_of_another_site_sees_nothing_and_measures_nothing(
     port = urlsplit(served.base).port
     cookies = {one["name"]: one for one in context.cookies() if one["name"] == f"fillerscope-{port}"}
     assert [(one["httpOnly"], one["sameSite"]) for one in cookies.values()] == [(True, "Strict")]
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """A site that sends whoever comes to an address of its choice: the path."""
+
+    def do_GET(self) -> None:
+        self.send_response(302)
+        self.send_header("Location", unquote(self.path[1:]))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_another_site_that_redirects_here_runs_no_model(
+    context: BrowserContext, served: Served, measured: list[int]
+) -> None:
+    """A browser says of an address that a person has typed that nobody led here, whichever site redirects."""
+    look_at(context.new_page(), served.address)
+    page = context.new_page()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as elsewhere:
+        Thread(target=elsewhere.serve_forever, daemon=True).start()
+        wanted = quote(f"{served.base}#tab=attention&view=whole&problem=1", safe="")
+        page.goto(f"http://127.0.0.1:{elsewhere.server_port}/{wanted}")
+        notice = page.locator(".permission")
+        expect(notice).to_contain_text("Click here, or press a key, to run it")
+        assert page.url.startswith(served.base)
+        page.evaluate("() => dispatchEvent(new Event('pointerup'))")  # which no person has done
+        page.wait_for_timeout(500)
+        assert measured == []
+        notice.click()
+        expect(notice).to_have_count(0)
+        ready(page)
+        elsewhere.shutdown()
+    assert measured == [1]
 
 
 def hold(monkeypatch: pytest.MonkeyPatch, measured: list[int]) -> Event:

@@ -1,5 +1,6 @@
 // Answers of the explorer's server. They are kept, and forgotten when the run has grown.
 
+import { permission } from "../ui/permission";
 import { authorization } from "./token";
 import type { Refusal } from "./types";
 
@@ -32,7 +33,8 @@ export class Api {
     return this.keep(address, () => {
       this.measuring.abort();
       this.measuring = new AbortController();
-      return answered(address, packedOf, { method: "POST", signal: this.measuring.signal });
+      const { signal } = this.measuring;
+      return permission().then(() => answered(address, packedOf, { method: "POST", signal }));
     }) as Promise<Packed<Header>>;
   }
 

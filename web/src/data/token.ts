@@ -2,11 +2,13 @@
 
 const KEY = "fillerscope-token";
 let token = "";
+let isGiven = false; // with the address of this page
 
 /** Takes the token out of the address, where it could be seen and copied, or else from an earlier visit. */
 export function takeToken(): void {
   const given = new URLSearchParams(location.search).get("token");
   token = given ?? stored();
+  isGiven = given !== null;
   if (given === null) return;
   history.replaceState(null, "", location.pathname + location.hash);
   try {
@@ -14,6 +16,12 @@ export function takeToken(): void {
   } catch {
     // Nothing may be stored here: the page works until it is loaded again.
   }
+}
+
+/** Whether whoever opened this page knew the token. What stands behind the # of another address may be the choice of a
+ *  site that led here. */
+export function cameWithToken(): boolean {
+  return isGiven;
 }
 
 /** The header without which no data is sent. */
