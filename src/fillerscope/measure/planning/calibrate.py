@@ -17,6 +17,7 @@ from fillerscope.answers.grading.grade import Grader
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
+from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.self_check import check_capture
 from fillerscope.measure.answer_shard import answer_shard, answer_tasks
@@ -29,12 +30,12 @@ from fillerscope.measure.planning.model_size import ModelSize
 from fillerscope.measure.planning.rates import AnswerBytes, Rates
 from fillerscope.measure.prepare import Prepared, StudyShards
 from fillerscope.measure.shard import start_shard
-from fillerscope.models.structure import context_length
+from fillerscope.models.structure import context_length, device_of
 from fillerscope.store.schema import Columns, answers_name, shard_name
 from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import Study
 
-PROBLEMS = 8  # of the sample that is measured, at most
+PROBLEMS = 8  # of the sample that is measured, at least; on a GPU those that fill a pass
 ANSWERS = 16  # that are sampled, about
 SECONDS = 10.0  # for the passes of the sample
 ANSWER_SECONDS = 30.0  # for its answers
@@ -98,12 +99,15 @@ class Calibration:
         return replace(done, peak=Peak.now())
 
     def _sample(self) -> list[Prepared]:
-        """Problems of which some are short and some are long."""
-        prompts = self.work.prompts
+        """Problems of which some are short and some are long. On a GPU as many as fill a pass: of a smaller one most of
+        the time is that of launching it."""
+        prompts, model = self.work.prompts, self.work.loaded.model
         items = [item for shard in self.shards.all[:LOOKED_AT] for item in prompts.of(shard) if not item.error]
-        items.sort(key=lambda item: sum(map(len, item.prompts.values())))
-        places = np.linspace(0, len(items) - 1, min(PROBLEMS, len(items))).round().astype(int)
-        return [items[place] for place in dict.fromkeys(places.tolist())]
+        items.sort(key=_tokens)
+        filling = 0
+        if items and device_of(model).type == "cuda":
+            filling = int(pass_tokens(model) // np.mean([_tokens(item) for item in items]))
+        return _spread(items, max(PROBLEMS, filling))
 
     def _measured(self, done: Calibrated, items: list[Prepared]) -> Calibrated:
         work, study, model = self.work, self.study, self.work.loaded.model
@@ -272,6 +276,10 @@ def _lengths(table: Columns, limit: int, most: int) -> Lengths:
 
 def _requests(study: Study, items: Sequence[Prepared]) -> list[Request]:
     return [task.request for task in answer_tasks(study, items) if task.request is not None]
+
+
+def _tokens(item: Prepared) -> int:
+    return sum(map(len, item.prompts.values()))
 
 
 def _spread(items: Sequence[Prepared], count: int) -> list[Prepared]:
