@@ -11,9 +11,11 @@ import pytest
 import torch
 import transformers
 
+from fillerscope.errors import ModelError
 from fillerscope.models import digests
 from fillerscope.models.digests import cached_sha256, counted_files, folder_digest
 from fillerscope.models.memory_digest import model_digest
+from fillerscope.models.resolve import resolve
 from support.tiny import tiny_model, tiny_tokenizer
 
 MATTERS = (
@@ -50,6 +52,14 @@ def test_an_added_file_matters(folder: Path) -> None:
     before = folder_digest(folder)
     (folder / "added_tokens.json").write_text("{}")
     assert folder_digest(folder) != before
+
+
+def test_a_name_that_is_not_utf8_is_refused_in_a_line(folder: Path) -> None:
+    Path(os.fsdecode(bytes(folder) + b"/\xff.safetensors")).write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(ModelError, match=r"the name of '\\udcff\.safetensors' in .* is not UTF-8; rename or remove"):
+        resolve(str(folder))
+    with pytest.raises(ModelError, match="is not UTF-8"):
+        folder_digest(folder)
 
 
 def test_the_second_time_reads_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

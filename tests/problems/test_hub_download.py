@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -141,6 +141,51 @@ def test_a_link_in_the_place_of_a_part_is_not_written_through(served: Hub, tmp_p
     (blobs / f"{served.etag('model.safetensors')}.incomplete").symlink_to(own)
     assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
     assert own.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("size", [4, 2 * len(WEIGHTS)])
+def test_a_file_with_another_name_in_the_place_of_a_part_is_not_written_to(
+    served: Hub, tmp_path: Path, size: int
+) -> None:
+    """tar makes such a hard link to any file beside the cache."""
+    own = tmp_path / "own"
+    own.write_bytes(b"x" * size)
+    blobs = tmp_path / "hub" / "models--owner--name" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{served.etag('model.safetensors')}.incomplete").hardlink_to(own)
+    assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
+    assert own.read_bytes() == b"x" * size
+
+
+def test_a_part_that_is_exchanged_for_a_hard_link_is_begun_anew(
+    served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, asked = tmp_path / "own", hub.Connection.file
+    blobs = tmp_path / "hub" / "models--owner--name" / "blobs"
+    part = blobs / f"{served.etag('model.safetensors')}.incomplete"
+
+    def exchanging(connection: hub.Connection, url: str, start: int) -> tuple[int, Generator[bytes]]:
+        if start and not own.exists():
+            own.write_bytes(b"x" * start)
+            part.unlink()
+            part.hardlink_to(own)
+        return asked(connection, url, start)
+
+    monkeypatch.setattr(hub.Connection, "file", exchanging)
+    served.drop_after = 1 << 20
+    assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
+    assert set(own.read_bytes()) == {ord("x")}
+    assert own.stat().st_size < len(WEIGHTS)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="only root gives files away")
+def test_a_part_of_another_user_is_begun_anew(served: Hub, tmp_path: Path) -> None:
+    blobs = tmp_path / "hub" / "models--owner--name" / "blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / f"{served.etag('model.safetensors')}.incomplete"
+    part.write_bytes(b"x" * 1000)
+    os.chown(part, 12345, -1)
+    assert (snapshot("owner/name") / "model.safetensors").read_bytes() == WEIGHTS
 
 
 @pytest.mark.parametrize(

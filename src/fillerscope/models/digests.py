@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 
+from fillerscope.errors import ModelError
 from fillerscope.files import open_file
 from fillerscope.models.digest_notes import note_of, recall, remember
 from fillerscope.progress import SILENT, Progress
+from fillerscope.study.arguments import is_text
 
 CHUNK = 1 << 22
 TOKENIZER_FILES = (
@@ -55,8 +57,13 @@ def digest_of_files(sums: Mapping[str, str]) -> str:
 
 
 def counted_files(folder: Path) -> dict[str, Path]:
-    """The files in a folder that the digest counts, by name; a pipe or a device is none."""
-    return {path.relative_to(folder).as_posix(): path for path in _named(folder) if path.is_file()}
+    """The files in a folder that the digest counts, by name; a pipe or a device is none. A name that is not UTF-8,
+    which has no digest, is a ModelError."""
+    files = {path.relative_to(folder).as_posix(): path for path in _named(folder) if path.is_file()}
+    for name in files:
+        if not is_text(name):
+            raise ModelError(f"the name of {name!r} in {folder} is not UTF-8; rename or remove the file")
+    return files
 
 
 def pipe_or_device(folder: Path) -> Path | None:

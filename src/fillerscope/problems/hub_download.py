@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from io import BufferedWriter
 from pathlib import Path
 
 from fillerscope.display import first_line, readable
@@ -111,15 +112,23 @@ def _part(folder: Path, file: HubFile) -> Path:
 
 
 def _size(part: Path) -> int:
-    """The bytes of a part. A link, a pipe or a device in its place is removed."""
+    """The bytes of a part. Whatever else is in its place is removed: a link, a pipe, or a file of somebody else."""
     try:
         status = part.lstat()
     except FileNotFoundError:
         return 0
-    if stat.S_ISREG(status.st_mode):
+    if _is_own(part, status):
         return status.st_size
     part.unlink()
     return 0
+
+
+def _is_own(part: Path, status: os.stat_result) -> bool:
+    """Whether a part is a file of this user under this name alone: one with another name as well may be anybody's.
+
+    Where a disk is shared the owner of a new file may be another than its user, and is that of its folder."""
+    users = (os.getuid(), part.parent.stat().st_uid) if hasattr(os, "getuid") else (status.st_uid,)
+    return stat.S_ISREG(status.st_mode) and status.st_nlink <= 1 and status.st_uid in users
 
 
 def _require_space(folder: Path, needed: int) -> None:
@@ -159,14 +168,28 @@ def _complete(hub: Connection, url: str, file: HubFile, folder: Path, report: Ca
 def _stream(hub: Connection, url: str, file: HubFile, part: Path, report: Callable[[int], None]) -> None:
     """Append to a part what the hub sends from its end on; a server that sends all of it starts the part anew."""
     done, pieces = hub.file(url, _size(part) if _size(part) < file.size else 0)
-    mode = os.O_APPEND if done else os.O_TRUNC
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | mode | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    with closing(pieces), os.fdopen(descriptor, "wb") as out:
+    with closing(pieces), _opened(part, done) as out:
         for piece in pieces:
             if done + len(piece) > file.size:
                 part.unlink()
                 raise OSError(errno.EFBIG, f"more comes of {file.path} than the {file.size:,} bytes it should have")
             report(done := done + out.write(piece))
+
+
+def _opened(part: Path, done: int) -> BufferedWriter:
+    """Open a part to append to the bytes that it has; where it has none it is a new file, whatever was there.
+
+    What was put in its place since its size was taken is removed, and a ValueError."""
+    if not done:
+        part.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(part, flags if done else flags | os.O_CREAT | os.O_EXCL, 0o666)
+    status = os.fstat(descriptor)
+    if done and (status.st_size != done or not _is_own(part, status)):
+        os.close(descriptor)
+        part.unlink()
+        raise ValueError(f"{part} changed while it was downloaded; try again")
+    return os.fdopen(descriptor, "wb")
 
 
 def _digest_of(path: Path, file: HubFile) -> str:

@@ -10,15 +10,17 @@ import hashlib
 import re
 from pathlib import Path
 
+from fillerscope.display import first_line
 from fillerscope.errors import StoreError
 from fillerscope.files import others_can_write, write_whole
 from fillerscope.models.catalogue import cache_folder
+from fillerscope.store.inside import find_link
 from fillerscope.store.remote import EXTRAS, RemoteFolder
-from fillerscope.store.schema import PARTS_FOLDER
 
 ADDRESS = re.compile(rf"({'|'.join(EXTRAS)}):/+(.+?)/*")  # one slash where it went through a Path
 LOCAL = re.compile(r"file:/+")
 LONGEST = 200  # bytes of a name in an address
+OWN_FOLDER = ", or set FILLERSCOPE_CACHE to a folder of your own"
 
 
 def local_folder(text: str | Path) -> Path:
@@ -43,13 +45,24 @@ def local_folder(text: str | Path) -> Path:
 
 
 def _refuse_planted(copy: Path) -> None:
-    """Refuse links in the way to a copy, and a folder of copies that others can write to."""
-    told = "remove it, or set FILLERSCOPE_CACHE to a folder of your own"
-    links = [folder for folder in (_copies(), copy.parent, copy, copy / PARTS_FOLDER) if folder.is_symlink()]
-    if links:
-        raise StoreError(f"{links[0]} is a link, which may lead anywhere: {told}")
+    """Refuse links in the way to a copy or anywhere in it, and a folder of copies that others can write to."""
+    _refuse_links_to(copy)
     if _copies().exists() and others_can_write(_copies()):
-        raise StoreError(f"other users can write to {_copies()}, and change what is stored: {told}")
+        raise StoreError(f"other users can write to {_copies()}, and change what is stored: remove it{OWN_FOLDER}")
+    try:
+        link = find_link(copy)
+    except OSError as error:
+        raise StoreError(f"cannot look through {copy}: {first_line(error)}; remove it{OWN_FOLDER}") from None
+    if link is not None:
+        raise StoreError(f"{link} is a link, which may lead anywhere: remove {copy}{OWN_FOLDER}")
+
+
+def _refuse_links_to(path: Path) -> None:
+    """Refuse links in the way from the folder of copies to a path in it."""
+    way = [path, *path.parents]
+    for folder in way[way.index(_copies()) :: -1]:
+        if folder.is_symlink():
+            raise StoreError(f"{folder} is a link, which may lead anywhere: remove it{OWN_FOLDER}")
 
 
 def _is_plain(name: str) -> bool:
@@ -74,6 +87,7 @@ def remote_of(path: Path) -> RemoteFolder | None:
         address = _address_file(key).read_text(encoding="utf-8")
     except (ValueError, OSError):
         return None
+    _refuse_links_to(path)
     return RemoteFolder("/".join([address, *below]), path)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from contextlib import suppress
 from pathlib import Path
 
 from fillerscope.errors import StoreError
 from fillerscope.files import is_inside
+
+MOST_FILES = 1 << 20  # that are looked at
 
 
 def inside(folder: Path, run: Path) -> Path:
@@ -13,3 +18,24 @@ def inside(folder: Path, run: Path) -> Path:
     if not is_inside(folder, run):
         raise StoreError(f"{folder} would be written outside the run: a link leads there; remove it")
     return folder
+
+
+def is_link(path: Path | os.DirEntry[str]) -> bool:
+    """Whether a symbolic link is at a path, or a file that has another name as well and may be anybody's."""
+    return path.is_symlink() or (path.is_file() and path.stat(follow_symlinks=False).st_nlink > 1)
+
+
+def find_link(folder: Path) -> str | None:
+    """The first link anywhere below a folder, None where there is none. What cannot be looked at is an OSError."""
+    folders, seen = [os.fspath(folder)], 0
+    while folders:
+        with suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if (seen := seen + 1) > MOST_FILES:
+                    raise OSError(errno.EFBIG, f"it has over {MOST_FILES:,} files, more than any run")
+                with suppress(FileNotFoundError):  # of another process, which has renamed it
+                    if is_link(entry):
+                        return entry.path
+                    if entry.is_dir():
+                        folders.append(entry.path)
+    return None
