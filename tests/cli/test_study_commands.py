@@ -187,6 +187,17 @@ def test_fields_show_what_was_recognised(command: Command, model: Path) -> None:
     assert record["prompt"]["after"].startswith(QUESTION[:10])
 
 
+def test_fields_judge_a_link_by_what_it_leads_to(command: Command, tmp_path: Path) -> None:
+    """Data comes from anybody, and a link in it can lead to what a process has in its environment."""
+    (tmp_path / "secrets").write_text("KEY=secret\nOTHER=1\n")
+    Path("rows.tsv").symlink_to(tmp_path / "secrets")
+    told = command("fields", "rows.tsv").err
+    assert "secrets is not a source of problems" in told
+    assert "KEY" not in told
+    Path("circle.csv").symlink_to("circle.csv")
+    assert "cannot read circle.csv: Too many levels of symbolic links" in command("fields", "circle.csv").err
+
+
 @pytest.mark.usefixtures("data")
 def test_without_a_model_the_prompt_is_left_out_and_that_is_said(command: Command) -> None:
     shown = command("fields", "rows.csv")

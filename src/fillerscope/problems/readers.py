@@ -21,12 +21,24 @@ LARGEST_JSON = 1 << 28  # bytes of a .json file, which is read as a whole
 LARGEST_ROW = 1 << 28  # bytes of memory that the values of a line of .jsonl may take
 LARGEST_TABLE = 1 << 31  # bytes of memory that all rows that are taken may take, about
 LIST_KEYS = ("data", "rows", "problems", "questions")
+Reader = Callable[[Path, str], Iterator[Row | BadRow]]
 
 
 def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:
     """Yield the rows in file order, those that cannot be read as well; `name` is what errors call the file.
 
     Rows that nobody takes are not checked. What is wrong with the file as a whole is a ProblemError."""
+    reader = reader_of(path, name)
+    try:
+        yield from _limited(reader(path, name), name)
+    except FileNotFoundError:
+        raise ProblemError(f"no file of problems at {name}; check the path in problems.source") from None
+    except OSError as error:
+        raise ProblemError(f"cannot read {name}: {one_line(error.strerror or error)}") from None
+
+
+def reader_of(path: Path, name: str) -> Reader:
+    """What reads a file of problems, by the end of its name; a ProblemError where nothing does."""
     reader = READERS.get(path.suffix.lower())
     if path.is_dir():
         raise ProblemError(f"{name} is a folder; give one file in it that ends in {' or '.join(READERS)}")
@@ -35,12 +47,7 @@ def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:
             f"{name} is not a source of problems; give `builtin`, a data set ({', '.join(DATA_SETS)}), "
             f"hub:owner/name, or a file that ends in {' or '.join(READERS)}"
         )
-    try:
-        yield from _limited(reader(path, name), name)
-    except FileNotFoundError:
-        raise ProblemError(f"no file of problems at {name}; check the path in problems.source") from None
-    except OSError as error:
-        raise ProblemError(f"cannot read {name}: {one_line(error.strerror or error)}") from None
+    return reader
 
 
 def _limited(rows: Iterator[Row | BadRow], name: str) -> Iterator[Row | BadRow]:
@@ -94,7 +101,7 @@ def _json(path: Path, name: str) -> Iterator[Row | BadRow]:
         yield _row(f"{name}: row {number}", item)
 
 
-READERS: dict[str, Callable[[Path, str], Iterator[Row | BadRow]]] = {
+READERS: dict[str, Reader] = {
     ".jsonl": _jsonl,
     ".json": _json,
     ".parquet": read_parquet,

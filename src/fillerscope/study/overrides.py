@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -195,4 +196,4 @@ def data_path(text: str | None) -> str | None:
     """A path of problems from the command line, made absolute: it is relative to the current folder."""
     if text is None or not is_file(text):
         return text
-    return str(Path(text).expanduser().resolve())
+    return os.path.realpath(Path(text).expanduser())  # unlike `resolve`, no error where links lead in a circle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from fillerscope.answers.grading.extract import extract_box
 from fillerscope.answers.grading.normalise import tidy
@@ -14,13 +14,15 @@ from fillerscope.models.catalogue import DEFAULT
 from fillerscope.models.description import load_tokenizer
 from fillerscope.models.resolve import find
 from fillerscope.problems.problem import Problem
+from fillerscope.problems.readers import reader_of
 from fillerscope.problems.recognise import Recognised
 from fillerscope.problems.rows import BadRow
 from fillerscope.problems.sources import MOST_RECORDED, ProblemSet, read_problems
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.report.preview.prompts import PromptPreview
 from fillerscope.study.conditions import PRESETS
-from fillerscope.study.data_sets import BUILTIN, HUB, data_set
+from fillerscope.study.data_sets import BUILTIN, HUB, data_set, is_file
+from fillerscope.study.overrides import data_path
 from fillerscope.study.study import ProblemsSpec, PromptSpec
 
 SHOWN = 3
@@ -97,6 +99,9 @@ class FieldsPreview:
 
 def preview_data(spec: ProblemsSpec, model: str | None = None) -> FieldsPreview:
     """Look at a data set, with the tokenizer of a model; of the usual one where it is cached."""
+    if is_file(spec.source):  # a link is what it leads to, as in a study
+        resolved = data_path(spec.source) or ""
+        reader_of(Path(resolved), resolved)
     data = read_problems(spec)
     preview, name = DataPreview.of(spec, data), model or DEFAULT
     try:
