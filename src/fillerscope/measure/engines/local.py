@@ -217,7 +217,7 @@ class Writer:
     AHEAD = 2  # shards that may wait for the disk
 
     def __init__(self, store: RunStore, on_written: OnWritten, check: Callable[[], None] = lambda: None) -> None:
-        """In the writer's thread `check` is called before a shard is written, and afterwards `on_written` in another."""
+        """`check` is called before a shard is written, in the writer's thread; afterwards `on_written`, in another."""
         self.store, self.on_written, self.check, self.broken = store, on_written, check, False
         self.writing, self.merging = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.waiting: deque[Future[None]] = deque()
