@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 import sys
+import tracemalloc
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fillerscope import display
 from fillerscope.display import (
     HIDDEN,
     NEVER,
     bounded,
     escaped,
     first_line,
+    holds_key,
     message,
     printable,
     spreadsheet_text,
@@ -115,3 +118,30 @@ def test_what_a_terminal_would_obey_is_escaped(hidden: str) -> None:
     made = escaped(json.dumps(hidden, ensure_ascii=False))
     assert made.isascii()
     assert json.loads(made) == hidden
+
+
+KEY = "hf_abcdefghijklmnopSECRET"
+
+
+@pytest.mark.parametrize("between", ["", "\u200b" * 7, "\x00" * 7, " - "])
+@pytest.mark.parametrize("before", range(0, 60, 7))
+def test_a_key_is_found_where_pieces_of_a_text_meet(between: str, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_PIECE", 16)
+    text = "x" * before + between.join(KEY.upper()) + "x" * 40
+    assert holds_key(text, ["", "another-key-of-mine", KEY])
+    assert not holds_key(text.replace("E", ""), ["", "another-key-of-mine", KEY, "\u4e2d"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ab {}" * 1_600_000, "\u00e9b {}" * 1_600_000, "".join(map(chr, range(0x10000, 0x60000)))],
+    ids=["ASCII", "Latin", "many"],
+)
+def test_a_long_text_is_searched_in_little_memory(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with watched(30):
+            assert not holds_key(text, [KEY])
+        assert tracemalloc.get_traced_memory()[1] < 28 << 20
+    finally:
+        tracemalloc.stop()

@@ -12,7 +12,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (which can reverse a line), lone surrogates, line breaks
 LONGEST_WORD, LONGEST_MESSAGE = 400, 2000  # characters of an error; paths can be long
@@ -111,33 +111,41 @@ def _without_signature(word: re.Match[str]) -> str:
 
 
 LONG_KEY = 16  # characters; a shorter one may stand in a text by chance, with spaces between
+_PIECE = 1 << 20  # characters that are searched at once
+_NOT_SEEN = bytes([*range(32), 127])
+_NOT_LETTERS = bytes(code for code in range(128) if not chr(code).isalnum())
 
 
 def holds_key(text: str, keys: Iterable[str]) -> bool:
     """Whether a text holds a key: as it is, in other letters, or with characters between that nobody sees. Of a long
     one letters and digits tell it. Empty keys are in no text."""
     keys = [key for key in keys if key]
-    if not keys:
-        return False
-    seen, letters = _seen(text), _letters(text)
-    return any(
-        key in text
-        or (_seen(key) and _seen(key) in seen)
-        or (len(key) >= LONG_KEY and _letters(key) and _letters(key) in letters)
-        for key in keys
-    )
+    if not keys or any(key in text for key in keys):
+        return bool(keys)
+    seen_keys = {_seen(key) for key in keys} - {""}
+    letter_keys = {_letters(_seen(key)) for key in keys if len(key) >= LONG_KEY} - {""}
+    overlap = max(map(len, seen_keys), default=1)
+    seen = letters = ""
+    for start in range(0, len(text), _PIECE):  # texts of hundreds of megabytes would take gigabytes at once
+        more = _seen(text[start : start + _PIECE])
+        seen, letters = seen[-overlap:] + more, letters[-overlap:] + _letters(more)
+        if any(key in seen for key in seen_keys) or any(key in letters for key in letter_keys):
+            return True
+    return False
 
 
 def _seen(text: str) -> str:
     """Of a text in small letters what a key can have, which is printable ASCII."""
+    if text.isascii():  # most texts are, and some are large
+        return text.lower().encode().translate(None, _NOT_SEEN).decode()
     return "".join(map(_ascii, text))
 
 
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalnum, _seen(text)))
+def _letters(seen: str) -> str:
+    return seen.encode().translate(None, _NOT_LETTERS).decode()
 
 
-@cache
+@lru_cache(1 << 16)
 def _ascii(character: str) -> str:
     """One by itself: a text of marks takes `normalize` the square of its length."""
     return "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if " " <= c <= "~")

@@ -310,6 +310,85 @@ def test_the_token_does_not_come_back(served: Hub, headed: bool, status: int) ->
     refused("its answer holds your token")
 
 
+ESCAPED = "".join(f"\\u{ord(letter):04x}" for letter in TOKEN)
+HALVES = f'"{ESCAPED[:42]}", "{ESCAPED[42:]}"'
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, f'{{"sha": "{ESCAPED}"}}'),
+        (200, f'{{"sha": "hf\\u0001{ESCAPED[12:]}"}}'),
+        (200, f'[{{"{ESCAPED}": [{ESCAPED.count("u")}, null]}}]'),
+        (400, f'{{"error": [{HALVES}]}}'),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_the_token_does_not_come_back_in_escapes(served: Hub, status: int, body: str, encoding: str) -> None:
+    assert TOKEN not in body
+    served.other = answering("/revision/", sending([body.encode(encoding)], status))
+    refused("its answer holds your token")
+
+
+@pytest.mark.parametrize("between", [" ", "\u200b", "\u0301"])
+def test_the_token_does_not_come_back_with_characters_between(
+    served: Hub, between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", f"{TOKEN}_and_more")
+    body = json.dumps({"sha": between.join(f"{TOKEN}_and_more")}, ensure_ascii=False)
+    served.other = answering("/revision/", sending([body.encode()]))
+    refused("its answer holds your token")
+
+
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("part", ["/revision/", "/resolve/"])
+def test_a_warning_of_the_hub_is_not_logged(
+    served: Hub, status: int, part: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It may hold what moves the cursor."""
+    warnings = {"X-HF-Warning": f"{status}{part}; \x1b[31mred", "x-hf-warning": f"more{status}{part}; \x1b[31mred"}
+    served.other = answering(part, sending([b"{}"], status, **warnings))
+    with pytest.raises(ProblemError):
+        questions()
+    assert "red" not in capfd.readouterr().err
+
+
+def test_headers_may_hold_more_than_ascii(served: Hub) -> None:
+    body = json.dumps({"sha": served.commit}).encode()
+    served.other = answering("/revision/", sending([body], **{"X-Name": "caf\u00e9", "Content-Type": "caf\u00e9"}))
+    assert questions() == ["What is 1 + 1?"]
+
+
+def test_no_cookie_of_the_hub_is_kept(served: Hub) -> None:
+    sent = []
+
+    def page(handler: BaseHTTPRequestHandler) -> None:
+        sent.append(handler.headers.get("Cookie"))
+        sending([b"{}"], **{"Set-Cookie": "a=1; Path=/", "set-cookie": "b=1; Path=/"})(handler)
+
+    served.other = answering("/api/", page)
+    with hub_http.connected() as connection:
+        for _ in range(2):
+            connection.json(f"{served.url}/api/datasets/owner/name")
+        assert not list(connection.session.cookies.jar)
+    assert sent == [None, None]
+
+
+def test_bytes_behind_an_answer_of_the_hub_are_not_the_next_one(served: Hub) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n%d"
+
+    def send(handler: BaseHTTPRequestHandler, path: str) -> bool:  # noqa: ARG001
+        handler.wfile.write(answer % 1 + answer % 2)
+        while line := handler.rfile.readline():  # the connection stays open
+            if line == b"\r\n":
+                handler.wfile.write(answer % 3)
+        return True
+
+    served.other = send
+    with watched(), hub_http.connected() as connection:
+        assert [connection.json(f"{served.url}/api/datasets/owner/name") for _ in range(3)] == [1, 1, 1]
+
+
 def quoted(what: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
     def send(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(what)

@@ -39,6 +39,20 @@ def test_all_bodies_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not http_body._under_way
 
 
+@pytest.mark.parametrize("text", ["caf\u00e9".encode(), b"caf\xe9"], ids=["utf-8", "latin-1"])
+def test_headers_may_hold_more_than_ascii(text: bytes) -> None:
+    headers = [(b"X-Name", text), (b"Content-Type", b"text/" + text + b"; charset=hex"), (b"X-Name", b"b")]
+
+    async def sent() -> AsyncIterator[bytes]:
+        yield b"body"
+
+    response = httpx2.Response(200, content=sent(), request=httpx2.Request("GET", "http://here/"), headers=headers)
+    whole = asyncio.run(read_whole(response, SIZE))
+    assert whole.headers.get_list("X-Name") == ["caf\u00e9", "b"]
+    assert whole.headers["Content-Type"] == "text/caf\u00e9"
+    assert whole.content == b"body"
+
+
 def test_no_piece_unpacks_to_more_than_the_limit() -> None:
     """However much arrives at once."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 512 * 2**20  # bytes of all bodies that are being read
 _under_way: dict[int, int] = {}  # bytes that have arrived, by body
-_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding", "content-type")
+_OF_THE_BODY = (b"content-encoding", b"content-length", b"transfer-encoding", b"content-type")
 
 
 class TooLarge(Exception):
@@ -28,9 +28,11 @@ async def read_whole(response: Response, most: int) -> Response:
         body = await _read(response, most)
     finally:
         await response.aclose()
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _OF_THE_BODY]
+    # As bytes: texts would have to be ASCII.
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _OF_THE_BODY]
     # Without an encoding texts are read as UTF-8: Python has others that take minutes, or that are none of texts.
-    headers.append(("Content-Type", response.headers.get("content-type", "").partition(";")[0]))
+    kind = response.headers.get("content-type", "").partition(";")[0]
+    headers.append((b"Content-Type", kind.encode(response.headers.encoding)))
     return type(response)(response.status_code, headers=headers, content=body, request=response.request)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from fillerscope.display import holds_key
 from fillerscope.files import parse_json
 from fillerscope.problems.http_body import read_whole
-from fillerscope.problems.http_heads import trace
+from fillerscope.problems.http_heads import NoCookies, trace
 from fillerscope.problems.proxies import passwords
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def connected() -> Iterator[Connection]:
         except Exception:  # what it says may hold a part of a password
             raise HubError("no client can be made: correct HTTPS_PROXY and the like in the environment") from None
         session.event_hooks = {**session.event_hooks, "response": []}  # these read bodies of errors without a limit
+        session.cookies = NoCookies()
         try:
             yield Connection(portal, session)
         finally:
@@ -166,7 +168,23 @@ async def _read(response: Response) -> Response:
     """A response with its body. That of an error is short: the hub's library makes Python values of all of it."""
     whole = await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
     _refuse_token(whole.content.decode(errors="replace"))
+    if b"\\" in whole.content:  # JSON may write any letter as an escape
+        with suppress(ValueError):
+            _refuse_token("\n".join(_strings(parse_json(whole.content, MOST_MEMORY))))
     return whole
+
+
+def _strings(value: object) -> Iterator[str]:
+    """The strings of a JSON value, in their order."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            left += reversed([part for pair in one.items() for part in pair])
+        elif isinstance(one, list):
+            left += reversed(one)
 
 
 def _refuse_token(answer: str) -> None:
@@ -174,8 +192,7 @@ def _refuse_token(answer: str) -> None:
     jobs too."""
     from huggingface_hub import get_token
 
-    small = answer.lower()
-    if any(one and one.lower() in small for one in (get_token() or "", *passwords())):
+    if holds_key(answer, (get_token() or "", *passwords())):
         raise HubError("its answer holds your token, or a password, which it should not")
 
 
@@ -188,4 +205,5 @@ async def _next(pieces: AsyncIterator[bytes]) -> bytes:
 def _raise_for(response: Response) -> None:
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
+    response.headers.pop("X-HF-Warning", None)  # it would be logged as it is, with what moves the cursor of a terminal
     hf_raise_for_status(response)

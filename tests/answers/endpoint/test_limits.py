@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import threading
@@ -16,9 +17,11 @@ from pydantic import SecretStr
 
 from fillerscope.answers.endpoint.client import open_client
 from fillerscope.answers.endpoint.errors import Refusals
-from fillerscope.answers.endpoint.limits import _needed
+from fillerscope.answers.endpoint.generator import EndpointGenerator
+from fillerscope.answers.endpoint.limits import LimitedClient, _needed
+from fillerscope.answers.request import Request
 from fillerscope.errors import GenerationError
-from fillerscope.study.generation import EndpointSpec
+from fillerscope.study.generation import Decoding, EndpointSpec
 from support.answering import SECRET, ask, completion, sending, serving
 from support.tiny import tiny_tokenizer
 from support.watchdog import in_a_fork, watched
@@ -288,6 +291,50 @@ def test_blanks_in_an_answer_are_none_of_a_header() -> None:
     body = completion(text=" " * 30_000)
     with serving(raw(b"200 OK\r\nContent-Length: %d" % len(body), body)) as url:
         assert ask(url).text == " " * 30_000
+
+
+def test_bytes_behind_an_answer_are_not_the_next_one() -> None:
+    """They would be parsed as a head that nobody has looked at."""
+
+    def answer(text: str) -> bytes:
+        body = completion(text=text)
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(answer("42") + answer("behind"))
+        handler.close_connection = False
+
+    with serving(send) as url, watched():
+        spec = EndpointSpec(url=url, retries=0, prompt="ids", timeout=5.0, concurrency=1)
+        requests = [Request((5, 6, 7), 1)] * 3
+        replies = EndpointGenerator(spec, "tiny", tiny_tokenizer()).answer(
+            requests, Decoding(max_tokens=4), lambda _: None
+        )
+    assert [reply.text for reply in replies] == ["42"] * 3
+
+
+def test_headers_may_hold_more_than_ascii() -> None:
+    with serving(sending(completion(), X_Name="caf\u00e9", Content_Type="application/json; caf\u00e9")) as url:
+        assert ask(url).text == "42"
+
+
+def test_no_cookie_is_kept() -> None:
+    async def kept(url: str) -> int:
+        async with LimitedClient("key", 5.0, MEGABYTE, False) as client:
+            response = await client.post(url, json={})
+            assert "set-cookie" in response.headers
+            return len(list(client.cookies.jar))
+
+    with serving(sending(b"[]", **{"Set-Cookie": "a=1; Path=/"})) as url:
+        assert asyncio.run(kept(url)) == 0
+
+
+@pytest.mark.parametrize("end", ["", "xyz"])
+def test_a_password_with_a_colon_that_a_proxy_repeats_is_not_shown(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", f"http://user:LongSecretPart:{end}@127.0.0.1:9")
+    with serving(sending(f"your password LongSecretPart:{end} is wrong".encode(), status="400")) as url:
+        assert "refuses the prompt" in (error := ask(url).error)
+    assert "LongSecret" not in error
 
 
 def test_a_password_that_a_proxy_repeats_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

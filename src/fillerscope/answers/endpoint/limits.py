@@ -16,7 +16,7 @@ from openai import DefaultAsyncHttpxClient
 
 from fillerscope.files import Json, refuse_large_json
 from fillerscope.problems.http_body import TooLarge, read_whole
-from fillerscope.problems.http_heads import trace
+from fillerscope.problems.http_heads import NoCookies, trace
 
 if TYPE_CHECKING:
     from httpx2 import Request, Response
@@ -31,7 +31,7 @@ class LimitedClient(DefaultAsyncHttpxClient):
     """A client whose responses are read whole, within `seconds` and `most_bytes` after decompression."""
 
     def __init__(self, key: str, seconds: float, most_bytes: int, proxies: bool) -> None:
-        super().__init__(follow_redirects=False, mounts=None if proxies else _NO_PROXY)
+        super().__init__(follow_redirects=False, mounts=None if proxies else _NO_PROXY, cookies=NoCookies())
         self.own_headers = {
             "Authorization": f"Bearer {key}",
             "Accept": "application/json",
