@@ -23,7 +23,7 @@ from fillerscope.api import open_run
 from fillerscope.errors import StoreError, StudyError
 from fillerscope.files import json_bytes
 from fillerscope.measure.run_study import RunChoices, run_study
-from fillerscope.store import remote, run_folder
+from fillerscope.store import inside, remote, run_folder
 from fillerscope.store.addresses import address_of, is_address, local_folder, remote_of
 from fillerscope.store.find_run import find_run
 from fillerscope.store.job_part import JobPart
@@ -36,6 +36,7 @@ from fillerscope.store.status import status_of
 from fillerscope.study.study import Study
 from support.object_store import KEYS, Bucket, object_store
 from support.studies import CONDITIONS, save_model, study_of
+from support.watchdog import watched
 
 KILLS = 3
 
@@ -328,6 +329,50 @@ def test_links_that_others_planted_among_copies_are_refused(
         local_folder(bucket.address("run"))
 
 
+@pytest.mark.parametrize(
+    "place", ["parts/1-of-2", "parts/2-of-2", "parts/1-of-2/shards/tiny", "shards", "figures/a/b/c/d", STUDY, "lock"]
+)
+def test_links_anywhere_in_a_copy_are_refused(place: str, bucket: Bucket, tmp_path: Path) -> None:
+    """A cache may come from somebody else: what a link leads to is not emptied, and not written to."""
+    address = bucket.address("planted")
+    bucket.write("planted", f"parts/2-of-2/{MANIFEST}", b'{"identity": {}}')
+    planted = local_folder(address) / place
+    shutil.rmtree(planted, ignore_errors=True)
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "victim" / "photos").mkdir(parents=True)
+    (tmp_path / "victim" / "thesis.txt").write_text("mine")
+    planted.symlink_to(tmp_path / "victim")
+    with pytest.raises(StoreError, match=f"{place} is a link, which may lead anywhere: remove"):
+        local_folder(address)
+    with pytest.raises(StoreError, match="is a link"):
+        RunStore.open(planted)  # the copy by its own path
+    assert sorted(path.name for path in (tmp_path / "victim").rglob("*")) == ["photos", "thesis.txt"]
+
+
+def test_a_file_of_a_copy_that_has_another_name_is_not_published(bucket: Bucket, single: Path, tmp_path: Path) -> None:
+    """tar makes such a hard link to any file beside the cache."""
+    address, own = bucket.address("hard"), tmp_path / ".env"
+    store = RunStore.create(local_folder(address), RunStore.open(single).manifest["identity"], {})
+    own.write_text("KEY=secret")
+    (store.path / "tables").mkdir()
+    (store.path / "tables" / "notes.csv").hardlink_to(own)
+    (store.path / "tables" / "other.csv").write_text("a,b")
+    with pytest.raises(StoreError, match=r"notes\.csv is a link, which may lead anywhere: remove"):
+        local_folder(address)
+    store.publish_others()
+    assert [name for name in bucket.names("hard") if name.startswith("tables/")] == ["tables/other.csv"]
+    assert own.read_text() == "KEY=secret"
+
+
+def test_a_copy_that_cannot_be_looked_through_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = local_folder(bucket.address("full"))
+    for number in range(4):
+        (copy / "figures" / str(number)).mkdir(parents=True)
+    monkeypatch.setattr(inside, "MOST_FILES", 4)
+    with pytest.raises(StoreError, match=r"cannot look through .* over 4 files"):
+        local_folder(bucket.address("full"))
+
+
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800", "../a", "/a", "shards/a\nb"])
 def test_a_bucket_s_manifest_with_odd_names_is_damaged(name: str, bucket: Bucket, single: Path) -> None:
     manifest = RunStore.open(single).manifest
@@ -429,6 +474,33 @@ def test_a_key_that_an_object_store_says_is_not_repeated(
             local_folder("s3://studies/run")
         server.shutdown()
     assert (TOKEN.lower() in str(told.value).lower()) is (place == "nowhere")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"{TOKEN[:-1]}\n{TOKEN[-1]}",
+        f"{'word ' * 900}"[: remote.LONGEST - len(TOKEN) + 1] + TOKEN,
+        f"{TOKEN[:9]}://x@{TOKEN[9:]}",
+        f"{TOKEN[:9]}://{TOKEN[9:12]}?x {TOKEN[12:]}",
+        "ProxySecret:12",
+    ],
+    ids=["line break", "at the end", "password left out", "signature left out", "of a proxy"],
+)
+def test_no_part_of_a_key_is_told(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:ProxySecret:12@127.0.0.1:9")
+    folder = remote.RemoteFolder("s3://studies/run", tmp_path)
+    with pytest.raises(StoreError, match="s3://studies/run: it says your key"), folder._reached():
+        raise PermissionError(said)
+
+
+def test_a_long_text_of_an_object_store_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    said = "no entry " * 1_000_000
+    with watched(30):
+        told = remote.RemoteFolder("s3://studies/run", tmp_path)._told(PermissionError(said))
+    assert told == said[: remote.LONGEST]
 
 
 @pytest.mark.parametrize("place", ["environment", "file"])

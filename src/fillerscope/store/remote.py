@@ -31,7 +31,8 @@ from fillerscope.files import (
     read_limited,
     write_whole,
 )
-from fillerscope.store.inside import inside
+from fillerscope.problems.proxies import passwords
+from fillerscope.store.inside import inside, is_link
 from fillerscope.store.schema import JOB, LARGEST_JOB, MANIFEST, PARTS_FOLDER, STUDY
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 EXTRAS = {"s3": "s3", "gs": "gcs"}  # what of fillerscope's has to be installed, by the beginning of an address
 SECRET = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-SEARCHED = 4000  # characters of what it says
+LONGEST = 4000  # characters of what it says that are told
 PIECE = 1 << 24  # bytes that are read at once
 TIME_KEYS = ("LastModified", "mtime")  # when it was written
 MOST_AT_ONCE = 1 << 30  # bytes that are stored by one request, which S3 compares versions for
@@ -202,7 +203,7 @@ class RemoteFolder:
 
     def publish_others(self, listed: Collection[str]) -> None:
         """Store what lies in the copy beside the files that are listed: figures, tables, the report."""
-        for path in sorted(path for path in self.copy.rglob("*") if path.is_file() and not path.is_symlink()):
+        for path in sorted(path for path in self.copy.rglob("*") if path.is_file() and not is_link(path)):
             name = path.relative_to(self.copy).as_posix()
             known = name in listed or name in (MANIFEST, "lock") or name.startswith(f"{PARTS_FOLDER}/")
             if not known and not is_temporary(path.name):
@@ -272,11 +273,11 @@ class RemoteFolder:
     def _told(self, error: Exception) -> str:
         """What an object store says, unless it repeats a key."""
         line = first_line(error)
-        return "it says your key" if holds_key(line[:SEARCHED], self._keys()) else line[:SEARCHED]
+        return "it says your key" if holds_key(f"{error}\n{line}", self._keys()) else line[:LONGEST]
 
     def _keys(self) -> list[str]:
-        """The keys that it has: of the environment, and whatever else its client has found."""
-        keys = [os.environ.get(name, "") for name in SECRET]
+        """The keys that it has, and what a proxy has: of the environment, and whatever else its client has found."""
+        keys = [os.environ.get(name, "") for name in SECRET] + passwords()
         if "_system" not in vars(self):
             return keys
         with suppress(Exception):  # other kinds of object stores have no session, and not all have keys
