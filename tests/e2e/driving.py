@@ -272,11 +272,20 @@ def unfold(page: Page) -> None:
     page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true; })")
 
 
+# Texts of charts that reach beyond the picture.
+BEYOND = """() => [...document.querySelectorAll("svg.chart text")].filter(text => {
+    if (!text.checkVisibility()) return false;
+    const [own, all] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+    return own.top < all.top - 1 || own.bottom > all.bottom + 1 || own.left < all.left - 1;
+}).map(text => text.textContent)"""
+
+
 def assert_fits(page: Page) -> None:
     """Nothing is wider than the window, and no text is cut off."""
     wide, window = page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
     assert wide <= window, f"{wide} pixels in a window of {window}"
     assert page.evaluate(CUT_OFF) == []
+    assert page.evaluate(BEYOND) == []
 
 
 # Places of charts that are seen and hold no cell, no bar and no line that goes anywhere.

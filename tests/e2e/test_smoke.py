@@ -599,6 +599,12 @@ def _send(route: Route, _: Request, body: bytes) -> None:
     route.fulfill(body=body)
 
 
+@pytest.mark.parametrize("view", ["aligned", "whole"])
+def test_names_of_axes_fit_beside_small_charts(opened: Callable[..., Page], served: Served, view: str) -> None:
+    """Where the text of every token stands below, little height is left for the lines."""
+    assert_fits(look_at(opened(), f"{served.address}#tab=attention&view={view}"))
+
+
 def test_one_text(opened: Callable[..., Page], served: Served, run: Run) -> None:
     page, record = opened(), run[None].measured()[0]
     matrices = {name: matrix_of(run, name) for name in ("none", "mless")}

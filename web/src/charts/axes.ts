@@ -9,6 +9,7 @@ import { wholeTicks } from "./scales";
 
 const TOKEN_PITCH = 8.5; // pixels that a token's text needs under the axis
 const APART = 46; // pixels between numbers under the axis
+const LETTER = 6.4; // pixels of a label, about
 
 /** Pixels left of the data: the label, and the widest name of a tick. */
 export function leftRoom(places: number[]): number {
@@ -16,7 +17,7 @@ export function leftRoom(places: number[]): number {
 }
 
 export function yAxis(places: number[], py: Place, box: Box, label: string, inks: Inks): Mark[] {
-  const middle = (box.top + box.bottom) / 2;
+  const middle = Math.max((box.top + box.bottom) / 2, (LETTER * label.length) / 2); // a long one begins further down
   const marks = places.flatMap((y) => [
     horizontal(py(y), box, { stroke: inks.grid }),
     words(box.left - 8, py(y) + 4, short(y), { "text-anchor": "end", fill: inks.soft, "font-size": 11 }),
