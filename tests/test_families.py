@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+import torch
+
+from fillerscope.models.value_check import refuse_other_values
 from support import families
 
 # One of each kind: plain, hybrids of every sort, sinks, latent attention, experts, and what is refused.
@@ -12,6 +16,17 @@ SAMPLE = (
     "diffllama", "bloom", "mamba", "doge", "modernbert-decoder",
 )  # fmt: skip
 OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in families.FAMILIES if name not in SAMPLE]
+
+
+@pytest.mark.parametrize("family", [*SAMPLE, *OTHERS])
+def test_no_family_is_taken_for_one_with_other_weights(family: str, tmp_path: Path) -> None:
+    """Names and layouts of weights that a family changes when it is loaded."""
+    try:
+        model = families.small_model(family)
+    except Exception as error:
+        pytest.skip(f"not built small: {error}")
+    model.save_pretrained(tmp_path)
+    refuse_other_values(type(model).from_pretrained(tmp_path, dtype=torch.bfloat16), tmp_path, family)
 
 
 @pytest.mark.parametrize("family", [*SAMPLE, *OTHERS])

@@ -28,6 +28,7 @@ from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.tensor_parallel import loading_options, own_device, processes
 from fillerscope.models.untrained import Sizes, untrained
+from fillerscope.models.value_check import refuse_other_values
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.arguments import check_arguments
@@ -158,6 +159,8 @@ def _loaded_weights(
         for loaded in (model, model.config):
             view.rename(loaded)
         refuse_other_weights(report, folder.name)
+        if processes() == 1:  # else each has a part of every weight
+            refuse_other_values(model, view.path, folder.name)
         made, is_copied = use(model.eval().requires_grad_(False))
     return made, None if is_copied else view
 
