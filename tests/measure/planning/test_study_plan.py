@@ -16,7 +16,7 @@ from fillerscope.errors import ModelError
 from fillerscope.measure.engines import local
 from fillerscope.measure.planning.calibrate import Calibrated, Peak
 from fillerscope.measure.planning.counting import CountingRunner
-from fillerscope.measure.planning.rates import DEVICES, Rates
+from fillerscope.measure.planning.rates import DEVICES, WRITING, Rates
 from fillerscope.measure.planning.study_plan import PlanOptions, StudyPlan, _Planning, plan_study
 from fillerscope.measure.run_study import run_study
 from fillerscope.store.contents import ANSWERING, ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS
@@ -164,9 +164,15 @@ def test_more_of_everything_takes_longer(folder: Path) -> None:
     def seconds(device: str = "h100", **options: Any) -> float:
         return plan_study(study_of(folder, **options), PlanOptions(device)).seconds
 
-    assert seconds("t4") > seconds()
     long = {"probes": {"attention": False}, "generation": {"max_tokens": 100}}
+    assert seconds("t4", **long) > seconds(**long)
     assert seconds(**long) > seconds(**(long | {"generation": {"max_tokens": 20}})) + 0.005
+
+
+def test_a_gpu_measures_while_shards_are_written(folder: Path) -> None:
+    """Of a tiny model writing takes longer than all else."""
+    stage = plan_study(study_of(folder), BY_TABLE).models[0].stages[MEASURING]
+    assert sum(stage.seconds) == pytest.approx((stage.bytes + stage.merged) / WRITING)
 
 
 @pytest.mark.parametrize("weights", [True, False])

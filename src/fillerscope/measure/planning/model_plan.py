@@ -168,9 +168,11 @@ class Planner:
         stage, plan, rates, size = self._stage(name), self.plan, self.setup.rates, self.setup.size
         work, part = count_shard(self.study, items, self.counters[name], answers)
         merger.append(f"{shard.index}", part)
-        seconds = size.operations(work.work) * rates.operation + work.bytes * rates.write
+        seconds = size.operations(work.work) * rates.operation
         seconds += work.positions * size.layers * size.heads * rates.reduce
-        stage.seconds.append(seconds)
+        writing = work.bytes * rates.write
+        # A GPU measures the next shard while one is written; elsewhere both take the same cores.
+        stage.seconds.append(max(seconds, writing) if self.setup.device == "cuda" else seconds + writing)
         stage.bytes, stage.passes = stage.bytes + work.bytes, stage.passes + work.passes
         stage.computed += work.work.tokens
         plan.largest = max(plan.largest, self.counters[name].largest.tokens)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,14 +181,12 @@ class _Planning:
             raise ModelError(
                 f"{spec.name} has no weights here to calibrate with: name a device of the table, such as --device h100"
             )
-        began = time.monotonic()
-        source = resolve_here(spec.name, self.progress)
-        reading = time.monotonic() - began  # for its digest
+        source = resolve_here(spec.name, self.progress)  # its digest is noted, and the run need not read it again
         study = self.study.model_copy(update={"device": self.device})
         store = RunStore.create(folder / str(len(self.calibrated)), {"plan": spec.name}, {})
         done = Calibration(ModelWork(study, spec, source, store, self.progress), self.shards).run()
         self.calibrated.append(spec.name)
-        return replace(done, rates=replace(done.rates, load=done.rates.load + reading))
+        return done
 
     def _setup(self, model: PreTrainedModel, calibrated: Calibrated | None, kind: str) -> Setup:
         generation = self.study.generation
