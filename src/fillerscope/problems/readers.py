@@ -42,6 +42,8 @@ def reader_of(path: Path, name: str) -> Reader:
     reader = READERS.get(path.suffix.lower())
     if path.is_dir():
         raise ProblemError(f"{name} is a folder; give one file in it that ends in {' or '.join(READERS)}")
+    if path.exists() and not path.is_file():
+        raise ProblemError(f"cannot read {name}: it is a pipe or a device, not a file")
     if reader is None:
         raise ProblemError(
             f"{name} is not a source of problems; give `builtin`, a data set ({', '.join(DATA_SETS)}), "

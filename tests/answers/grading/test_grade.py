@@ -407,6 +407,7 @@ def test_the_worker_knows_no_secrets(grader: Grader) -> None:
         "PYTHONPATH",
         "PYTHONHASHSEED",
         "PYTHONUTF8",
+        "TZ",
     }
 
 
