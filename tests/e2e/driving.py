@@ -272,6 +272,13 @@ def unfold(page: Page) -> None:
     page.evaluate("() => document.querySelectorAll('details').forEach(one => { one.open = true; })")
 
 
+def assert_fits(page: Page) -> None:
+    """Nothing is wider than the window, and no text is cut off."""
+    wide, window = page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide <= window, f"{wide} pixels in a window of {window}"
+    assert page.evaluate(CUT_OFF) == []
+
+
 # Texts of charts that reach beyond the picture.
 BEYOND = """() => [...document.querySelectorAll("svg.chart text")].filter(text => {
     if (!text.checkVisibility()) return false;
@@ -280,11 +287,8 @@ BEYOND = """() => [...document.querySelectorAll("svg.chart text")].filter(text =
 }).map(text => text.textContent)"""
 
 
-def assert_fits(page: Page) -> None:
-    """Nothing is wider than the window, and no text is cut off."""
-    wide, window = page.evaluate("() => [document.documentElement.scrollWidth, window.innerWidth]")
-    assert wide <= window, f"{wide} pixels in a window of {window}"
-    assert page.evaluate(CUT_OFF) == []
+def assert_words_fit(page: Page) -> None:
+    """No text of a chart reaches beyond its picture."""
     assert page.evaluate(BEYOND) == []
 
 

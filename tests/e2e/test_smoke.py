@@ -25,6 +25,7 @@ from driving import (
     agrees,
     assert_drawn,
     assert_fits,
+    assert_words_fit,
     choose,
     handed,
     handed_table,
@@ -602,7 +603,7 @@ def _send(route: Route, _: Request, body: bytes) -> None:
 @pytest.mark.parametrize("view", ["aligned", "whole"])
 def test_names_of_axes_fit_beside_small_charts(opened: Callable[..., Page], served: Served, view: str) -> None:
     """Where the text of every token stands below, little height is left for the lines."""
-    assert_fits(look_at(opened(), f"{served.address}#tab=attention&view={view}"))
+    assert_words_fit(look_at(opened(), f"{served.address}#tab=attention&view={view}"))
 
 
 def test_one_text(opened: Callable[..., Page], served: Served, run: Run) -> None:
