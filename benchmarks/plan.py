@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timing import write
+from timing import say, write
 
 from fillerscope.measure.planning.study_plan import PlanOptions, plan_study
 from fillerscope.measure.run_study import run_study
@@ -41,6 +41,9 @@ def study_of(kind: str, asked: argparse.Namespace) -> Study:
 
 def planned(kind: str, asked: argparse.Namespace) -> dict[str, float]:
     plan = plan_study(study_of(kind, asked), PlanOptions(asked.device))
+    for model in plan.models:
+        stages = {name: round(sum(stage.seconds), 2) for name, stage in model.stages.items()}
+        say(f"planned for {model.label}: {stages}, and once {model.fixed}")
     return {"seconds": plan.seconds, "memory": plan.device_memory or plan.process_memory, "bytes": plan.bytes}
 
 

@@ -111,6 +111,8 @@ class Calibration:
 
     def _measured(self, done: Calibrated, items: list[Prepared]) -> Calibrated:
         work, study, model = self.work, self.study, self.work.loaded.model
+        if device_of(model).type == "cuda":
+            check_capture(work.loaded)  # compiles kernels, which the run will find compiled
         began = time.monotonic()
         check_capture(work.loaded)
         layout = work.layout(self.shards.all)
