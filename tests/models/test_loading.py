@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, T5Config, T5ForConditionalGeneration
 
 from fillerscope.errors import ModelError
+from fillerscope.models import loading
 from fillerscope.models.loading import choose_device, choose_dtype, load_model, wrap
 from fillerscope.models.structure import layer_count
 from support.tiny import FAMILIES, tiny_model, tiny_tokenizer
@@ -89,9 +90,12 @@ def test_too_little_gpu_memory_is_said_with_sizes(folder: Path, monkeypatch: pyt
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(torch.nn.Module, "to", full)
+    monkeypatch.setattr(loading, "refuse_replaced", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100 << 10, 1 << 30))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ModelError, match=r"tiny-llama takes \d+ KiB on cuda, where 100 KiB is free; .*device cpu"):
+    with pytest.raises(
+        ModelError, match=r"tiny-llama takes \d+ KiB on cuda, where 100 KiB is free; .*device cuda:all or cpu"
+    ):
         load_model(str(folder), "float32", "cuda")
 
 

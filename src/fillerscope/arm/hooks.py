@@ -119,7 +119,8 @@ def _redistributed(values: Tensor, spec: Redistribution, layer: int, ranges: Tok
     """Return `values` [batch, token, width] redistributed, in a new tensor unless nothing is to be done."""
     if isinstance(ranges, OneTokenRows):
         _check(values, ())
-        return redistribute(values.flatten(1), spec, _row_seeds(values, ranges, layer)).view(values.shape)
+        rows = OneTokenRows(ranges.keys.to(values.device), ranges.steps.to(values.device))
+        return redistribute(values.flatten(1), spec, _row_seeds(values, rows, layer)).view(values.shape)
     _check(values, ranges)
     ordered = sorted(
         (token_range for token_range in ranges if token_range.length), key=lambda token_range: token_range.length

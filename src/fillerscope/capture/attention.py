@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from fillerscope.capture import blocks, fused
 from fillerscope.capture.attention_inputs import AttentionInputs, LayerSums, ScoreRule
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule, mask_rule
-from fillerscope.capture.memory import stays, to_device
+from fillerscope.capture.memory import stays, to_device, wait_for
 from fillerscope.capture.packing import Packing
 from fillerscope.errors import CaptureError
 from fillerscope.models.attention import refuse_unknown, using_attention
+from fillerscope.models.spread import layer_devices
 from fillerscope.models.structure import decoder_of, device_of, has_alibi, head_count, layer_count
 from fillerscope.models.tensor_parallel import added_up, own_heads, processes, widened
 
@@ -73,14 +74,14 @@ class Recorder:
         return torch.cat(keys, 1), torch.cat(values, 1)
 
     @contextmanager
-    def layer_sums(self, layer: int) -> Iterator[LayerSums]:
-        """Tensors on the device for a layer's sums; afterwards they are copied to the host if sums are kept there."""
+    def layer_sums(self, layer: int, device: torch.device) -> Iterator[LayerSums]:
+        """Tensors for a layer's sums on the device where it runs; afterwards they are copied to where sums are kept."""
         own = own_heads(self.received.shape[1])
         kept = LayerSums(self.received[layer, own], self.diagonal[layer, own])
-        if self.received.device == self.device:
+        if self.received.device == device:
             yield kept
             return
-        on_device = LayerSums(*(torch.empty_like(tensor, device=self.device) for tensor in kept))
+        on_device = LayerSums(*(torch.empty_like(tensor, device=device) for tensor in kept))
         yield on_device
         for target, tensor in zip(kept, on_device, strict=True):
             target.copy_(tensor, non_blocking=True)
@@ -99,8 +100,9 @@ class Recorder:
 
     def _of_all_layers(self, sums: Mapping[int, Tensor]) -> Tensor:
         """[layer, text, head, group] of [text, head, group] by layer; NaN in layers without."""
-        missing = torch.full_like(next(iter(sums.values())), torch.nan)
-        stacked = torch.stack([sums.get(layer, missing) for layer in range(len(self.received))])
+        here = {layer: values.to(self.device) for layer, values in sums.items()}
+        missing = torch.full_like(next(iter(here.values())), torch.nan)
+        stacked = torch.stack([here.get(layer, missing) for layer in range(len(self.received))])
         return added_up(widened(stacked, self.received.shape[1], axis=2))
 
 
@@ -149,7 +151,7 @@ def captured_attention(
     queries, keys, values = (_one_row(tensor) for tensor in (query, key, value))
     scores = ScoreRule(rule, scale, softcap, s_aux)
     inputs = AttentionInputs(queries, keys, values, scores, recorder.prefix_of_layer(layer))
-    with recorder.layer_sums(layer) as sums:
+    with recorder.layer_sums(layer, query.device) as sums:
         if hidden is None and fused.can_serve(query, rule, recorder.packing):
             output, recorder.parts[layer], sink_sums = fused.attend(inputs, recorder.packing, sums)
         else:
@@ -216,7 +218,7 @@ def observe(model: nn.Module, recorder: Recorder) -> Recorder:
         also = ", and its positions are alibi biases" if has_alibi(decoder_of(model)) else ""
         raise CaptureError(f"layers {names} do not attend through transformers' attention interface{also}")
     if recorder.received.device != device:
-        torch.cuda.current_stream(device).synchronize()  # until all of it has arrived
+        wait_for(layer_devices(model))  # until all of it has arrived
     added_up(recorder.received)
     added_up(recorder.diagonal)
     return recorder

@@ -5,6 +5,8 @@ Copies go through page-locked memory, so that neither side waits for the other.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fillerscope.models.spread import layer_devices
 from fillerscope.models.structure import (
     attention_modules,
     decoder_of,
@@ -33,8 +36,8 @@ def pass_tokens(model: nn.Module, most: int | None = None) -> int:
     """Return how many tokens one forward pass of a model takes: enough to be fast, and no more than memory holds.
 
     A power of two: machines of the same kind have not quite the same memory free, and must not differ for that."""
-    device = device_of(model)
-    return tokens_in(free_memory(device), model, MOST[device.type] if most is None else most)
+    free = min(map(free_memory, set(layer_devices(model))))
+    return tokens_in(free, model, MOST[device_of(model).type] if most is None else most)
 
 
 def tokens_in(free: int, model: nn.Module, most: int) -> int:
@@ -92,16 +95,28 @@ def free_memory(device: torch.device) -> int:
 
 def memory_beside_weights(model: nn.Module) -> int:
     """Bytes of the device's memory that the model's weights leave, whatever else is in it now: the same on all machines
-    of a kind."""
-    device = device_of(model)
+    of a kind. Of several devices those in which there are as many for each layer everywhere."""
+    layers = Counter(layer_devices(model))
+    return min(_beside_weights(model, device) * layers.total() // number for device, number in layers.items())
+
+
+def _beside_weights(model: nn.Module, device: torch.device) -> int:
     whole = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else psutil.virtual_memory().total
-    return max(0, int(whole) - sum(parameter.nbytes for parameter in model.parameters()))
+    weights = sum(parameter.nbytes for parameter in model.parameters() if parameter.device == device)
+    return max(0, int(whole) - weights)
 
 
 def stays(size: int, device: torch.device) -> bool:
     """Whether the sums of a pass, of so many bytes, stay on their device. Larger ones are moved to the host layer by
     layer, where reducing them takes several times as long."""
     return device.type != "cuda" or size <= SUMS_SHARE * torch.cuda.get_device_properties(device).total_memory
+
+
+def wait_for(devices: Iterable[torch.device]) -> None:
+    """Wait until GPUs among some devices have done what they were given."""
+    for device in set(devices):
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
 
 
 def to_device(array: NDArray[np.generic], device: torch.device) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,9 @@ class Collector:
 
     texts: int
     scale: Scale | None
-    pairs: Pairs | None
-    cells: Cells | None
+    pairs: Callable[[torch.device], Pairs] | None
+    cells: Callable[[torch.device], Cells] | None
+    device: torch.device  # where the results of all layers are wanted
     results: dict[str, dict[int, Tensor]] = field(default_factory=dict)  # by layer
 
     @classmethod
@@ -43,25 +44,26 @@ class Collector:
         return cls(
             len(packing.texts),
             probing.scale,
-            Pairs.of(packing, device) if paired else None,
-            Cells.of(packing, probing.classes, device) if counted else None,
+            cache(partial(Pairs.of, packing)) if paired else None,
+            cache(partial(Cells.of, packing, probing.classes)) if counted else None,
+            device,
         )
 
     def add_outputs(self, layer: int, output: Tensor) -> None:
         """Take the outputs of a layer's heads [token, head, dim]."""
         if self.pairs is not None:
-            self._add(layer, affine=affine(output, self.pairs, self.texts))
+            self._add(layer, affine=affine(output, self.pairs(output.device), self.texts))
 
     def add_activations(self, layer: int, values: Tensor) -> None:
         """Take the output of a layer's MLP nonlinearity [row, token, width]."""
         assert self.cells is not None
         assert self.scale is not None
-        self._add(layer, activity=activity(values.flatten(0, 1), self.cells, self.scale, layer))
+        self._add(layer, activity=activity(values.flatten(0, 1), self.cells(values.device), self.scale, layer))
 
     def _add(self, layer: int, **results: tuple[Tensor, Tensor]) -> None:
         for name, (numbers, more) in results.items():
-            self.results.setdefault(name, {})[layer] = numbers
-            self.results.setdefault(f"{name}_more", {})[layer] = more
+            self.results.setdefault(name, {})[layer] = numbers.to(self.device)
+            self.results.setdefault(f"{name}_more", {})[layer] = more.to(self.device)
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fillerscope.capture.gated_mlps import gated_mlps
 from fillerscope.capture.joined_projections import joined
+from fillerscope.models.spread import is_spread
 from fillerscope.models.structure import device_of
 from fillerscope.models.tensor_parallel import processes
 
@@ -52,8 +53,8 @@ class SmallOperations:
     def for_passes(cls, model: nn.Module) -> SmallOperations:
         """Those for passes that measure: on one GPU in half precision, else none."""
         dtype = next(model.parameters()).dtype
-        suits = device_of(model).type == "cuda" and dtype in (torch.bfloat16, torch.float16) and processes() == 1
-        return cls.of(model) if suits else cls()
+        suits = device_of(model).type == "cuda" and dtype in (torch.bfloat16, torch.float16)
+        return cls.of(model) if suits and processes() == 1 and not is_spread(model) else cls()
 
     @classmethod
     def _found(cls, model: nn.Module) -> SmallOperations:

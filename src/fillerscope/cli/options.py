@@ -78,7 +78,7 @@ Settings = Annotated[
     ),
 ]  # fmt: skip
 Published = Annotated[bool, typer.Option("--published", help="Use the colours of the published figures.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps or auto.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, cuda:all, mps or auto.")]
 Licence = Annotated[bool, typer.Option("--accept-licence", help="Accept the licence of models that ask for it.")]
 AllowKeys = Annotated[
     list[str] | None,

@@ -10,6 +10,7 @@ import psutil
 
 from fillerscope.files import Json
 from fillerscope.measure.identity import GRADING
+from fillerscope.study.study import ALL_GPUS
 
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
 
@@ -35,7 +36,8 @@ def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> Json:
     if (place := choose_device(device)).startswith("cuda"):
         import torch
 
-        record["device"] = torch.cuda.get_device_name(place)
+        gpus = range(torch.cuda.device_count()) if place == ALL_GPUS else [place]
+        record["device"] = ", ".join(map(torch.cuda.get_device_name, gpus))
     return record
 
 

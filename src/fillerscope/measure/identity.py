@@ -16,7 +16,7 @@ from fillerscope.files import Json
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tensor_parallel import processes
 from fillerscope.problems.sources import Problem, problems_digest
-from fillerscope.study.study import ModelSpec, Study
+from fillerscope.study.study import ALL_GPUS, ModelSpec, Study
 
 if TYPE_CHECKING:
     from fillerscope.models.in_memory import ModelSource
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
 FILES = (
     "models/attention.py", "models/description.py", "models/in_memory.py", "models/loading.py", "models/positions.py",
-    "models/structure.py", "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
+    "models/spread.py", "models/structure.py", "models/untrained.py", "store/merge.py", "store/moments.py",
+    "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 PRECISION = (
@@ -63,7 +64,14 @@ def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelS
         "device": device.split(":")[0],
         "code": code_version(),
         "libraries": libraries(study),
-    } | ({"tensor parallel": processes()} if processes() > 1 else {})
+    } | _sharing(device)
+
+
+def _sharing(device: str) -> Json:
+    """How a model is shared by processes or spread over devices, which rounds otherwise; nothing where it is not."""
+    if processes() > 1:
+        return {"tensor parallel": processes()}
+    return {"spread": True} if device == ALL_GPUS else {}
 
 
 def libraries(study: Study) -> dict[str, str]:

@@ -6,14 +6,14 @@ business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
@@ -25,6 +25,7 @@ from fillerscope.models.library_code import refuse_replaced
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.models.resolve import ModelFolder, resolve
+from fillerscope.models.spread import places_of, room, spread, staying
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
 from fillerscope.models.tensor_parallel import loading_options, own_device, processes
 from fillerscope.models.untrained import Sizes, untrained
@@ -32,6 +33,7 @@ from fillerscope.models.value_check import refuse_other_values
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 from fillerscope.study.arguments import check_arguments
+from fillerscope.study.study import ALL_GPUS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -86,15 +88,21 @@ def load_model(
 def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") -> LoadedModel:
     """Load a folder of weights."""
     place = own_device(choose_device(device))
+    if place == ALL_GPUS and processes() > 1:
+        raise ModelError(f"processes that share a model have a GPU each: leave device {ALL_GPUS}, or torchrun, out")
     precision = choose_dtype(dtype, place)
     with quiet_transformers():
         read_config(folder)  # a tokenizer reads it too, and would be blamed for it
         tokenizer = load_tokenizer(folder)
+
+        def placed(model: PreTrainedModel) -> tuple[PreTrainedModel, bool]:
+            refuse_replaced(model, tokenizer, folder.name)
+            return _placed(model, place, folder)
+
         if folder.untrained is None:
-            model, mapped = _loaded_weights(folder, DTYPES[precision], lambda model: _placed(model, place, folder))
+            model, mapped = _loaded_weights(folder, DTYPES[precision], placed)
         else:
-            model, mapped = _draw(folder, precision, place), None
-    refuse_replaced(model, tokenizer, folder.name)
+            model, mapped = placed(_draw(folder, precision, "cpu" if place == ALL_GPUS else place))[0], None
     return replace(loaded_model(folder.name, folder.label, folder.digest, model, tokenizer), mapped=mapped)
 
 
@@ -110,6 +118,8 @@ def choose_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")
+    if device == ALL_GPUS and torch.cuda.is_available():
+        return device
     counts = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
     if not (index or "0").isdecimal() or int(index or 0) >= counts.get(kind, 0):
         raise ModelError(f"device {device!r} is not on this machine; choose auto, or one of: {', '.join(_devices())}")
@@ -127,7 +137,8 @@ def choose_dtype(dtype: str, device: str) -> str:
 
 def _devices() -> list[str]:
     mps = ["mps"] if torch.backends.mps.is_available() else []
-    return ["cpu", *mps, *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return ["cpu", *mps, *gpus, *([ALL_GPUS] if gpus else [])]
 
 
 def _loaded_weights(
@@ -192,19 +203,24 @@ def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:
 
 def _placed(model: PreTrainedModel, device: str, folder: ModelFolder) -> tuple[PreTrainedModel, bool]:
     """A model where it is used, and whether its weights are in memory."""
+    if device == ALL_GPUS:
+        places = places_of(model, room(), folder.label)
+        copied = _read_into_memory(staying(model, places), for_gpu=True)
+        return spread(model, places), copied
     model = _to_device(model, device, folder.label)
-    return model, _read_into_memory(model)
+    return model, _read_into_memory([*model.parameters(), *model.buffers()])
 
 
-def _read_into_memory(model: PreTrainedModel) -> bool:
-    """Copy weights out of their file, which the system would go on reading while they are used.
+def _read_into_memory(tensors: Sequence[Tensor], for_gpu: bool = False) -> bool:
+    """Copy weights out of their file, which the system would go on reading while they are used; those that a GPU will
+    ask for over and over into memory that it reads faster.
 
     Those that memory has no room for stay in it. Returns whether they were copied."""
-    weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.device.type == "cpu"]
+    weights = [weight for weight in tensors if weight.device.type == "cpu"]
     if processes() > 1 or sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
         return not weights
     for weight in weights:
-        weight.data = weight.data.clone()
+        weight.data = weight.data.pin_memory() if for_gpu else weight.data.clone()
     return True
 
 
@@ -253,7 +269,7 @@ def _to_device(model: PreTrainedModel, device: str, label: str) -> PreTrainedMod
         free, _ = torch.cuda.mem_get_info(torch.device(device))
         raise ModelError(
             f"{label} takes {readable(size)} on {device}, where {readable(free)} is free; "
-            "close other programs there, choose a smaller model or dtype, or device cpu"
+            f"close other programs there, choose a smaller model or dtype, or device {ALL_GPUS} or cpu"
         ) from error
 
 

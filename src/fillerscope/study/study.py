@@ -41,9 +41,11 @@ from fillerscope.study.sweeps import places, swept
 from fillerscope.study.yaml_lines import LinedYaml, located
 
 __all__ = [
-    "DEFAULT_SYSTEM", "QUERIES", "ActivationProbe", "AttentionProbe", "BatchSpec", "Example", "FigureSpec", "ModelSpec",
-    "Probes", "ProblemsSpec", "PromptSpec", "Queries", "References", "Study",
+    "ALL_GPUS", "DEFAULT_SYSTEM", "QUERIES", "ActivationProbe", "AttentionProbe", "BatchSpec", "Example", "FigureSpec",
+    "ModelSpec", "Probes", "ProblemsSpec", "PromptSpec", "Queries", "References", "Study",
 ]  # fmt: skip
+
+ALL_GPUS = "cuda:all"  # the device of a model that is larger than a GPU
 
 
 def _named(value: object) -> object:
@@ -75,7 +77,10 @@ class Study(Strict):
     seed: int = Field(0, ge=0, description="Seed of drawn fillers, positions, interventions and answers.", examples=[1])
     batch: BatchSpec = Field(BatchSpec(), description="How work is divided.")
     device: str = Field(
-        "auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N.", examples=["cpu"]
+        "auto",
+        pattern=r"^(auto|cpu|mps|cuda(:(\d+|all))?)$",
+        description="auto, cpu, mps, cuda, cuda:N, or cuda:all for a model larger than a GPU.",
+        examples=["cpu"],
     )
     figures: tuple[FigureSpec, ...] = Field(
         (), description="Figures to draw; empty: all that the run has numbers for.", examples=[[{"name": "heads"}]]

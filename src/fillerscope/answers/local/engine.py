@@ -27,6 +27,7 @@ from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights, 
 from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
+from fillerscope.models.spread import is_spread
 from fillerscope.models.structure import context_length, device_of, has_experts, is_changed_by_code
 from fillerscope.study.generation import Decoding
 
@@ -72,7 +73,8 @@ class LocalGenerator:
         self.exact, self.order = exact, order
         self.stops = stop_ids(self.model, self.tokenizer)
         self.limit = length_limit(self.model)
-        self.graphs = Graphs(self.device) if self.device.type == "cuda" and not exact else None
+        captured = self.device.type == "cuda" and not exact and not is_spread(self.model)
+        self.graphs = Graphs(self.device) if captured else None
         self.prefill = prefill_size(self.model, self.device.type)
         self.whole = self.prefill if self.graphs else ONE_BY_ONE  # for prompts that are computed whole
         self.workspace: Workspace | None = None  # the last one, where captured steps refer to it

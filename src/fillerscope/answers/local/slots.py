@@ -77,15 +77,15 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         now = _pass.get()
-        here = slice(now.first, now.first + len(key_states))
+        here, positions = slice(now.first, now.first + len(key_states)), now.positions.to(key_states.device)
         if now.kernels:
             from fillerscope.answers.local import decode_kernels  # needs triton
 
-            decode_kernels.append(key_states, value_states, self.keys[here], self.values[here], now.positions)
+            decode_kernels.append(key_states, value_states, self.keys[here], self.values[here], positions)
         else:
             rows = torch.arange(here.start, here.stop, device=key_states.device)[:, None]
-            self.keys[rows, :, now.positions] = key_states.transpose(1, 2)
-            self.values[rows, :, now.positions] = value_states.transpose(1, 2)
+            self.keys[rows, :, positions] = key_states.transpose(1, 2)
+            self.values[rows, :, positions] = value_states.transpose(1, 2)
         return self.keys[here, :, : now.width], self.values[here, :, : now.width]
 
     def copy(self, other: SlotLayer, sources: Tensor, targets: Tensor, length: int) -> None:
@@ -94,6 +94,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
             return  # a layer that uses the keys and values of another has none
         if not self.is_initialized:
             self.lazy_initialization(other.keys, other.values)
+        sources, targets = sources.to(self.keys.device), targets.to(self.keys.device)
         self.keys[targets, :, :length] = other.keys[sources, :, :length]
         self.values[targets, :, :length] = other.values[sources, :, :length]
 
@@ -217,7 +218,7 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scoring: 
     if now.kernels:
         from fillerscope.answers.local import decode_kernels  # needs triton
 
-        return decode_kernels.attend(query, key, value, mask, now.positions, scoring)
+        return decode_kernels.attend(query, key, value, mask, now.positions.to(query.device), scoring)
     return scoring.attend(query, key, value, mask)
 
 
@@ -243,7 +244,8 @@ def _shared_mask(mask: Tensor, layer: int, times: int, dtype: torch.dtype) -> Te
 
 def _stacked_mask(mask: Tensor, hidden: Tensor | None, times: int, dtype: torch.dtype) -> Tensor:
     if hidden is not None:
-        mask = mask & ~hidden[..., -mask.shape[-1] :]  # a cache of a sliding window holds the last keys alone
+        last = hidden[..., -mask.shape[-1] :]  # a cache of a sliding window holds the last keys alone
+        mask = mask & ~last.to(mask.device)
     if times > 1:
         mask = mask.repeat(1, 1, times, 1)
     if dtype == torch.bool:

@@ -31,7 +31,7 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import PROBLEMS
-from fillerscope.study.study import ModelSpec, Study
+from fillerscope.study.study import ALL_GPUS, ModelSpec, Study
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -140,7 +140,7 @@ def _peak_of(device: str) -> str:
     if kind == "cuda":
         import torch
 
-        called = torch.cuda.get_device_name(device).lower().replace(" ", "-")
+        called = torch.cuda.get_device_name(kind if device == ALL_GPUS else device).lower().replace(" ", "-")
         found = next((name for name in sorted(DEVICES, key=len, reverse=True) if name in called), None)
         if found is not None:
             return found

@@ -28,7 +28,7 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.prompt import FILLER, QUESTION, Prompt, token_texts
 from fillerscope.store.array_file import Part
 from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
-from fillerscope.study.study import QUERIES, Study
+from fillerscope.study.study import ALL_GPUS, QUERIES, Study
 
 if TYPE_CHECKING:
     from fillerscope.capture.head_matrix import HeadMatrix
@@ -211,7 +211,9 @@ def _setting(run: ModelRun) -> tuple[str, str]:
     from fillerscope.models.loading import choose_device
 
     try:
-        return choose_device(run.store.manifest["identity"].get("device", "cpu")), _identified(run)["dtype"]
+        identity = run.store.manifest["identity"]
+        device = ALL_GPUS if identity.get("spread") else identity.get("device", "cpu")
+        return choose_device(device), _identified(run)["dtype"]
     except ModelError:
         return "cpu", "float32"
 

@@ -26,6 +26,7 @@ from fillerscope.store.array_file import Part
 from fillerscope.store.contents import ANSWERING, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
 from fillerscope.store.merge import Merger
 from fillerscope.store.schema import ModelFacts, answers_name
+from fillerscope.study.study import ALL_GPUS
 
 
 @dataclass
@@ -72,7 +73,8 @@ def _tasks(works: Sequence[ModelWork]) -> list[ModelTask]:
     for work in works:
         if not isinstance(work.folder, ModelFolder):
             raise StudyError("a model in memory cannot be sent to Ray's workers: save it, and name its folder")
-        device = choose_device(work.study.device).partition(":")[0]
+        device = choose_device(work.study.device)
+        device = device if device == ALL_GPUS else device.partition(":")[0]
         study = work.study.model_copy(update={"device": device})
         trained = {twin: spec.name for spec in study.models for twin in study.twins(spec.name)}
         folder = replace(work.folder, path=work.folder.path.absolute())  # workers are started in another folder
