@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fillerscope.capture.gated_mlps import gated_mlps
 from fillerscope.capture.joined_projections import joined
+from fillerscope.models.quantised import is_quantised
 from fillerscope.models.spread import is_spread
 from fillerscope.models.structure import device_of
 from fillerscope.models.tensor_parallel import processes
@@ -42,7 +43,7 @@ class SmallOperations:
     @classmethod
     def of(cls, model: nn.Module) -> SmallOperations:
         """Those of a model on a GPU; none where Triton is missing or cannot compile."""
-        if find_spec("triton") is None:
+        if find_spec("triton") is None or is_quantised(model):
             return cls()
         try:
             return cls._found(model)

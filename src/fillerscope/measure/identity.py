@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope import __version__
 from fillerscope.files import Json
+from fillerscope.models.quantised import LIBRARIES as ROUNDING
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tensor_parallel import processes
 from fillerscope.problems.sources import Problem, problems_digest
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
 FILES = (
     "models/attention.py", "models/description.py", "models/in_memory.py", "models/loading.py", "models/positions.py",
-    "models/spread.py", "models/structure.py", "models/untrained.py", "store/merge.py", "store/moments.py",
-    "store/schema.py",
+    "models/quantised.py", "models/spread.py", "models/structure.py", "models/untrained.py", "store/merge.py",
+    "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 PRECISION = (
@@ -77,7 +78,8 @@ def _sharing(device: str) -> Json:
 def libraries(study: Study) -> dict[str, str]:
     """The versions of the libraries that compute the numbers of a study, and how torch rounds."""
     judges = GRADING if study.generation else ()
-    names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges)
+    rounding = {ROUNDING[spec.dtype] for spec in study.models if spec.dtype in ROUNDING}
+    names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges, *sorted(rounding))
     return {name: version(name) for name in names} | {"torch's precision": _precision()}
 
 

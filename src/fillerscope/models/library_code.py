@@ -15,7 +15,7 @@ from fillerscope.errors import ModelError
 from fillerscope.prompts.tokenizer import Tokenizer
 
 # The last one decorates classes of transformers where it is installed.
-LIBRARIES = ("torch", "transformers", "tokenizers", "kernels")
+LIBRARIES = ("torch", "transformers", "tokenizers", "bitsandbytes", "torchao", "kernels")
 STANDARD = ("builtins", "abc", "typing", "dataclasses", "enum", "functools", "contextlib", "collections", "types")
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")  # of torch.nn.modules.module
 

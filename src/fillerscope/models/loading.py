@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
+from fillerscope.models import quantised
 from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason
@@ -100,10 +101,11 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
             return _placed(model, place, folder)
 
         if folder.untrained is None:
-            model, mapped = _loaded_weights(folder, DTYPES[precision], placed)
+            model, mapped = _loaded_weights(folder, precision, place, placed)
         else:
             model, mapped = placed(_draw(folder, precision, "cpu" if place == ALL_GPUS else place))[0], None
-    return replace(loaded_model(folder.name, folder.label, folder.digest, model, tokenizer), mapped=mapped)
+    loaded = loaded_model(folder.name, folder.label, folder.digest, model, tokenizer)
+    return replace(loaded, dtype=precision, mapped=mapped)
 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
@@ -130,9 +132,16 @@ def choose_dtype(dtype: str, device: str) -> str:
     """Return the dtype that `auto` stands for: bfloat16 where it is fast, else float32; others are checked."""
     if dtype == "auto":
         return "bfloat16" if device.startswith("cuda") else "float32"
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r} is not known; choose auto, {', '.join(DTYPES)}")
+    if dtype in quantised.LIBRARIES:
+        quantised.refuse_quantising(dtype, device)
+    elif dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; choose auto, {', '.join((*DTYPES, *quantised.LIBRARIES))}")
     return dtype
+
+
+def computed_in(dtype: str, device: str) -> torch.dtype:
+    """The dtype of what is computed with weights of a dtype: of those in few bits another."""
+    return DTYPES[choose_dtype("auto", device) if dtype in quantised.LIBRARIES else dtype]
 
 
 def _devices() -> list[str]:
@@ -142,26 +151,27 @@ def _devices() -> list[str]:
 
 
 def _loaded_weights(
-    folder: ModelFolder, dtype: torch.dtype, use: Callable[[PreTrainedModel], tuple[Made, bool]]
+    folder: ModelFolder, dtype: str, device: str, use: Callable[[PreTrainedModel], tuple[Made, bool]]
 ) -> tuple[Made, HashedView | None]:
     """What is made of a model while its files cannot be exchanged; with the view of them where its weights stay in
     them, which `use` says."""
     config = read_config(folder)
     loader = _loader_for(config, folder.name)
-    stored = sum(path.stat().st_size for path in folder.path.glob("*.safetensors"))
-    refuse_large_build(loader.from_config, config, stored, folder.name)
-    shared = loading_options(config, folder.name)
+    computed = computed_in(dtype, device)
+    more = {**loading_options(config, folder.name), **quantised.quantising(dtype, computed, device)}
     with hashed_view(folder) as view:
+        stored = sum(path.stat().st_size for path in view.path.glob("*.safetensors"))
+        refuse_large_build(loader.from_config, config, stored, folder.name)
         try:
             model, report = loader.from_pretrained(
                 view.path,
-                dtype=dtype,
+                dtype=computed,
                 trust_remote_code=False,
                 use_safetensors=True,
                 local_files_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are reported, and refused below
-                **shared,
+                **more,
             )
         except Exception as error:
             _refuse_unbuildable(config, folder)
@@ -182,7 +192,7 @@ def without_weights(folder: ModelFolder, dtype: str) -> PreTrainedModel:
     _refuse_unbuildable(config, folder)
     with quiet_transformers(), torch.device("meta"):
         model: PreTrainedModel = _loader_for(config, folder.name).from_config(
-            config, dtype=DTYPES[dtype], trust_remote_code=False
+            config, dtype=computed_in(dtype, "cpu"), trust_remote_code=False
         )
     return model
 
@@ -207,7 +217,8 @@ def _placed(model: PreTrainedModel, device: str, folder: ModelFolder) -> tuple[P
         places = places_of(model, room(), folder.label)
         copied = _read_into_memory(staying(model, places), for_gpu=True)
         return spread(model, places), copied
-    model = _to_device(model, device, folder.label)
+    if not quantised.is_quantised(model):  # else it is there
+        model = _to_device(model, device, folder.label)
     return model, _read_into_memory([*model.parameters(), *model.buffers()])
 
 
@@ -216,7 +227,7 @@ def _read_into_memory(tensors: Sequence[Tensor], for_gpu: bool = False) -> bool:
     ask for over and over into memory that it reads faster.
 
     Those that memory has no room for stay in it. Returns whether they were copied."""
-    weights = [weight for weight in tensors if weight.device.type == "cpu"]
+    weights = [weight for weight in tensors if weight.device.type == "cpu" and not quantised.is_rounded(weight)]
     if processes() > 1 or sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
         return not weights
     for weight in weights:
@@ -228,7 +239,7 @@ def _draw(folder: ModelFolder, precision: str, device: str) -> PreTrainedModel:
     """A model with random weights, scaled to the size of the model's own."""
     config = read_config(folder)
     assert folder.untrained is not None
-    own, _ = _loaded_weights(folder, DTYPES[precision], lambda model: (Sizes.of(model), True))
+    own, _ = _loaded_weights(folder, precision, device, lambda model: (Sizes.of(model), True))
     make = partial(_loader_for(config, folder.name).from_config, trust_remote_code=False)
     drawn = untrained(make, config, DTYPES[precision], device, folder.untrained)
     return own.apply_to(drawn, folder.untrained)

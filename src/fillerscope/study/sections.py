@@ -26,8 +26,11 @@ class ModelSpec(Strict):
         min_length=1, description="Catalogue name, hub id, folder or .gguf file.", examples=["Qwen/Qwen2.5-Math-1.5B"]
     )
     endpoint: EndpointSpec | None = Field(None, description="A server that writes the answers instead of this machine.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Precision of the weights; auto: bfloat16 on CUDA, else float32.", examples=["float32"]
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "nf4"] = Field(
+        "auto",
+        description="Precision of the weights; auto: bfloat16 on CUDA, else float32; weights alone in "
+        "8 (int8) or 4 bits (nf4) need the extra `quantised`.",
+        examples=["float32"],
     )
     template: Literal["auto", "chat", "raw"] | None = Field(
         None,

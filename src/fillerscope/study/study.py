@@ -111,6 +111,9 @@ class Study(Strict):
             raise ValueError("probes.answering looks at answers: give `generation`")
         if self.references.twin and self.probes.attention is None:
             raise ValueError("references.twin measures attention of untrained models: leave probes.attention on")
+        rounded = next((model for model in self.models if model.dtype in ("int8", "nf4")), None)
+        if self.references.twin and rounded:
+            raise ValueError(f"references.twin draws weights anew, not in {rounded.dtype}: choose another dtype")
         return self
 
     @model_validator(mode="after")
