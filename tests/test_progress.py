@@ -268,3 +268,14 @@ def test_long_silence_does_not_count_down_to_nothing() -> None:
 )
 def test_a_time_is_written_like_a_clock(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text
+
+
+def test_a_plan_is_the_first_guess_and_gives_way_to_what_is_seen() -> None:
+    plan = {
+        "measuring": PlannedStage("measuring", 100, seconds=2.0),
+        "answering": PlannedStage("answering", 10, seconds=5.0),
+    }
+    assert Work(**plan).time.left() == pytest.approx(250)
+    said = Work(**plan).do("measuring", 100, 1.0)
+    assert said[0] == pytest.approx(248, abs=3), "as planned, until a twentieth is done"
+    assert said[-1] == pytest.approx(50, abs=1), "the stage to come takes what was planned"

@@ -1,7 +1,8 @@
 """Progress of long work: the protocol, one that shows nothing, and one for a terminal, with the time left.
 
-Stages of one kind take equally long for a unit of work, which is learned as they go; before a kind was seen, its cost
-beside the others stands for it. What an earlier process did counts as done and never as speed.
+Stages of one kind take equally long for a unit of work, which is learned as they go; before a kind was seen, what a
+plan said of it stands for it, or else its cost beside the others. What an earlier process did counts as done and never
+as speed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class PlannedStage:
     units: float
     before: float = 0.0
     cost: float = 1.0  # of a unit, beside units of other kinds
+    seconds: float | None = None  # of a unit, where somebody has planned it
 
 
 Plan = Mapping[str, PlannedStage]  # by the text of the stage
@@ -149,9 +151,9 @@ class TimeLeft:
     def _estimate(self) -> float | None:
         """Seconds left by what is known now."""
         scale = self._scale()
-        if scale is None:
+        if scale is None and any(stage.seconds is None for stage in self._plan.values()):
             return None
-        return sum(self._remaining(text) * self._unit_seconds(text, scale) for text in self._plan)
+        return sum(self._remaining(text) * self._unit_seconds(text, scale or 0.0) for text in self._plan)
 
     def _remaining(self, text: str) -> float:
         stage = self._plan[text]
@@ -160,7 +162,9 @@ class TimeLeft:
     def _unit_seconds(self, text: str, scale: float) -> float:
         stage = self._plan[text]
         pace = self._paces.get(stage.kind)
-        return pace.seconds / pace.units if pace and self._is_known(stage.kind) else scale * stage.cost
+        if pace and self._is_known(stage.kind):
+            return pace.seconds / pace.units
+        return scale * stage.cost if stage.seconds is None else stage.seconds
 
     def _scale(self) -> float | None:
         """Seconds for a unit of cost 1, over all kinds whose speed is known."""

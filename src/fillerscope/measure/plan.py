@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fillerscope.measure.prepare import Shard
+from fillerscope.measure.prepare import Shard, StudyShards
 from fillerscope.progress import PlannedStage
 from fillerscope.store.contents import ANSWERING, ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, stage_files
 from fillerscope.store.run_folder import RunStore
@@ -48,15 +48,17 @@ class StageWork(NamedTuple):
 
 
 def stages(
-    study: Study, model: str, label: str, shards: Sequence[Shard], store: RunStore
+    study: Study, model: str, label: str, shards: StudyShards, store: RunStore, planned: Mapping[str, float]
 ) -> dict[str, PlannedStage]:  # fmt: skip
-    """The stages of one model, by their texts."""
+    """The stages of one model, by their texts. `planned` are the seconds that stages of the whole study will take."""
     files = stage_files(study)
     return {
         one.text: PlannedStage(
-            one.text.removesuffix(label), one.each * _problems(shards),
-            one.each * _problems([shard for shard in shards if store.is_sound(files[one.stage](model, shard.index))]),
+            one.text.removesuffix(label), one.each * _problems(shards.own),
+            one.each * _problems([one_shard for one_shard in shards.own
+                                  if store.is_sound(files[one.stage](model, one_shard.index))]),
             one.cost,
+            planned[one.stage] / max(1, one.each * _problems(shards.all)) if one.stage in planned else None,
         )
         for one in stage_works(study, label)
     }  # fmt: skip

@@ -20,6 +20,7 @@ from fillerscope.measure.engines.ray.cluster import RayOptions, require_ray
 from fillerscope.measure.environment import environment
 from fillerscope.measure.identity import identify
 from fillerscope.measure.plan import stages
+from fillerscope.measure.planning.noted_plan import noted_plan
 from fillerscope.measure.prepare import StudyShards, shards_of
 from fillerscope.measure.reuse import has_more_conditions, holds
 from fillerscope.measure.shared_model import create_store, refuse_unshared
@@ -111,7 +112,7 @@ def run_study(
             store.note("data", data.record())
         if study.generation is not None and is_outdated:
             store.put_table(PROBLEMS, problem_table(problems))
-        announce(progress, _plan(tasks, shards, store))
+        announce(progress, _plan(study, tasks, shards, store))
         works = [ModelWork(task.study, task.spec, task.folder, store, progress) for task in todo]
         _measure(works, shards, choices, partial(choices.on_measured, store))
     return store
@@ -181,11 +182,13 @@ def _refuse_servers(study: Study, tasks: Sequence[Task]) -> None:
             read_key(task.spec.endpoint)
 
 
-def _plan(tasks: Sequence[Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:
+def _plan(study: Study, tasks: Sequence[Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:
     """All stages of all models, with what is done already."""
     plan: dict[str, PlannedStage] = {}
+    planned = noted_plan(study)
     for task in tasks:
-        plan |= stages(task.study, task.spec.name, task.folder.label, shards.own, store)
+        name = task.spec.name
+        plan |= stages(task.study, name, task.folder.label, shards, store, planned.get(name, {}))
     return plan
 
 

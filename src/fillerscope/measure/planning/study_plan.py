@@ -17,6 +17,7 @@ from fillerscope.measure.planning.calibrate import Calibrated, Calibration
 from fillerscope.measure.planning.decoding import Lengths
 from fillerscope.measure.planning.model_plan import ModelPlan, Planner, Setup
 from fillerscope.measure.planning.model_size import ModelSize
+from fillerscope.measure.planning.noted_plan import note_plan
 from fillerscope.measure.planning.rates import DEVICES, Device, Rates, device_named
 from fillerscope.measure.prepare import ShardPrompts, StudyShards, shards_of
 from fillerscope.measure.run_study import problem_table
@@ -127,6 +128,8 @@ def plan_study(study: Study, options: PlanOptions = USUAL, progress: Progress = 
         files = sum(len(one.stages) * (len(shards.all) + 1) for one, _ in planned)
         other = planning.problems_bytes(Path(folder)) + RECORDS + ENTRY * files
     models, memory = zip(*planned, strict=True)
+    if planning.calibrated:
+        note_plan(study, {one.name: {name: sum(stage.seconds) for name, stage in one.stages.items()} for one in models})
     return StudyPlan(
         study, device, models, memory, bool(planning.calibrated), other, options.jobs, tuple(planning.notes())
     )
