@@ -98,6 +98,8 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
 
         def placed(model: PreTrainedModel) -> tuple[PreTrainedModel, bool]:
             refuse_replaced(model, tokenizer, folder.name)
+            if precision in quantised.LIBRARIES:  # it was put there when it was rounded
+                return model, _read_into_memory([one for one in _tensors(model) if not quantised.is_rounded(one)])
             return _placed(model, place, folder)
 
         if folder.untrained is None:
@@ -217,9 +219,12 @@ def _placed(model: PreTrainedModel, device: str, folder: ModelFolder) -> tuple[P
         places = places_of(model, room(), folder.label)
         copied = _read_into_memory(staying(model, places), for_gpu=True)
         return spread(model, places), copied
-    if not quantised.is_quantised(model):  # else it is there
-        model = _to_device(model, device, folder.label)
-    return model, _read_into_memory([*model.parameters(), *model.buffers()])
+    model = _to_device(model, device, folder.label)
+    return model, _read_into_memory(_tensors(model))
+
+
+def _tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]
 
 
 def _read_into_memory(tensors: Sequence[Tensor], for_gpu: bool = False) -> bool:
@@ -227,7 +232,7 @@ def _read_into_memory(tensors: Sequence[Tensor], for_gpu: bool = False) -> bool:
     ask for over and over into memory that it reads faster.
 
     Those that memory has no room for stay in it. Returns whether they were copied."""
-    weights = [weight for weight in tensors if weight.device.type == "cpu" and not quantised.is_rounded(weight)]
+    weights = [weight for weight in tensors if weight.device.type == "cpu"]
     if processes() > 1 or sum(weight.nbytes for weight in weights) > psutil.virtual_memory().available / 2:
         return not weights
     for weight in weights:
