@@ -85,8 +85,8 @@ MISTAKES = {
     "nothing where keys go": ("problems:\n", "5: problems: a mapping of keys to values is expected here, not None"),
     "a number where a model goes": ("  - 3\n", "5: models.1: a mapping of keys to values is expected here, not 3"),
     "a choice that does not exist": (
-        "  - name: b\n    dtype: int8\n",
-        "6: models.1.dtype: Input should be 'auto', 'float32', 'bfloat16' or 'float16'",
+        "  - name: b\n    dtype: int2\n",
+        "6: models.1.dtype: Input should be 'auto', 'float32', 'bfloat16', 'float16', 'int8' or 'nf4'",
     ),
     "a choice that may be left out": (
         "  - name: b\n    template: chatty\n",
