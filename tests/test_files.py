@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fillerscope.files import file_sha256, parse_json, read_limited, replacing, write_whole
+from fillerscope import files
+from fillerscope.files import file_sha256, open_file, parse_json, read_limited, real_path, replacing, write_whole
 from support.watchdog import watched
 
 
@@ -31,6 +32,34 @@ def test_what_never_ends_is_not_read(tmp_path: Path, kind: str) -> None:
     for read in (read_limited, file_sha256):
         with watched(), pytest.raises(OSError, match="a pipe or a device, not a file"):
             read(path)
+
+
+@pytest.mark.parametrize("shows_open_files", [True, False])
+def test_the_place_of_an_open_file_is_that_of_what_was_opened(
+    tmp_path: Path, shows_open_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the system does not show it: another file at the path is an error then."""
+    if not shows_open_files:
+        monkeypatch.setattr(files, "OPEN_FILES", tmp_path / "none")
+    target, link = tmp_path.resolve() / "target", tmp_path / "link"
+    target.write_text("a")
+    link.symlink_to(target)
+    with open_file(link) as file:
+        assert real_path(file, link) == target
+        link.unlink()
+        link.write_text("b")
+        if files.OPEN_FILES.is_dir():
+            assert real_path(file, link) == target
+            target.unlink()
+            assert real_path(file, link) == target
+        else:
+            with pytest.raises(OSError, match="it was replaced while it was opened"):
+                real_path(file, link)
+            link.unlink()
+            link.symlink_to(target)
+            target.rename(tmp_path / "away")
+            target.symlink_to(tmp_path / "away")
+            assert real_path(file, link) == tmp_path.resolve() / "away"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, b"[" * 100_000, "", "nul", b"\xff"])

@@ -22,6 +22,7 @@ LISTING = "fillerscope-files.json"  # in a folder of a user's choice: which file
 LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
 MOST_MEMORY = 1 << 31  # bytes that the values of a JSON text may take
 FULL = (errno.ENOSPC, errno.EDQUOT)
+OPEN_FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
 REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -164,6 +165,17 @@ def open_file(path: Path) -> BufferedReader:
         return file
     file.close()
     raise OSError(errno.EINVAL, "it is a pipe or a device, not a file", str(path))
+
+
+def real_path(file: BufferedReader, path: Path) -> Path:
+    """Where a file is that was opened by its path, without links. An OSError where the system does not tell, and other
+    things are at the path by now."""
+    if OPEN_FILES.is_dir():
+        return Path(os.readlink(OPEN_FILES / str(file.fileno())).removesuffix(" (deleted)"))
+    real = path.resolve()
+    if os.path.samestat(os.fstat(file.fileno()), os.lstat(real)):
+        return real
+    raise OSError(errno.ESTALE, "it was replaced while it was opened", str(path))
 
 
 def parse_json(text: str | bytes, most: int | None = None) -> Any:

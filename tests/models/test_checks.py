@@ -165,7 +165,7 @@ def test_json_that_is_no_config_is_one_line(folder: Path, name: str, text: str) 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "\xff", ""])
 def test_a_tokenizer_that_is_no_json_is_one_line(folder: Path, name: str, text: str) -> None:
     (folder / name).write_bytes(text.encode("latin-1"))
-    with pytest.raises(ModelError, match="the tokenizer in") as caught:
+    with pytest.raises(ModelError, match=r"the tokenizer in|tokenizer_config\.json cannot be read") as caught:
         load_tokenizer(ModelFolder(folder, "m", "m", ""))
     assert "\n" not in str(caught.value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from fillerscope.errors import ModelError
 from fillerscope.models import checks, config_checks
 from fillerscope.models.digests import folder_digest
 from fillerscope.models.loading import load_folder
-from fillerscope.models.redirects import LARGEST_CONFIG
+from fillerscope.models.redirects import LARGEST_CONFIG, without_file_names
 from fillerscope.models.resolve import ModelFolder, resolve
 
 
@@ -50,6 +51,12 @@ def test_every_index_of_weights_is_checked(folder: Path, tmp_path: Path) -> None
     assert "x.safetensors.index.json names weights that are not in its folder" in refusal(folder)
 
 
+@pytest.mark.parametrize("name", [5, None, True, ["a"], "model.safetensors/"])
+def test_an_index_with_other_things_than_names_is_refused(folder: Path, name: object) -> None:
+    (folder / "x.safetensors.index.json").write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+    assert "x.safetensors.index.json " in refusal(folder)
+
+
 @pytest.mark.parametrize("key", ["fast_tokenizer_files", "gguf_file", "subfolder", "init_inputs"])
 @pytest.mark.parametrize("value", [["tokenizer.4.0.0.json"], {"tokenizer.4.0.0.json": 0}])
 def test_a_tokenizer_that_names_another_file_is_refused(folder: Path, key: str, value: object) -> None:
@@ -81,7 +88,11 @@ def test_a_name_of_which_nothing_can_be_told_is_refused(
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
-def test_a_named_file_that_comes_later_is_not_read(folder: Path, tmp_path: Path, file: str) -> None:
+def test_a_named_file_that_comes_later_is_not_read(
+    folder: Path, tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later than the last look at the settings."""
+    monkeypatch.setattr(checks, "check_tokenizer_config", lambda *_: None)
     other = tmp_path / "other.json"
     put(folder / file, tokenizer_file=str(other))
     found = resolve(str(folder))
@@ -91,6 +102,39 @@ def test_a_named_file_that_comes_later_is_not_read(folder: Path, tmp_path: Path,
     vocabulary["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
     other.write_text(json.dumps(vocabulary))
     assert load_folder(found).tokenizer.encode("What is 2 + 5?") == expected
+
+
+NAMES: list[object] = ["/no/such/file", 0, True, 1.5, ["/no/such/file"], {"content": "/no/such/file"}, {"a": 0}, [], {}]
+
+
+@pytest.mark.parametrize("key", ["vocab_file", "tokenizer_file", "spm_file", "normalizer_file", "source_spm"])
+@pytest.mark.parametrize("value", NAMES)
+def test_nothing_that_could_be_opened_is_given_to_transformers(key: str, value: object) -> None:
+    """It opens numbers, and makes tokens of mappings, whose texts it opens."""
+    assert without_file_names({key: value, "bos_token": "<s>"}) == {"bos_token": "<s>"}
+
+
+@pytest.mark.parametrize("key", ["vocab", "merges"])
+def test_tokens_in_the_settings_are_taken(key: str) -> None:
+    for value in (["a", "b"], [["a", "b"]], [], {"a": 0, "vocab_file": 1}):
+        assert without_file_names({key: value}) == {key: value}
+    for name in ("/no/such/file", 0, {"content": "/no/such/file"}, {"a": {"vocab": "x"}}):
+        assert without_file_names({key: name}) == {}
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("value", ["/no/such/file", 0, ["/no/such/file"], {"content": "/no/such/file"}])
+@pytest.mark.parametrize("nest", [lambda one: one, lambda one: [one], lambda one: {"a": [{"b": one}]}])
+def test_a_file_that_is_named_inside_of_a_setting_is_refused(
+    folder: Path, file: str, value: object, nest: Callable[[object], object]
+) -> None:
+    put(folder / file, more_kwargs=nest({"vocab_file": value}))
+    assert f"{file}: vocab_file in more_kwargs names" in refusal(folder)
+
+
+def test_words_of_a_vocabulary_are_no_names_of_files(folder: Path) -> None:
+    put(folder / "tokenizer_config.json", vocab={"a": 0, "vocab_file": 1}, more_kwargs={"resource_path": None})
+    assert load_folder(resolve(str(folder))).tokenizer.encode("a")
 
 
 def test_names_of_files_that_are_hashed_or_gone_are_taken(folder: Path) -> None:
@@ -159,11 +203,13 @@ def test_a_config_that_is_not_hashed_is_not_found(unchecked: Path) -> None:
 
 
 def test_a_tokenizer_that_is_not_hashed_is_not_found(unchecked: Path) -> None:
+    expected = load_folder(resolve(str(unchecked))).tokenizer.get_vocab()
     other = json.loads((unchecked / "tokenizer.json").read_text())
-    (unchecked / "tokenizer.4.0.0.json").write_text(json.dumps(other | {"added_tokens": []}))
+    words = other["model"]["vocab"]
+    other["model"]["vocab"] = dict(zip(words, reversed(words.values()), strict=True))
+    (unchecked / "tokenizer.4.0.0.json").write_text(json.dumps(other))
     put(unchecked / "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.0.json"])
-    with pytest.raises(ModelError, match=r"the tokenizer in .* cannot be loaded"):
-        load_folder(resolve(str(unchecked)))
+    assert load_folder(resolve(str(unchecked))).tokenizer.get_vocab() == expected
 
 
 def test_what_is_loaded_has_the_path_of_its_folder(folder: Path) -> None:

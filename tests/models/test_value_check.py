@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fillerscope.errors import ModelError
 from fillerscope.models import checks, config_checks
@@ -59,3 +60,22 @@ def test_weights_that_are_no_numbers_are_equal_to_themselves(tmp_path: Path) -> 
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
     refuse_other_values(model, saved(model, tmp_path), "m")
+
+
+def test_files_of_other_names_say_nothing_of_a_model(tmp_path: Path) -> None:
+    model = tiny_model("llama")
+    weights = {f"other.{name}": weight.detach().clone() for name, weight in model.named_parameters()}
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match="no weight of m has a name and size that its files have"):
+        refuse_other_values(model, tmp_path, "m")
+
+
+def test_a_weight_that_is_one_number_is_compared(tmp_path: Path) -> None:
+    model = tiny_model("llama")
+    model.model.scale = torch.nn.Parameter(torch.tensor(0.0))
+    folder = saved(model, tmp_path)
+    refuse_other_values(model, folder, "m")
+    with torch.no_grad():
+        model.model.scale.fill_(1.0)
+    with pytest.raises(ModelError, match=r"model\.scale of m was not loaded from"):
+        refuse_other_values(model, folder, "m")

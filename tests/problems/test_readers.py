@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fillerscope.errors import ProblemError
+from fillerscope.files import open_file
 from fillerscope.problems.parquet_pages import PageHeaders
 from fillerscope.problems.readers import read_rows
 from fillerscope.problems.recognise import recognise
@@ -302,3 +303,67 @@ def test_two_parquet_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(ProblemError, match=r"a\.parquet: two columns are called 'question'; rename one"):
         list(read_rows(tmp_path / "a.parquet", "a.parquet"))
+
+
+def parquet_bytes() -> bytes:
+    content = io.BytesIO()
+    pq.write_table(pa.table({"question": ["2 + 5"], "answer": ["7"]}), content)
+    return content.getvalue()
+
+
+SOURCES = {
+    ".csv": b"question,answer\n2 + 5,7\n",
+    ".tsv": b"question\tanswer\n2 + 5\t7\n",
+    ".jsonl": b'{"question": "2 + 5", "answer": "7"}\n',
+    ".json": b'[{"question": "2 + 5", "answer": "7"}]',
+    ".parquet": parquet_bytes(),
+}
+
+
+@pytest.mark.parametrize("suffix", SOURCES)
+def test_a_link_counts_by_what_it_leads_to(tmp_path: Path, suffix: str) -> None:
+    """A private file, whose questions would be kept and sent, has another ending."""
+    link = tmp_path / f"data{suffix}"
+    for name, is_taken in ((f"other{suffix}", True), ("blobs/" + "a" * 64, True), ("id_ed25519", False)):
+        target = tmp_path / "elsewhere" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(SOURCES[suffix])
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        if is_taken:
+            assert [row.fields for row in sound(read_rows(link, "data"))] == [{"question": "2 + 5", "answer": "7"}]
+        else:
+            with pytest.raises(ProblemError, match=r"data is a link to a file that does not end in \.jsonl"):
+                next(read_rows(link, "data"))
+
+
+@pytest.mark.parametrize("suffix", SOURCES)
+def test_a_file_is_opened_once_and_that_one_is_looked_at(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is at its path before and after."""
+    path, private, opened = tmp_path / f"data{suffix}", tmp_path / "id_ed25519", list[Path]()
+    path.write_bytes(SOURCES[suffix])
+    private.write_bytes(SOURCES[suffix])
+
+    def exchanged(given: Path) -> io.BufferedReader:
+        opened.append(given)
+        path.unlink()
+        path.symlink_to(private)
+        file = open_file(given)
+        path.unlink()
+        path.write_bytes(SOURCES[suffix])
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fillerscope.problems.readers.open_file", exchanged)
+        with pytest.raises(ProblemError, match=r"a link to a file that does not end in|it was replaced"):
+            list(read_rows(path, "data"))
+    with monkeypatch.context() as patch:
+        patch.setattr("fillerscope.problems.readers.open_file", lambda given: opened.append(given) or open_file(given))
+        assert len(list(read_rows(path, "data"))) == 1
+    assert opened == [path, path]
+    rows = read_rows(path, "data")
+    first = next(rows)
+    path.unlink()
+    assert [first, *rows] == [Row(first.place, {"question": "2 + 5", "answer": "7"})]  # type: ignore[union-attr]

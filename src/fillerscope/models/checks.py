@@ -31,12 +31,23 @@ _TO_SAFETENSORS = "load it with transformers where you trust it, call save_pretr
 def check_folder(folder: Path, name: str) -> None:
     """Refuse, with a reason, a folder that cannot or must not be loaded."""
     _refuse_other_places(folder)
+    check_contents(folder, name, needs_weights=True)
+
+
+def check_description(folder: Path, name: str) -> None:
+    """Refuse a folder without weights of whose config no model must be built."""
+    _refuse_other_places(folder)
+    check_contents(folder, name, needs_weights=False)
+
+
+def check_contents(folder: Path, name: str, needs_weights: bool) -> None:
+    """Refuse a folder for what its files hold, wherever they are."""
     config = _read_config(folder, name)
     check_config(config, folder / "config.json", name)
     _refuse_adapters(folder, name)
-    refuse_other_counts(config, _check_weights(folder, name), name)
+    refuse_other_counts(config, _check_weights(folder, name) if needs_weights else PLAUSIBLE, name)
     check_tokenizer_config(folder)
-    if not any((folder / file).exists() for file in TOKENIZER_FILES):
+    if needs_weights and not any((folder / file).exists() for file in TOKENIZER_FILES):
         raise ModelError(
             f"{name} has no tokenizer: expected one of {', '.join(TOKENIZER_FILES)} in {folder}; "
             "copy the tokenizer files of the model there"
@@ -44,31 +55,25 @@ def check_folder(folder: Path, name: str) -> None:
 
 
 def _refuse_other_places(folder: Path) -> None:
-    """Refuse pipes and devices, and links that lead out of a folder: the text of a private file, or what a process has
-    in its environment, would be a template, and part of what is asked of a server. Weights may be anywhere."""
+    """Refuse pipes and devices, and links that lead out of a folder."""
     if (other := pipe_or_device(folder)) is not None:
         raise ModelError(f"{other} is a pipe or a device, not a file; put the file of the model there")
     real = folder.resolve()
-    blobs = real.parent.parent / "blobs"  # of the hub's cache
     for path in counted_files(folder).values():
-        target = path.resolve()
-        if path.suffix != ".safetensors" and not target.is_relative_to(real) and target.parent != blobs:
-            raise ModelError(f"{path} is a link that leads out of the model's folder; copy the file there")
+        refuse_other_place(path, path.resolve(), real)
+
+
+def refuse_other_place(path: Path, target: Path, folder: Path) -> None:
+    """Refuse a file that is elsewhere, at `target`, than in its folder: the text of a private file, or what a process
+    has in its environment, would be a template, and part of what is asked of a server. Weights may be anywhere."""
+    blobs = folder.parent.parent / "blobs"  # of the hub's cache
+    if path.suffix != ".safetensors" and not target.is_relative_to(folder) and target.parent != blobs:
+        raise ModelError(f"{path} is a link that leads out of the model's folder; copy the file there")
 
 
 def has_weights(folder: Path) -> bool:
     """Whether there are files of weights in a folder, sound or not."""
     return any(any(file.match(pattern) for pattern in ("*.safetensors", *PICKLES)) for file in folder.iterdir())
-
-
-def check_description(folder: Path, name: str) -> None:
-    """Refuse a folder without weights of whose config no model must be built."""
-    _refuse_other_places(folder)
-    config = _read_config(folder, name)
-    check_config(config, folder / "config.json", name)
-    _refuse_adapters(folder, name)
-    refuse_other_counts(config, PLAUSIBLE, name)
-    check_tokenizer_config(folder)
 
 
 def check_gguf(path: Path) -> None:
@@ -186,7 +191,7 @@ def _check_shards(index: Path) -> None:
         expected = sorted(set(parse_json(read_limited(index))["weight_map"].values()))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ModelError(f"{index} cannot be read: {first_line(error)}; download it again") from error
-    if elsewhere := [file for file in expected if Path(file).name != file or not file.endswith(".safetensors")]:
+    if elsewhere := [file for file in expected if Path(str(file)).name != file or not file.endswith(".safetensors")]:
         raise ModelError(
             f"{index} names weights that are not in its folder, {elsewhere[0]!r} among them, and only files there are "
             "checked; put them there, or download the model again"

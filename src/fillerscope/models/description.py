@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.models.hashed_view import hashed_view
+from fillerscope.models.hashed_view import HashedView, hashed_view
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
+from fillerscope.models.tokenizer_class import refuse_other_class, refuse_python_tokenizer
 from fillerscope.prompts.chat_template import start_renderer
 from fillerscope.prompts.tokenizer import Tokenizer, is_panic
 
@@ -20,21 +21,24 @@ LONGEST_REASON = 300  # characters
 
 def load_tokenizer(folder: ModelFolder) -> Tokenizer:
     """The tokenizer of a model."""
-    check_tokenizer(folder.path)
     from transformers import AutoTokenizer
 
-    with hashed_view(folder) as view:
+    with hashed_view(folder) as view, view.explaining():
+        check_tokenizer(view.path)
+        config = _config(view)
+        refuse_python_tokenizer(view.path, config)
         try:
             tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
-                view.path, trust_remote_code=False, local_files_only=True
+                view.path, config=config, mistral_format=False, trust_remote_code=False, local_files_only=True
             )
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             said = view.explain(first_line(error))
             raise ModelError(f"the tokenizer in {folder.path} cannot be loaded: {said}") from error
+        refuse_other_class(type(tokenizer), type(tokenizer).__name__, view.path)  # whatever led to it
+        check_loaded(tokenizer, view.path)
         view.rename(tokenizer)
-    check_loaded(tokenizer, folder.path)
     start_renderer(tokenizer)
     return tokenizer
 
@@ -56,16 +60,20 @@ def stated_vocabulary(folder: ModelFolder) -> int | None:
 
 def read_config(folder: ModelFolder) -> PretrainedConfig:
     """The configuration of a model."""
-    from transformers import AutoConfig
-
     with hashed_view(folder) as view:
-        try:
-            config = AutoConfig.from_pretrained(view.path, trust_remote_code=False, local_files_only=True)
-        except Exception as error:
-            said = view.explain(reason(error))
-            raise ModelError(f"config.json in {folder.path} cannot be read: {said}") from error
+        config = _config(view)
         view.rename(config)
     return config
+
+
+def _config(view: HashedView) -> PretrainedConfig:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(view.path, trust_remote_code=False, local_files_only=True)
+    except Exception as error:
+        said = view.explain(reason(error))
+        raise ModelError(f"config.json in {view.folder.path} cannot be read: {said}") from error
 
 
 def reason(error: BaseException) -> str:

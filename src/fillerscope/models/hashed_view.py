@@ -1,7 +1,8 @@
 """A temporary folder in which transformers finds the hashed files of a model, and no others.
 
 A config can send transformers to other files, in other folders too, which no digest would tell apart. In this folder
-there is nothing but links to the files that the digest counts, and settings of the tokenizer that name no files.
+there is nothing but links to the files that the digest counts, and settings of the tokenizer that name no files. The
+checks of a model's folder are made here once more: somebody may have exchanged files after those that came first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
-from fillerscope.files import Json, open_file, write_whole
+from fillerscope.files import Json, open_file, real_path, write_whole
+from fillerscope.models.checks import check_contents, has_weights, refuse_other_place
 from fillerscope.models.digest_notes import note_of
 from fillerscope.models.digests import counted_files, folder_digest
 from fillerscope.models.open_links import link_to, open_path
@@ -41,6 +43,14 @@ class HashedView:
         """A message of transformers with the path that the user knows."""
         return message.replace(str(self.path), str(self.folder.path))
 
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Inside the block, refusals name the path that the user knows."""
+        try:
+            yield
+        except ModelError as error:
+            raise ModelError(self.explain(str(error))) from error
+
     def rename(self, loaded: object) -> None:
         """Give a config, model or tokenizer the path that the user knows: the temporary one is gone when it is used."""
         for settings in (vars(loaded), vars(loaded).get("init_kwargs", {})):
@@ -56,13 +66,17 @@ def hashed_view(folder: ModelFolder) -> Iterator[HashedView]:
     An error where its files are not those that the model's digest was taken of, or are replaced meanwhile: a link on
     the way to the folder may have led elsewhere."""
     with tempfile.TemporaryDirectory(prefix="fillerscope-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
-        view = Path(name).resolve()
+        view, real = Path(name).resolve(), folder.path.resolve()
         try:
-            for relative, path in counted_files(folder.path).items():
-                source = open_path(stack.enter_context(open_file(path)), path)
-                link_to(source, view / relative)
+            for relative, path in counted_files(real).items():
+                file = stack.enter_context(open_file(path))
+                refuse_other_place(folder.path / relative, real_path(file, path), real)
+                link_to(open_path(file, path), view / relative)
             linked = _states(view)
             refuse_changed(folder, view)
+            shown = HashedView(view, folder, linked)
+            with shown.explaining():
+                check_contents(view, folder.name, has_weights(view))
             cleaned = _cleaned(view)
             if _states(view) != linked:
                 raise _changed(folder)
@@ -71,7 +85,7 @@ def hashed_view(folder: ModelFolder) -> Iterator[HashedView]:
             before = _states(view)
         except OSError as error:
             raise ModelError(f"the files of {folder.path} cannot be read: {first_line(error)}") from error
-        yield HashedView(view, folder, linked)
+        yield shown
         if _states(view) != before:
             raise _changed(folder)
 

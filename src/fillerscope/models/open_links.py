@@ -7,12 +7,12 @@ import shutil
 from io import BufferedReader
 from pathlib import Path
 
-FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
+from fillerscope.files import OPEN_FILES, real_path
 
 
 def open_path(file: BufferedReader, path: Path) -> Path:
     """A path of an open file itself; that by which it was opened where the system has none."""
-    return FILES / str(file.fileno()) if FILES.is_dir() else path.resolve()
+    return OPEN_FILES / str(file.fileno()) if OPEN_FILES.is_dir() else real_path(file, path)
 
 
 def link_to(source: Path, target: Path) -> None:

@@ -22,8 +22,10 @@ TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")  # the
 _TOKENIZER_KEYS = ("fast_tokenizer_files", "gguf_file", "subfolder", "init_inputs")
 _IMPLEMENTATION = re.compile(r"implementation|kernel")
 # Names of files that were there when a tokenizer was saved are in many published configs: only one that is there now is
-# refused, and none is given to transformers, which would open it if it is there by then.
+# refused, and none is given to transformers, which would open it if it is there by then. It opens numbers, too, and
+# mappings, of which it makes tokens.
 _NAMES_A_FILE = re.compile(r"(_files?|_path|_spm|^spm|^vocab|^merges)$")
+_TOKENS = ("vocab", "merges")  # which may be tokens in place of the name of a file
 _SHOWN = 60  # characters of a value
 
 
@@ -77,14 +79,28 @@ def _check_tokenizer_settings(path: Path, hashed: Collection[Path]) -> None:
     settings = read_settings(path)
     _refuse_keys(settings, _TOKENIZER_KEYS, path)
     for key, value in settings.items():
-        for name in _strings(value) if _NAMES_A_FILE.search(key) and not isinstance(value, dict) else ():
+        for name in _strings(value) if _names_a_file(key, value) else ():
             if _is_other_file(name, path.parent, hashed):
                 raise ModelError(f"{path}: {key} names {name!r:.{_SHOWN}}, {_UNHASHED}")
+        for inner, named in () if _is_tokens(key, value) else _entries(value):
+            if named is not None and _names_a_file(inner, named):
+                raise ModelError(f"{path}: {inner} in {key} names {named!r:.{_SHOWN}}, {_UNHASHED}")
 
 
 def without_file_names(settings: Json) -> Json:
     """The settings of a tokenizer without names of files. Those that count are found by their usual names."""
-    return {key: value for key, value in settings.items() if not (_NAMES_A_FILE.search(key) and isinstance(value, str))}
+    return {key: value for key, value in settings.items() if not _names_a_file(key, value)}
+
+
+def _names_a_file(key: str, value: object) -> bool:
+    """Whether a setting of a tokenizer says by its key that a file is to be opened. Its value may be of any type."""
+    return _NAMES_A_FILE.search(key) is not None and not _is_tokens(key, value)
+
+
+def _is_tokens(key: str, value: object) -> bool:
+    """Whether a setting holds tokens, in a list or with a number for each, where others have the name of a file."""
+    numbers = value.values() if isinstance(value, dict) else ()
+    return key in _TOKENS and isinstance(value, list | dict) and all(isinstance(one, int | float) for one in numbers)
 
 
 _UNHASHED = "and only the usual files of the folder are read, since only those are hashed; remove the key"
@@ -107,9 +123,11 @@ def _is_other_file(name: str, folder: Path, hashed: Collection[Path]) -> bool:
 
 
 def _entries(value: object) -> Iterator[tuple[str, object]]:
-    """The keys of a mapping and of all mappings in it, with their values."""
+    """The keys of a mapping and of all mappings in it, or in a list, with their values."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield key, inner
+        yield from _entries(inner)
+    for inner in value if isinstance(value, list) else ():
         yield from _entries(inner)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import csv
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
+from io import BufferedReader
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import open_file
 from fillerscope.problems import text_lines
 from fillerscope.problems.rows import BadRow, Row, one_line
 from fillerscope.problems.text_lines import Line, read_lines
@@ -23,28 +22,28 @@ MOST_LINES = 100_000  # of one row
 MOST_AGAIN = 1_000_000  # lines that are read again after broken quotes: a file may be made so that it takes for ever
 
 
-def read_csv(path: Path, name: str) -> Iterator[Row | BadRow]:
+def read_csv(file: BufferedReader, name: str) -> Iterator[Row | BadRow]:
     """Rows below a header, divided by a comma, a semicolon or a tab."""
-    return _delimited(path, name, DELIMITERS)
+    return _delimited(file, name, DELIMITERS)
 
 
-def read_tsv(path: Path, name: str) -> Iterator[Row | BadRow]:
+def read_tsv(file: BufferedReader, name: str) -> Iterator[Row | BadRow]:
     """Rows below a header, divided by tabs."""
-    return _delimited(path, name, "\t")
+    return _delimited(file, name, "\t")
 
 
-def _delimited(path: Path, name: str, delimiters: str) -> Iterator[Row | BadRow]:
+def _delimited(file: BufferedReader, name: str, delimiters: str) -> Iterator[Row | BadRow]:
     """Rows below a header. A quoted cell may hold line breaks, so that a row is named by the line it begins on."""
-    delimiter = _delimiter(path, name, delimiters)
-    with open_file(path) as file:
-        rows = _numbered(_Feed(read_lines(file)), name, delimiter)
-        line, names = next(rows, (1, []))
-        if isinstance(names, BadRow):
-            raise names
-        header = [column.strip() for column in names]
-        _check_header(header, f"{name}:{line}")
-        for line, cells in rows:
-            yield cells if isinstance(cells, BadRow) else _row(f"{name}:{line}", header, cells)
+    delimiter = _delimiter(file, name, delimiters)
+    file.seek(0)
+    rows = _numbered(_Feed(read_lines(file)), name, delimiter)
+    line, names = next(rows, (1, []))
+    if isinstance(names, BadRow):
+        raise names
+    header = [column.strip() for column in names]
+    _check_header(header, f"{name}:{line}")
+    for line, cells in rows:
+        yield cells if isinstance(cells, BadRow) else _row(f"{name}:{line}", header, cells)
 
 
 def _row(place: str, header: list[str], cells: list[str]) -> Row | BadRow:
@@ -116,16 +115,16 @@ def _table(feed: _Feed, delimiter: str) -> Iterator[list[str]]:
     return csv.reader(feed, delimiter=delimiter, strict=True, skipinitialspace=True)
 
 
-def _delimiter(path: Path, name: str, known: str) -> str:
+def _delimiter(file: BufferedReader, name: str, known: str) -> str:
     """The delimiter that divides the header into most columns."""
     counts: dict[str, int] = {}
     for delimiter in known:
-        with open_file(path) as file:
-            try:
-                table = _table(_Feed(read_lines(file)), delimiter)
-                counts[delimiter] = len(next((cells for cells in table if cells), []))
-            except csv.Error:  # a quote ends before something that is no delimiter: it is another one
-                continue
+        file.seek(0)
+        try:
+            table = _table(_Feed(read_lines(file)), delimiter)
+            counts[delimiter] = len(next((cells for cells in table if cells), []))
+        except csv.Error:  # a quote ends before something that is no delimiter: it is another one
+            continue
     most = max(counts.values(), default=1)
     fitting = [delimiter for delimiter, count in counts.items() if count == most]
     if most > 1 and len(fitting) > 1:

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import Json, open_file
+from fillerscope.files import Json
 from fillerscope.problems.parquet_pages import PageHeaders, refuse_wide
 from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, one_line, parse_float
 
@@ -25,15 +25,15 @@ LARGEST_BATCH = 1 << 28  # bytes of the rows that are
 BATCH = 16  # rows: one text of a dictionary can be repeated in every row
 
 
-def read_parquet(path: Path, name: str) -> Iterator[Row | BadRow]:
+def read_parquet(source: BufferedReader, name: str) -> Iterator[Row | BadRow]:
     """The rows of a file; `name` is what errors call it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     number = 0
     try:
-        with open_file(path) as source, closing(pq.ParquetFile(source)) as file, open_file(path) as again:
-            table, headers = _Table.of(file, name), PageHeaders(again)
+        with closing(pq.ParquetFile(source)) as file:  # which seeks before each read, as the headers do
+            table, headers = _Table.of(file, name), PageHeaders(source)
             for group in range(file.metadata.num_row_groups):
                 for fields in table.rows(headers, group, number):
                     number += 1

@@ -6,11 +6,13 @@ Knows files and formats, not problems: `sources.py` decides what a column means.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import open_file, refuse_large_json
+from fillerscope.files import open_file, real_path, refuse_large_json
 from fillerscope.problems.delimited import read_csv, read_tsv
 from fillerscope.problems.parquet_rows import read_parquet
 from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, WrittenFloat, kind_of, one_line, parse_float
@@ -21,7 +23,8 @@ LARGEST_JSON = 1 << 28  # bytes of a .json file, which is read as a whole
 LARGEST_ROW = 1 << 28  # bytes of memory that the values of a line of .jsonl may take
 LARGEST_TABLE = 1 << 31  # bytes of memory that all rows that are taken may take, about
 LIST_KEYS = ("data", "rows", "problems", "questions")
-Reader = Callable[[Path, str], Iterator[Row | BadRow]]
+Reader = Callable[[BufferedReader, str], Iterator[Row | BadRow]]
+_BLOB = re.compile(r"blobs/([0-9a-f]{40}|[0-9a-f]{64})$")  # what the names in a cache of the hub lead to
 
 
 def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:
@@ -30,7 +33,9 @@ def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:
     Rows that nobody takes are not checked. What is wrong with the file as a whole is a ProblemError."""
     reader = reader_of(path, name)
     try:
-        yield from _limited(reader(path, name), name)
+        with open_file(path) as file:  # once: another file may be at its path when it is opened again
+            _refuse_other_kind(real_path(file, path), name)
+            yield from _limited(reader(file, name), name)
     except FileNotFoundError:
         raise ProblemError(f"no file of problems at {name}; check the path in problems.source") from None
     except OSError as error:
@@ -50,6 +55,14 @@ def reader_of(path: Path, name: str) -> Reader:
             f"hub:owner/name, or a file that ends in {' or '.join(READERS)}"
         )
     return reader
+
+
+def _refuse_other_kind(path: Path, name: str) -> None:
+    """Refuse what a link leads to where it is no file of problems by its own name: a private file, such as a key."""
+    if path.suffix.lower() not in READERS and not _BLOB.search(path.as_posix()):
+        raise ProblemError(
+            f"{name} is a link to a file that does not end in {' or '.join(READERS)}; copy the file there"
+        )
 
 
 def _limited(rows: Iterator[Row | BadRow], name: str) -> Iterator[Row | BadRow]:
@@ -72,13 +85,12 @@ def _memory(row: Row | BadRow) -> int:
     return 500 + sum(100 + len(key) for key in row.fields) + sum(texts)
 
 
-def _jsonl(path: Path, name: str) -> Iterator[Row | BadRow]:
-    with open_file(path) as file:
-        for line in read_lines(file):
-            if line.fault:
-                yield BadRow(f"{name}:{line.number}", line.fault)
-            elif line.text.strip():
-                yield _json_line(line.text.rstrip("\r\n"), name, line.number)
+def _jsonl(file: BufferedReader, name: str) -> Iterator[Row | BadRow]:
+    for line in read_lines(file):
+        if line.fault:
+            yield BadRow(f"{name}:{line.number}", line.fault)
+        elif line.text.strip():
+            yield _json_line(line.text.rstrip("\r\n"), name, line.number)
 
 
 def _json_line(text: str, name: str, number: int) -> Row | BadRow:
@@ -90,10 +102,9 @@ def _json_line(text: str, name: str, number: int) -> Row | BadRow:
         return bad
 
 
-def _json(path: Path, name: str) -> Iterator[Row | BadRow]:
+def _json(file: BufferedReader, name: str) -> Iterator[Row | BadRow]:
     hint = "if it holds one object a line, name it .jsonl"
-    with open_file(path) as file:
-        content = file.read(LARGEST_JSON + 1)
+    content = file.read(LARGEST_JSON + 1)
     if len(content) > LARGEST_JSON:
         raise ProblemError(f"{name} is larger than {LARGEST_JSON >> 20} MiB; write it as .jsonl, one object a line")
     text, fault = decoded(content)
