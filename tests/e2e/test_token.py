@@ -51,6 +51,12 @@ ATTACK = """async ([base, token]) => {
     return seen;
 }"""
 
+# As a page does that has opened this one, or a person in the address bar.
+CHANGE = """problem => new Promise(done => {
+    addEventListener("hashchange", done, { once: true });
+    location.hash = `tab=attention&view=whole&problem=${problem}`;
+})"""
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -195,6 +201,32 @@ def test_another_site_that_redirects_here_runs_no_model(
     assert measured == [1]
 
 
+@pytest.mark.parametrize("with_token", [True, False])
+def test_each_change_of_the_address_is_confirmed(
+    context: BrowserContext, served: Served, measured: list[int], with_token: bool
+) -> None:
+    """Browsers let a page that has opened this one change it at any time, on plain http beyond this machine."""
+    page = look_at(context.new_page(), f"{served.address}#tab=attention")
+    if not with_token:
+        page.reload()
+        ready(page)
+    notice, known = page.locator(".permission"), list[int]()
+    for problem in (1, 2):
+        page.mouse.click(5, 5)  # which says nothing about what comes later
+        page.evaluate(CHANGE, problem)
+        expect(notice).to_contain_text("Click here, or press a key, to run it")
+        page.wait_for_timeout(300)
+        assert measured == known
+        notice.click()
+        expect(notice).to_have_count(0)
+        known.append(problem)
+        until(lambda: measured == known)
+    ready(page)
+    page.locator("select[name=problem]").select_option("3")  # a control of the page
+    until(lambda: measured == [1, 2, 3])
+    expect(notice).to_have_count(0)
+
+
 def hold(monkeypatch: pytest.MonkeyPatch, measured: list[int]) -> Event:
     """Measurements wait until they are let go."""
     free, measure = Event(), remeasure.Remeasurer.measure
@@ -214,7 +246,9 @@ def note_of(page: Page) -> Any:
 
 
 def asked_for(page: Page, problem: int) -> None:
-    page.evaluate(f"() => {{ location.hash = 'tab=attention&problem={problem}'; }}")
+    """By somebody who has changed the address, and confirms it."""
+    page.evaluate(CHANGE, problem)
+    page.keyboard.press("Shift")
     expect(note_of(page)).to_have_text("Measuring this problem again with the model \u2026")
 
 
@@ -229,7 +263,8 @@ def test_the_page_stays_quick_and_is_told_of_a_full_queue(
         for page in pages[1:5]:
             asked_for(page, 1)
         late = pages[5]
-        late.evaluate("() => { location.hash = 'tab=attention&problem=2'; }")
+        late.evaluate(CHANGE, 2)
+        late.keyboard.press("Shift")
         expect(note_of(late)).to_contain_text("measures one thing at a time, and 4 requests wait already: try again")
         look_at(late, f"{served.address}#tab=findings")
         late.locator(".findings li summary").first.click()

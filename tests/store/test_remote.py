@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
 import os
 import random
@@ -14,7 +16,9 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 
@@ -401,6 +405,89 @@ def test_an_object_that_is_exchanged_for_a_longer_one_does_not_fill_the_memory(
     bucket.write("long", "file", b"x" * 5000)
     remote.RemoteFolder(bucket.address("long"), Path("copy")).fetch("file", 100)
     assert (sum(read), Path("copy/file").read_bytes()) == (100, b"x" * 100)
+
+
+class Packed(BaseHTTPRequestHandler):
+    """An object that its owner has stored with a content encoding, as Google sends it: packed to whoever accepts it."""
+
+    stored = gzip.compress(b" " * 1_000_000)
+
+    def do_GET(self) -> None:
+        assert self.headers["Accept-Encoding"] == "gzip"
+        start, end = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        data = self.stored[start : end + 1]
+        self.send_response(206)
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Google:
+    """What of gcsfs reads a file: a session of aiohttp with the settings that it was given."""
+
+    def __init__(self, address: str, session_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        self.address, self.settings = address, session_kwargs or {}
+
+    def cat_file(self, _: str, start: int, end: int) -> bytes:
+        async def read() -> bytes:
+            ranged = {"Range": f"bytes={start}-{end - 1}"}
+            async with (
+                aiohttp.ClientSession(**self.settings) as session,
+                session.get(self.address, headers=ranged) as answer,
+            ):
+                return await answer.read()
+
+        return asyncio.run(read())
+
+
+def test_what_google_stores_packed_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 MB is read as the 1 kB that it is stored as: the sizes that are compared are those of what is stored."""
+    import fsspec
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Packed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        monkeypatch.setattr(fsspec, "filesystem", lambda kind, **given: {"gs": Google}[kind](address, **given))
+        remote._connected.cache_clear()
+        folder = remote.RemoteFolder("gs://studies/run", tmp_path)
+        folder.fetch("file", len(Packed.stored))
+        server.shutdown()
+    remote._connected.cache_clear()
+    assert (tmp_path / "file").read_bytes() == Packed.stored
+
+
+def test_what_s3_stores_packed_is_not_unpacked(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.write("packed", "file", Packed.stored, ContentEncoding="gzip")
+    remote.RemoteFolder(bucket.address("packed"), tmp_path).fetch("file", len(Packed.stored))
+    assert (tmp_path / "file").read_bytes() == Packed.stored
+
+
+class Generous:
+    """An object store, or its client, that gives more than was asked for."""
+
+    def cat_file(self, _: str, start: int, end: int) -> bytes:
+        return b"x" * (end - start + 1)
+
+    def info(self, _: str) -> dict[str, Any]:
+        return {"type": "file", "size": 1, "ETag": "1"}
+
+    def invalidate_cache(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", sorted(remote.EXTRAS))
+def test_more_bytes_than_were_asked_for_are_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_connected", lambda *_, **__: Generous())
+    monkeypatch.setattr(remote, "LARGEST_JSON", 4096)
+    folder = remote.RemoteFolder(f"{kind}://studies/run", tmp_path)
+    for read in (lambda: folder.fetch("file", 100), lambda: folder.sha256("file", 100), folder.pull):
+        with pytest.raises(StoreError, match=rf"^{kind}://studies/run/.*: the object store sent more bytes than"):
+            read()
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class Bucket:
     def read(self, run: str, name: str) -> bytes:
         return self._client.get_object(Bucket=self.name, Key=f"{run}/{name}")["Body"].read()
 
-    def write(self, run: str, name: str, data: bytes) -> None:
-        self._client.put_object(Bucket=self.name, Key=f"{run}/{name}", Body=data)
+    def write(self, run: str, name: str, data: bytes, **settings: str) -> None:
+        self._client.put_object(Bucket=self.name, Key=f"{run}/{name}", Body=data, **settings)
 
     def remove(self, run: str, name: str) -> None:
         self._client.delete_object(Bucket=self.name, Key=f"{run}/{name}")

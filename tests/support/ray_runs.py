@@ -18,6 +18,7 @@ from fillerscope.api import open_run
 from fillerscope.measure.engines.ray.cluster import _closed
 from support.studies import CONDITIONS, save_model, settings
 
+CLOSED = _closed()  # one token for all tests of a process: Ray keeps the first
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
@@ -39,7 +40,7 @@ def study_settings(folder: Path, **changes: Any) -> dict[str, Any]:
 def closed_ray() -> Iterator[None]:
     """The variables of a cluster of ours, before Ray is first imported: it reads some of them only then."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in _closed().items():
+        for name, value in CLOSED.items():
             patch.setenv(name, value)
         patch.delenv("RAY_ADDRESS", raising=False)
         yield

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 EXTRAS = {"s3": "s3", "gs": "gcs"}  # what of fillerscope's has to be installed, by the beginning of an address
+# How files are read as they are stored. What has a content encoding is unpacked by Google for whoever does not accept
+# gzip, and by gcsfs for whoever does: a range of it may fill memory then. s3fs unpacks nothing.
+AS_STORED: dict[str, Json] = {
+    "gs": {"session_kwargs": {"auto_decompress": False, "headers": {"Accept-Encoding": "gzip"}}}
+}
 SECRET = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 LONGEST = 4000  # characters of what it says that are told
 PIECE = 1 << 24  # bytes that are read at once
@@ -72,6 +77,13 @@ class RemoteFolder:
     @cached_property
     def _system(self) -> AbstractFileSystem:
         return _connected(self._kind, os.getpid(), frozenset(os.environ.items()))
+
+    @cached_property
+    def _reader(self) -> AbstractFileSystem:
+        """What reads files alone: answers about them may be packed."""
+        if self._kind not in AS_STORED:
+            return self._system
+        return _connected(self._kind, os.getpid(), frozenset(os.environ.items()), as_stored=True)
 
     @property
     def _kind(self) -> str:
@@ -159,7 +171,7 @@ class RemoteFolder:
     def _pieces(self, name: str, size: int) -> Iterator[bytes]:
         """The first bytes of a file; whoever owns the bucket may exchange it for a longer one at any time."""
         for start in range(0, size, PIECE):
-            yield self._system.cat_file(self._path(name), start=start, end=min(start + PIECE, size))
+            yield self._range(name, start, min(start + PIECE, size))
 
     def publish(self, name: str) -> None:
         """Store a file of the copy, unless another process has begun to write. It appears whole, or not at all."""
@@ -262,9 +274,16 @@ class RemoteFolder:
         if self._info(name)["size"] == 0:
             return b""  # of which no range can be asked for
         most = LARGEST_JOB if name == JOB else LARGEST_JSON
-        data: bytes = self._system.cat_file(self._path(name), start=0, end=most + 1)
+        data = self._range(name, 0, most + 1)
         if len(data) > most:
             raise StoreError(f"{self.address}/{name} is larger than {most >> 10:,} KiB; it is not of a run")
+        return data
+
+    def _range(self, name: str, start: int, end: int) -> bytes:
+        """Bytes of a file as it is stored, and no more of them than were asked for."""
+        data: bytes = self._reader.cat_file(self._path(name), start=start, end=end)
+        if len(data) > end - start:
+            raise StoreError(f"{self.address}/{name}: the object store sent more bytes than were asked for; try again")
         return data
 
     def _path(self, name: str) -> str:
@@ -307,10 +326,13 @@ class RemoteFolder:
 
 
 @lru_cache(maxsize=4)
-def _connected(kind: str, _process: int, _environment: frozenset[tuple[str, str]]) -> AbstractFileSystem:
+def _connected(
+    kind: str, _process: int, _environment: frozenset[tuple[str, str]], as_stored: bool = False
+) -> AbstractFileSystem:
     """What reaches the object stores of a kind, with the keys and the server that a process's environment names.
 
     fsspec's own cache would keep those of the first use: a notebook that set a missing key could not go on."""
     import fsspec
 
-    return fsspec.filesystem(kind, use_listings_cache=False, skip_instance_cache=True)
+    settings = AS_STORED[kind] if as_stored else {}
+    return fsspec.filesystem(kind, use_listings_cache=False, skip_instance_cache=True, **settings)

@@ -131,15 +131,33 @@ def test_blanks_without_end_are_dropped_before_they_are_read() -> None:
     """h11 takes the square of their number, for a line of a header or of a chunk."""
     chunked = REQUEST[:-2] + b"Transfer-Encoding: chunked\r\n\r\n5;"
     with serving(Held()) as port:
-        for start in (REQUEST[:-2] + b"Cookie:", REQUEST[:-2] + b"Cookie: a", chunked):
+        for start in (REQUEST[:-2] + b"Accept:", REQUEST[:-2] + b"Accept: a", chunked):
             with connected(port, start + b" \t" * 30_000 + b"\x00\n") as client:
                 assert received(client) == b""
-        with connected(port, REQUEST[:-2] + b"Cookie:") as client:
+        with connected(port, REQUEST[:-2] + b"Accept:") as client:
             with suppress(OSError):  # it has hung up
                 for _ in range(100):
                     client.sendall(b" ")
                     time.sleep(0.01)
             assert received(client) == b""
+
+
+@pytest.mark.parametrize(
+    "cookies",
+    [b"a=b" + b" " * 16 + b"c", b"a=b" + b"\t" * 60_000, b"a=\x01\x7f\x00\xff", b"; ".join([b"a=" + b"b" * 4093] * 180),
+     b"a" * 3 * COOKIE_BYTES, b";" * 100_000],
+)  # fmt: skip
+def test_cookies_of_others_change_nothing(cookies: bytes) -> None:
+    """Pages at other ports of this machine set them, and browsers send them."""
+    with serving(Held()) as port:
+        for _ in range(2):
+            assert answer(port, REQUEST[:-2] + b"Cookie: " + cookies + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def test_cookies_that_never_end_are_dropped(quick: Callable[..., None]) -> None:
+    quick(PATIENCE=0.3)
+    with serving(Held()) as port, connected(port, REQUEST[:-2] + b"Cookie: ") as client:
+        assert is_dropped_while(lambda: client.sendall(b"a" * 1000))
 
 
 def received(client: socket.socket) -> bytes:

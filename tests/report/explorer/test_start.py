@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import re
 import signal
@@ -73,6 +74,41 @@ def test_without_one_another_each_time() -> None:
         with start._listen(None) as found:
             ports.add(port_of(found))
     assert len(ports) > 4
+
+
+def test_others_do_not_choose_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds all free ports but one chooses what the system gives; they cannot choose what is drawn."""
+    ports, bound, asked = range(20_000, 65_536), start._bound, list[int]()
+
+    def counted(port: int, host: str) -> socket.socket:
+        asked.append(port)
+        return bound(port, host)
+
+    monkeypatch.setattr(start, "_bound", counted)
+    for given in (None, 0):
+        with start._listen(given) as found:
+            assert port_of(found) in asked
+    assert set(asked) <= set(ports)
+    assert len(set(asked)) > start.DRAWS
+
+
+def test_where_most_ports_are_held_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The few that are left may be the choice of whoever holds the others."""
+    bound, made, tried = start._bound, list[socket.socket](), list[int]()
+
+    def held(port: int, host: str) -> socket.socket:
+        tried.append(port)
+        if len(tried) % 2 or len(tried) == start.DRAWS:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        made.append(bound(port, host))
+        return made[-1]
+
+    monkeypatch.setattr(start, "_bound", held)
+    with pytest.raises(FigureError, match=r"^another program holds most ports of this machine: .* --port$"):
+        start._listen(None)
+    assert len(tried) == start.DRAWS
+    assert made
+    assert all(one.fileno() == -1 for one in made), "they are not given back"
 
 
 def test_the_address_that_is_told_is_the_one_that_answers(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

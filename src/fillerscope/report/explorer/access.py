@@ -19,12 +19,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fillerscope.display import message as printable_line
+from fillerscope.report.explorer.cookies import NAME
 from fillerscope.report.payload_types import Refusal
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LONGEST = 4000  # bytes of path and query: int() refuses more digits than that with an error of its own
 HEADER_BYTES = 16 * 1024  # of all headers but cookies; h11 limits only those that do not arrive at once
-COOKIE_BYTES = 1 << 20  # browsers send those of all ports of a host, 180 of 4 KiB at most
+COOKIE_BYTES = 1 << 20  # of those that are named like ours; others are not looked at
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -136,7 +137,7 @@ def _host(request: Request) -> re.Match[str] | None:
 def _cookie_name(request: Request) -> str:
     """Cookies are shared by all ports of a host, and there may be an explorer at each."""
     found = _host(request)
-    return f"fillerscope-{found['port'] or 80}" if found else ""
+    return f"{NAME}{found['port'] or 80}" if found else ""
 
 
 def _cookies(request: Request) -> list[str]:

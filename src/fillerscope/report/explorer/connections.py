@@ -14,11 +14,12 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fillerscope.report.explorer.access import COOKIE_BYTES, HEADER_BYTES, LONGEST
+from fillerscope.report.explorer.cookies import CookieFilter
 
 MOST = 100  # connections at a time; a browser opens six
 PATIENCE = 10.0  # seconds, for a request to arrive whole
 READING = 60.0  # seconds in which a client reads nothing of its answer
-# Of a request, before anything is known of who sent it: all of it takes time. Only cookies may be long.
+# Of a request, before anything is known of who sent it: all of it takes time. Cookies of others do not count.
 MOST_LINES, LONGEST_ADDRESS = 200, 2 * LONGEST
 BLANKS = 16  # in a row: h11 takes the square of their number where a line is none of HTTP
 _STRANGE = re.compile(rb"[ \t]{%d}" % BLANKS)
@@ -51,16 +52,22 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._since = self.loop.time()
+        self._cookies = CookieFilter()
         self._make_room()
         self._arrival = self.loop.call_later(PATIENCE, self.drop)
 
     def data_received(self, data: bytes) -> None:
         self._count(data)
-        if self._lines > MOST_LINES or self._address > LONGEST_ADDRESS or _STRANGE.search(self._last + data):
+        if self._lines > MOST_LINES or self._address > LONGEST_ADDRESS:
+            self.drop()
+            return
+        data = self._cookies.filtered(data)
+        if _STRANGE.search(self._last + data):
             self.drop()
             return
         self._last = (self._last + data)[-BLANKS:]
-        super().data_received(data)
+        if data:  # no bytes would be the end of the connection
+            super().data_received(data)
         if not self.waits:
             _cancel(self._arrival)
             self._arrival, self._lines, self._address, self._last = None, 0, 0, b""

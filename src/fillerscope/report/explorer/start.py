@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import html
+import secrets
 import socket
 import tempfile
 import webbrowser
@@ -17,11 +18,14 @@ from fillerscope.store.addresses import address_of
 
 HOST = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")
+PORTS = range(20_000, 65_536)
+DRAWS = 16  # of ports, of which most must be free
+TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
 def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[str], None], host: str = HOST) -> None:
-    """Until somebody presses Ctrl-C. Without a port any that is free: what a browser has kept for an address that
-    others could have had before, such as a service worker, would see the token."""
+    """Until somebody presses Ctrl-C. Without a port one is drawn: what a browser has kept for an address that others
+    could have had before, such as a service worker, would see the token."""
     import uvicorn
 
     from fillerscope.report.explorer.access import Access
@@ -75,23 +79,46 @@ def _browsing(address: str, browse: bool) -> Iterator[None]:
 
 def _listen(port: int | None, host: str = HOST) -> socket.socket:
     """Bound here, so that the address which is told is the one that answers."""
-    listening = None
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, protocol)
+        return _bound(port, host) if port else _drawn(host)
+    except OSError as error:
+        raise FigureError(_cannot(error, host, port)) from None
+
+
+def _drawn(host: str) -> socket.socket:
+    """At a port that nobody else can choose. What the system calls free is decided by whoever holds all other ports."""
+    free: list[socket.socket] = []
+    try:
+        for _ in range(DRAWS):
+            try:
+                free.append(_bound(secrets.choice(PORTS), host))
+            except OSError as error:
+                if error.errno not in TAKEN:
+                    raise
+        if len(free) <= DRAWS // 2:
+            raise FigureError("another program holds most ports of this machine: end it, or choose one with --port")
+        return free.pop()
+    finally:
+        for one in free:
+            one.close()
+
+
+def _bound(port: int, host: str) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(128)  # two may be bound to a port, but not listen
-    except OSError as error:
-        if listening is not None:
-            listening.close()
-        raise FigureError(_cannot(error, host, port)) from None
+    except OSError:
+        listening.close()
+        raise
     return listening
 
 
 def _cannot(error: OSError, host: str, port: int | None) -> str:
     place = "" if host == HOST else f" of {host}"
-    of_port = host == HOST or error.errno in (errno.EADDRINUSE, errno.EACCES)
+    of_port = host == HOST or error.errno in TAKEN
     what = "leave --port out for a free one" if of_port else "--host takes an address of this machine"
     where = f"port {port}" if port else "a free port"
     return f"cannot serve at {where}{place}: {error.strerror or error}; {what}"

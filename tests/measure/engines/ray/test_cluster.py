@@ -132,6 +132,65 @@ def test_our_own_cluster_is_closed_to_everybody_else() -> None:
         assert owner.returncode == 0, error
 
 
+TWICE = """
+import json, os, psutil, re, socket, threading, time
+from importlib import import_module
+from fillerscope.measure.engines.ray.cluster import RayOptions, cluster
+
+sent = []
+
+def listen(port):
+    while True:
+        server = socket.socket(socket.AF_INET6)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("::ffff:127.0.0.1", port))
+            server.listen()
+            break
+        except OSError:  # the cluster has not ended yet
+            server.close()
+            time.sleep(0.001)
+    while True:
+        threading.Thread(target=read, args=server.accept()[:1], daemon=True).start()
+
+def read(client):
+    client.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0]))  # settings of HTTP/2
+    while data := client.recv(65536):
+        sent.extend(one.decode() for one in re.findall(rb"Bearer ([0-9a-f]{64})", data))
+
+tokens = []
+for _ in range(2):
+    with cluster(RayOptions(workers=1), "cpu", 1, 1):
+        import ray
+        assert ray.get(ray.remote(lambda: 1).remote()) == 1
+        tokens.append(os.environ["RAY_AUTH_TOKEN"])
+        assert import_module("ray._raylet").AuthenticationTokenLoader.instance().get_raw_token() == tokens[-1]
+        ours = [psutil.Process(), *psutil.Process().children(recursive=True)] if len(tokens) == 1 else []
+        ports = {c.laddr.port for one in ours for c in one.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+        for port in ports:
+            threading.Thread(target=listen, args=(port,), daemon=True).start()
+    left = import_module("ray._raylet").AuthenticationTokenLoader.instance().get_raw_token(ignore_auth_mode=True)
+    print(json.dumps({"token": tokens[-1], "sent": sent, "left": left, "variables": str(dict(os.environ))}), flush=True)
+os._exit(0)
+"""
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_token_opens_one_cluster(tmp_path: Path) -> None:
+    """Processes of Ray's send it to whoever listens at the cluster's ports when it ends."""
+    with python(TWICE, HOME=str(tmp_path)) as process:
+        out, error = process.communicate(timeout=300)
+    ended = [json.loads(line) for line in out.splitlines()]
+    assert len(ended) == 2, error
+    tokens = [one["token"] for one in ended]
+    assert len(set(tokens)) == 2
+    assert set(ended[1]["sent"]) <= {tokens[0]}, "the second token was sent to a port of the first cluster"
+    for one in ended:
+        assert one["token"] not in one["variables"]
+        assert not one["left"], "Ray still has it"
+
+
 CONNECTING = """
 import sys
 {}

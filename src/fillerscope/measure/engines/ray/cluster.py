@@ -17,9 +17,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, chdir, contextmanager
+from contextlib import AbstractContextManager, ExitStack, chdir, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from pathlib import Path
@@ -165,11 +165,13 @@ def _own(cpus: float, gpus: float) -> Iterator[None]:
     _refuse_imported()
     # Sockets have short names. Ray opens its folder to all users, so it lies in one that is open to this one alone.
     folder = tempfile.mkdtemp(prefix="fs-ray-", dir="/tmp" if Path("/tmp").is_dir() else None)
-    with _environment(_closed()):
+    with ExitStack() as afterwards, _environment(_closed()):
         import ray
 
         try:
             with _explained("Ray did not start"), _own_sigterm(), _at_root():
+                _read_token_again()
+                afterwards.callback(_read_token_again)  # which finds what the user has set
                 ray.init(
                     address=LOCAL, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
                     num_cpus=max(1, -int(-cpus // 1)), num_gpus=-int(-gpus // 1) or None, _temp_dir=f"{folder}/r",
@@ -184,15 +186,22 @@ def _own(cpus: float, gpus: float) -> Iterator[None]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@cache
 def _closed() -> Mapping[str, str]:
-    """The variables that close a cluster. Ray reads some of them when it is imported, and one token for a process."""
+    """The variables that close a cluster, with a new token: processes of Ray's send theirs to whoever listens at the
+    cluster's ports after its end. Some of the variables are read when Ray is imported."""
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster of several machines: all its servers are on loopback
     }
+
+
+def _read_token_again() -> None:
+    """Have Ray read from the environment whether there is a token, and which: it keeps the first one that it finds."""
+    core = import_module("ray._raylet")
+    core.Config.initialize("")
+    core.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _refuse_imported() -> None:
