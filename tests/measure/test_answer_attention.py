@@ -61,10 +61,10 @@ def study_with(**changes: Any) -> Study:
 class NoGrades:
     """Whether an answer is right is nothing to this."""
 
-    def grade(self, *_: object) -> Any:
+    def grade_all(self, answers: Sequence[object]) -> list[Any]:
         from fillerscope.answers.grading.grade import Grade
 
-        return Grade("wrong", None, "")
+        return [Grade("wrong", None, "") for _ in answers]
 
 
 def answered(study: Study, model: LoadedModel) -> Columns:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Reply, Request
 from fillerscope.measure.answer_shard import answer_shard, answer_tasks
@@ -53,7 +53,7 @@ class Recorder:
 
 
 def ask(study: Study, generator: Any, context: int | None = 1024, ticks: list[int] | None = None) -> dict[str, list]:
-    with Grader() as grader:
+    with GraderPool(2) as grader:
         tick = (ticks if ticks is not None else []).append
         items = prepare_shard(study, shard_of(study), maker_of(study), context)
         table, _ = answer_shard(study, items, generator, grader, tick)
@@ -145,7 +145,7 @@ def test_answers_are_written_to_their_own_prompts() -> None:
     """Each stored text is what the model writes to that prompt alone."""
     study, model = answered_study(problems={"limit": 3}), loaded()
     items = prepare_shard(study, shard_of(study), maker_of(study), 1024)
-    with Grader() as grader:
+    with GraderPool(2) as grader:
         table, greedy = answer_shard(study, items, LocalGenerator(model, rows=7), grader, lambda _: None)
     asks = answer_tasks(study, items)
     stored = dict(
@@ -191,7 +191,7 @@ def test_a_problem_without_prompts_has_failed_under_every_condition_and_nobody_i
     # Nor do failed ones count for what the others have in common.
     alone = Recorder()
     kept = Shard(0, 0, tuple(item.problem for item in items if item.number not in failed))
-    with Grader() as grader:
+    with GraderPool(2) as grader:
         answer_shard(study, prepare_shard(study, kept, maker_of(study), context), alone, grader, lambda _: None)
     assert alone.calls == recorder.calls
 

@@ -110,8 +110,8 @@ def done_again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         return int(prepared[0].number) // study.batch.shard
 
     monkeypatch.setattr(local, "start_shard", noting("measured", launched, local.start_shard))
-    taken = noting("answered", launched, answers.answer_shard)
-    monkeypatch.setattr(answers, "answer_shard", taken)
+    taken = noting("answered", launched, answers.write_answers)
+    monkeypatch.setattr(answers, "write_answers", taken)
     monkeypatch.setattr(answers, "recheck", noting("rechecked", lambda *_: 0, answers.recheck))
     return seen
 

@@ -303,6 +303,30 @@ MISTAKES = {
         "  - name: b\n    endpoint: {url: 'http://a/v1'}\ngeneration: {}\nprobes: {answering: on}\n",
         "2: probes.answering needs the model, and 'b' answers from a server; leave its endpoint out",
     ),
+    "vLLM and an intervention": (
+        "generation: {engine: vllm}\nconditions: [none, mless, arm]\n",
+        "2: condition 'arm' changes the model itself, which vLLM does not: give such conditions, with `none`, a study",
+    ),
+    "vLLM and a server": (
+        "  - name: b\n    endpoint: {url: 'http://a/v1'}\ngeneration: {engine: vllm}\n",
+        "2: 'b' answers from a server: leave its endpoint out, or generation.engine",
+    ),
+    "vLLM and weights in few bits": (
+        "  - name: b\n    dtype: int8\ngeneration: {engine: vllm}\n",
+        "2: vLLM does not round weights to int8: choose another dtype",
+    ),
+    "vLLM and exact answers": (
+        "generation: {engine: vllm, exact: on}\n",
+        "2: generation.exact is not kept by vLLM: leave one of them out",
+    ),
+    "vLLM and another dtype": (
+        "generation: {engine: vllm, noise: {dtype: float32}}\n",
+        "2: vLLM answers again in other batches, not in another dtype: set generation.noise to `on`",
+    ),
+    "an engine that does not exist": (
+        "generation: {engine: sglang}\n",
+        "5: generation.engine: Input should be 'fillerscope' or 'vllm'",
+    ),
     "a look at answers that nobody writes": (
         "probes: {answering: on}\n",
         "2: probes.answering looks at answers: give `generation`",

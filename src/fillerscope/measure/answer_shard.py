@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.grade import Grade
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.request import Generator, Reply, Request, common_start
 from fillerscope.files import digest_of
 from fillerscope.measure.prepare import Prepared
@@ -31,13 +32,24 @@ class AnswerTask:
     request: Request | None  # None where the problem has no prompt
 
 
+Answered = tuple[AnswerTask, Reply]
+
+
 def answer_shard(
-    study: Study, items: Sequence[Prepared], generator: Generator, grader: Grader, tick: Callable[[float], None],
+    study: Study, items: Sequence[Prepared], generator: Generator, graders: GraderPool, tick: Callable[[float], None],
     repeat: bool = False,
-) -> tuple[Columns, list[tuple[AnswerTask, Reply]]]:  # fmt: skip
+) -> tuple[Columns, list[Answered]]:  # fmt: skip
     """Generate and grade the answers. Returns their table, in the order of problems, and the greedy replies.
 
     `repeat` answers the baseline alone, with the same random numbers."""
+    answered = write_answers(study, items, generator, tick, repeat)
+    return answer_table(study, answered, graders, repeat), greedy_of(answered)
+
+
+def write_answers(
+    study: Study, items: Sequence[Prepared], generator: Generator, tick: Callable[[float], None], repeat: bool = False
+) -> list[Answered]:
+    """Generate the answers to problems, which may be those of several shards."""
     tasks = _tasks(study, items, repeat)
     tick(sum(task.request is None for task in tasks))
     replies = _failed(tasks)
@@ -49,16 +61,19 @@ def answer_shard(
             places, generator.answer(requests, study.generation.decoding(temperature), tick), strict=True
         ):
             replies[place] = reply
-    pairs = list(zip(tasks, replies, strict=True))
-    greedy = [(task, reply) for task, reply in pairs if task.request and not task.temperature]
-    return _table(study, pairs, grader, repeat), greedy
+    return list(zip(tasks, replies, strict=True))
+
+
+def greedy_of(answered: Sequence[Answered]) -> list[Answered]:
+    """The greedy answers to problems that have a prompt."""
+    return [(task, reply) for task, reply in answered if task.request and not task.temperature]
 
 
 def failed_answers(study: Study, items: Sequence[Prepared], repeat: bool = False) -> Columns:
     """The table of a shard none of whose problems has a prompt; each answer has failed for its problem's reason."""
     tasks = _tasks(study, items, repeat)
-    with Grader() as grader:
-        return _table(study, list(zip(tasks, _failed(tasks), strict=True)), grader, repeat)
+    with GraderPool(1) as graders:
+        return answer_table(study, list(zip(tasks, _failed(tasks), strict=True)), graders, repeat)
 
 
 def _tasks(study: Study, items: Sequence[Prepared], repeat: bool) -> list[AnswerTask]:
@@ -69,10 +84,17 @@ def _failed(tasks: Sequence[AnswerTask]) -> list[Reply]:
     return [Reply("", 0, "failed", task.item.error) for task in tasks]
 
 
-def _table(study: Study, pairs: Sequence[tuple[AnswerTask, Reply]], grader: Grader, repeat: bool) -> Columns:
+def answer_table(study: Study, answered: Sequence[Answered], graders: GraderPool, repeat: bool = False) -> Columns:
     """The graded answers in the order of problems."""
-    ordered = sorted(pairs, key=lambda pair: pair[0].item.number)  # a stable sort
-    rows = [_row(task, reply, grader, not repeat and is_measured(study, task)) for task, reply in ordered]
+    ordered = sorted(answered, key=lambda pair: pair[0].item.number)  # a stable sort
+    texts = [_valid_unicode(reply.text) for _, reply in ordered]
+    grades = graders.grade_all(
+        [(text, task.item.problem.answer, reply.finish) for text, (task, reply) in zip(texts, ordered, strict=True)]
+    )
+    rows = [
+        _row(task, reply, text, grade, not repeat and is_measured(study, task))
+        for (task, reply), text, grade in zip(ordered, texts, grades, strict=True)
+    ]
     return {name: [row[i] for row in rows] for i, name in enumerate(ANSWER_COLUMNS)}
 
 
@@ -123,10 +145,9 @@ def _request(
     return Request(prompt.ids, seed, prefix, change, key, prompt.filler, (prompt.question_start, prompt.gap))
 
 
-def _row(task: AnswerTask, reply: Reply, grader: Grader, keep_ids: bool) -> tuple[object, ...]:
+def _row(task: AnswerTask, reply: Reply, text: str, grade: Grade, keep_ids: bool) -> tuple[object, ...]:
     """A row of the answer table. Token ids are stored where the attention of the answer will be measured."""
-    text, ids = _valid_unicode(reply.text), list(reply.ids) if keep_ids else []
-    grade = grader.grade(text, task.item.problem.answer, reply.finish)
+    ids = list(reply.ids) if keep_ids else []
     return (
         task.item.number, task.item.problem.id, task.condition, task.temperature, task.sample,
         len(task.request.ids) if task.request else 0, reply.tokens, reply.finish, grade.verdict,

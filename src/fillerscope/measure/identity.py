@@ -17,6 +17,7 @@ from fillerscope.models.quantised import LIBRARIES as ROUNDING
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tensor_parallel import processes
 from fillerscope.problems.sources import Problem, problems_digest
+from fillerscope.study.generation import VLLM
 from fillerscope.study.study import ALL_GPUS, ModelSpec, Study
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def libraries(study: Study) -> dict[str, str]:
     """The versions of the libraries that compute the numbers of a study, and how torch rounds."""
     judges = GRADING if study.generation else ()
     rounding = {ROUNDING[spec.dtype] for spec in study.models if spec.dtype in ROUNDING}
-    names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges, *sorted(rounding))
+    engine = (VLLM,) if study.generation and study.generation.engine == VLLM else ()
+    names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges, *sorted(rounding), *engine)
     return {name: version(name) for name in names} | {"torch's precision": _precision()}
 
 

@@ -36,6 +36,7 @@ from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import recording
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, PROBLEMS, Columns, merged_name, slug
+from fillerscope.study.generation import VLLM
 from fillerscope.study.study import ModelSpec, Study
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def run_study(
     folders: dict[str, ModelSource] = {
         spec.name: choices.in_memory or resolve(spec.name, progress, choices.accept_licence) for spec in study.models
     }
+    _refuse_engine(study, choices)
     identity = identify(study, problems, folders)
     shards = StudyShards(shards_of(problems, study.batch.shard), choices.part)
     tasks = [task for spec in study.models for task in tasks_of(study, spec, folders[spec.name])]
@@ -180,6 +182,19 @@ def _refuse_servers(study: Study, tasks: Sequence[Task]) -> None:
     for task in tasks if study.generation is not None else ():
         if task.spec.endpoint is not None:
             read_key(task.spec.endpoint)
+
+
+def _refuse_engine(study: Study, choices: RunChoices) -> None:
+    """Refuse an engine of answers that is not here, or not for such a run."""
+    if study.generation is None or study.generation.engine != VLLM:
+        return
+    if choices.ray is not None or choices.in_memory is not None:
+        other = "on Ray's workers" if choices.ray is not None else "with a model in memory"
+        raise StudyError(f"vLLM does not answer {other}: leave generation.engine out")
+    from fillerscope.answers.vllm.generator import require_vllm
+    from fillerscope.models.loading import choose_device
+
+    require_vllm(choose_device(study.device))
 
 
 def _plan(study: Study, tasks: Sequence[Task], shards: StudyShards, store: RunStore) -> dict[str, PlannedStage]:

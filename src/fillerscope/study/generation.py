@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from fillerscope.study.strict import Strict
 
 LOWEST_TEMPERATURE = 1e-6
+VLLM = "vllm"
 MOST_TOKENS = 1_000_000  # of one answer: more is a typing error, and no model has room for it
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII)  # and port; what else is there is read differently
 
@@ -118,6 +119,10 @@ class NoiseSpec(Strict):
 class GenerationSpec(Strict):
     """How answers are drawn. Lists ask for every temperature, and for the first so many samples of each."""
 
+    engine: Literal["fillerscope", "vllm"] = Field(
+        "fillerscope", description="What writes the answers on this machine; vllm wants a CUDA device.",
+        examples=["vllm"],
+    )  # fmt: skip
     max_tokens: int = Field(512, ge=1, le=MOST_TOKENS, description="The most tokens of an answer.", examples=[1024])
     temperature: Annotated[tuple[Temperature, ...], BeforeValidator(listed)] = Field(
         (0.0,), min_length=1, description="One or a list; 0 is greedy.", examples=[0.8]

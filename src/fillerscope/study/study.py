@@ -19,7 +19,7 @@ from fillerscope.files import Json
 from fillerscope.study.arguments import check_arguments
 from fillerscope.study.conditions import MOST_FILLER, USUAL, Condition, expanded, ready_made
 from fillerscope.study.data_sets import is_file
-from fillerscope.study.generation import GenerationSpec, refuse_repeats
+from fillerscope.study.generation import VLLM, GenerationSpec, refuse_repeats
 from fillerscope.study.sections import (
     DEFAULT_SYSTEM,
     QUERIES,
@@ -133,6 +133,29 @@ class Study(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _can_be_done_by_vllm(self) -> Self:
+        """Refuse settings that vLLM cannot serve. All conditions of a study have one engine: answers of two differ by
+        their rounding, and could not be compared as pairs."""
+        if self.generation is None or self.generation.engine != VLLM:
+            return self
+        changed = next((condition.name for condition in self.conditions if condition.intervention), None)
+        served = next((model.name for model in self.models if model.endpoint), None)
+        rounded = next((model for model in self.models if model.dtype in ("int8", "nf4")), None)
+        refused = {
+            f"condition {changed!r} changes the model itself, which vLLM does not: give such conditions, with `none`, "
+            "a study of their own without it": changed,
+            f"{served!r} answers from a server: leave its endpoint out, or generation.engine": served,
+            f"vLLM does not round weights to {rounded and rounded.dtype}: choose another dtype": rounded,
+            "generation.exact is not kept by vLLM: leave one of them out": self.generation.exact,
+            "vLLM answers again in other batches, not in another dtype: set generation.noise to `on`": (
+                self.generation.noise and self.generation.noise.dtype
+            ),
+        }
+        if told := next((text for text, holds in refused.items() if holds), None):
+            raise ValueError(told)
+        return self
+
     @classmethod
     def load(cls, path: str | Path, needs_models: bool = True) -> Study:
         """Read and check a study file; whatever is wrong is named with file and line."""
@@ -177,6 +200,10 @@ class Study(Strict):
         problems = self.problems.model_copy(update={"source": str((folder / source).resolve())})
         return self.model_copy(update={"problems": problems})
 
+    def is_served(self, model: ModelSpec) -> bool:
+        """Whether answers are written by a server or by vLLM, not by the model as it is loaded here."""
+        return self.generation is not None and (model.endpoint is not None or self.generation.engine == VLLM)
+
     def template_of(self, model: ModelSpec) -> Literal["auto", "chat", "raw"]:
         return model.template or self.prompt.template
 
@@ -205,6 +232,8 @@ class Study(Strict):
         }
         if self.generation is not None and not self.generation.exact:
             left_out["generation"].add("exact")  # as in runs made before there was a choice
+        if self.generation is not None and self.generation.engine != VLLM:
+            left_out["generation"].add("engine")
         return self.model_dump(mode="json", exclude=left_out)
 
 

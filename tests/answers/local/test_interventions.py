@@ -21,7 +21,7 @@ import torch
 from transformers import LogitsProcessor
 
 import fillerscope
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
 from fillerscope.answers.local.unbatched import AloneGenerator
@@ -433,7 +433,7 @@ from fillerscope.measure.answer_shard import answer_shard
 from fillerscope.answers.local.unbatched import AloneGenerator
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.models.loading import load_model
 from fillerscope.problems.sources import load_problems
 from fillerscope.prompts.prompt import PromptMaker
@@ -450,7 +450,7 @@ if __name__ == "__main__":
     prompts = ShardPrompts(study, maker, 1024)
     shards, generator = shards_of(load_problems(study.problems), study.batch.shard), LocalGenerator(loaded)
     store = RunStore.create(Path(out), {}, json.loads(settings))
-    with store.writing(), Grader() as grader:
+    with store.writing(), GraderPool(2) as grader:
         for number in map(int, numbers):
             table, _ = answer_shard(study, prompts.of(shards[number]), generator, grader, lambda _: None)
             store.put_table(answers_name(model, number), table)
@@ -489,7 +489,7 @@ def answered_alone(study: Study, model: Path, number: int) -> dict[str, list[Any
     loaded = load_model(str(model), device="cpu")
     maker = PromptMaker.of(loaded.tokenizer, study.prompt, study.prompt.template, study.seed)
     shard = shards_of(load_problems(study.problems), study.batch.shard)[number]
-    with Grader() as grader:
+    with GraderPool(2) as grader:
         table, _ = answer_shard(
             study, prepare_shard(study, shard, maker, 1024), LocalGenerator(loaded), grader, lambda _: None
         )

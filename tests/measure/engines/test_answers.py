@@ -16,12 +16,17 @@ from fillerscope.answers.local import answer_check
 from fillerscope.answers.local.answer_check import AnswerCheck, exactcheck
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
-from fillerscope.errors import GenerationError
+from fillerscope.errors import GenerationError, StoreError
 from fillerscope.measure.engines import answers
-from fillerscope.measure.prepare import Prepared
+from fillerscope.measure.engines.answers import AnswerStage, RepeatStage
+from fillerscope.measure.engines.model_work import ModelWork
+from fillerscope.measure.prepare import Prepared, Shard
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.loading import wrap
+from fillerscope.models.resolve import resolve
 from fillerscope.progress import Silent
+from fillerscope.store.memory_store import MemoryStore
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name, repeated_answers_name
 from fillerscope.study.study import Study
 from support.studies import CONDITIONS, save_model, study_of
@@ -68,13 +73,13 @@ def tables(folder: Path, kind: str = "a*") -> dict[str, bytes]:
 def shards(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """What is answered from now on: shards, and whether it is the second time."""
     seen: list[tuple[int, bool]] = []
-    usual = answers.answer_shard
+    usual = answers.write_answers
 
     def noting(study: Study, items: Sequence[Prepared], *given: Any, repeat: bool = False) -> Any:
         seen.append((items[0].number // study.batch.shard, repeat))
         return usual(study, items, *given, repeat=repeat)
 
-    monkeypatch.setattr(answers, "answer_shard", noting)
+    monkeypatch.setattr(answers, "write_answers", noting)
     return seen
 
 
@@ -218,3 +223,80 @@ def test_exact_is_refused_where_rows_are_computed_in_several_ways(monkeypatch: p
     monkeypatch.setattr(engine, "_report_logits", otherwise)
     with pytest.raises(GenerationError, match=r"exact cannot be kept on this device.*generation.rows to 1"):
         exactcheck(engine, requests)
+
+
+# Shards that are answered together, as on a GPU
+
+SHARDS = [Shard(number, 3 * number, ()) for number in range(5)]
+
+
+def stage(saved: Path, kind: type[AnswerStage] = AnswerStage, own: int = 5) -> AnswerStage:
+    study = small(saved, temperature=0, samples=1)
+    work = ModelWork(study, study.models[0], resolve(str(saved)), MemoryStore(), Silent())
+    return kind(work, SHARDS, SHARDS[:own])
+
+
+def test_a_resumed_run_has_the_same_batches(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnswerStage, "_at_once", lambda _: 2)
+    groups = stage(saved)._groups([(SHARDS[number], f"file {number}") for number in (1, 4)])
+    assert [([shard.index for shard in group], [name for _, name in wanted]) for group, wanted in groups] == [
+        ([0, 1], ["file 1"]), ([4], ["file 4"]),
+    ]  # fmt: skip
+
+
+def test_shards_that_others_deal_out_are_answered_one_by_one(saved: Path) -> None:
+    groups = stage(saved, own=0)._groups([(SHARDS[number], "") for number in (3, 1)])
+    assert [[shard.index for shard in group] for group, _ in groups] == [[3], [1]]
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "own", "expected"),
+    [
+        ("cpu", AnswerStage, 5, 1), ("mps", AnswerStage, 5, 1), ("cuda", AnswerStage, 0, 1),
+        ("cuda", AnswerStage, 5, 1024 // 6), ("cuda:all", AnswerStage, 5, 1024 // 6),
+        ("cuda", RepeatStage, 5, 1024 // 3),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_given_as_many_answers_as_fill_it(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, device: str, kind: type[AnswerStage], own: int, expected: int
+) -> None:
+    monkeypatch.setattr(answers, "choose_device", lambda _: device)
+    assert stage(saved, kind, own)._at_once() == expected
+
+
+@pytest.mark.parametrize("missing", [(0, 1), (1,)])
+def test_answers_are_stored_with_their_shards(
+    saved: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[int, ...]
+) -> None:
+    """In float32 batches round too little to be seen here. A resumed run counts what is missing alone."""
+    counted: dict[str, tuple[float, int | None]] = {}
+
+    class Counting(Silent):
+        def stage(self, text: str, done: float, total: int | None) -> None:
+            counted[text] = done, total
+
+    folder = Path(shutil.copytree(finished, tmp_path / "run"))
+    for number in missing:
+        (folder / answers_name(str(saved), number)).unlink()
+        (folder / repeated_answers_name(str(saved), number)).unlink()
+    monkeypatch.setattr(AnswerStage, "_at_once", lambda _: 2)
+    run_study(small(saved, noise=True), folder, Counting())
+    assert tables(folder) == tables(finished)
+    problems = 5 if len(missing) == 2 else 2
+    assert [counts for text, counts in counted.items() if text.startswith("answering")] == [
+        (pytest.approx(problems * 2 * 3), problems * 2 * 3), (pytest.approx(problems * 3), problems * 3),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_written_ends_the_run(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = RunStore.put_table
+
+    def full(self: RunStore, name: str, columns: Any) -> None:
+        if name == answers_name(str(saved), 1):
+            raise StoreError("no space left")
+        usual(self, name, columns)
+
+    monkeypatch.setattr(RunStore, "put_table", full)
+    with pytest.raises(StoreError, match="no space left"):
+        run_study(small(saved), tmp_path / "run")
+    assert [Path(name).name for name in tables(tmp_path / "run")] == ["00000.parquet"]

@@ -56,7 +56,7 @@ class AnswerCheck:
 
 def answercheck(loaded: LoadedModel, requests: Sequence[Request], rows: int | None, exact: bool = False) -> AnswerCheck:
     """The first engine whose logits are those of plain forward passes; an error where there is none."""
-    chosen = _chosen(loaded.model, requests)
+    chosen = short_prompts(loaded.model, requests)
     tried: list[str] = []
     for name, engine in ENGINES.items():
         for precision in (_as_it_is, in_float32):
@@ -84,9 +84,9 @@ def exactcheck(engine: LocalGenerator, requests: Sequence[Request]) -> None:
     """Raise where the first logits of a prompt depend on its row or on the other rows of the batch.
 
     A device may compute the rows of one matrix product in several ways."""
-    chosen = _chosen(engine.model, requests)
-    alone = [_with_logits(engine, [request])[1][0] for request in chosen]
-    _, together = _with_logits(engine, chosen * -(-engine.rows // len(chosen)))
+    chosen = short_prompts(engine.model, requests)
+    alone = [with_logits(engine, [request])[1][0] for request in chosen]
+    _, together = with_logits(engine, chosen * -(-engine.rows // len(chosen)))
     if not all(torch.equal(one, alone[number % len(chosen)]) for number, one in together.items()):
         raise GenerationError(
             "generation.exact cannot be kept on this device: the logits of a prompt depend on what is answered beside "
@@ -133,7 +133,15 @@ def tolerance_of(model: PreTrainedModel) -> float:
     return MOST.get(model.dtype, MOST[torch.float32])
 
 
-def _chosen(model: nn.Module, requests: Sequence[Request]) -> list[Request]:
+def tolerance_within(model: PreTrainedModel, check: AnswerCheck) -> float:
+    """What another engine may differ by, whose kernels round as much as the one that was checked."""
+    most = tolerance_of(model)
+    if check.dtype != str(model.dtype).removeprefix("torch."):  # too coarse to tell rounding from anything else
+        return most
+    return min(most, LEAST.get(model.dtype, LEAST[torch.float32]) + OFTEN * check.difference)
+
+
+def short_prompts(model: nn.Module, requests: Sequence[Request]) -> list[Request]:
     """Prompts of very different length made of the study's tokens, without interventions; of any tokens where there
     are no requests."""
     limit = length_limit(model)
@@ -152,7 +160,7 @@ def _chosen(model: nn.Module, requests: Sequence[Request]) -> list[Request]:
 
 def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[float, float]:
     """The largest difference of logits, and what is allowed."""
-    replies, logits = _with_logits(engine, requests)
+    replies, logits = with_logits(engine, requests)
     pairs = [(request, reply.ids) for request, reply in zip(requests, replies, strict=True)]
     expected = [_plain(engine, *pair) for pair in pairs]
     gap = max(_difference(one, logits[number]) for number, one in enumerate(expected))
@@ -164,12 +172,14 @@ def _compared(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[floa
     return gap, min(most, least + OFTEN * rounding)
 
 
-def _with_logits(engine: LocalGenerator, requests: Sequence[Request]) -> tuple[list[Reply], dict[int, Tensor]]:
+def with_logits(
+    engine: LocalGenerator, requests: Sequence[Request], tokens: int = TOKENS
+) -> tuple[list[Reply], dict[int, Tensor]]:
     """The first tokens of answers, and by the number of the request the logits [token, vocabulary] before each."""
     logits: dict[int, list[Tensor]] = {}
     engine.on_logits = lambda index, one: logits.setdefault(index, []).append(one.float().clone())
     try:
-        replies = engine.answer(requests, Decoding(max_tokens=TOKENS), lambda _: None)
+        replies = engine.answer(requests, Decoding(max_tokens=tokens), lambda _: None)
     finally:
         engine.on_logits = None
     return replies, {number: torch.stack(steps) for number, steps in logits.items()}

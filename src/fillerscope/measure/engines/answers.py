@@ -5,25 +5,32 @@ Chooses the generator that writes them. `answer_shard` computes the answers of o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
 from fillerscope.answers.endpoint.generator import EndpointGenerator
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.local.answer_check import ENGINES, answercheck, exactcheck, tolerance_of
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.local.recheck import recheck
-from fillerscope.answers.request import Generator, Reply, Request
+from fillerscope.answers.local.stops import stop_ids
+from fillerscope.answers.request import Generator, Request
+from fillerscope.answers.vllm.check import Expected
+from fillerscope.answers.vllm.generator import ROWS, VllmGenerator
 from fillerscope.errors import GenerationError
 from fillerscope.files import Json, digest_of
-from fillerscope.measure.answer_shard import AnswerTask, answer_shard, answer_tasks
+from fillerscope.measure.answer_shard import Answered, answer_table, answer_tasks, greedy_of, write_answers
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
 from fillerscope.measure.plan import answering, answering_again, samples
-from fillerscope.measure.prepare import Shard
+from fillerscope.measure.prepare import Prepared, Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
-from fillerscope.study.generation import GenerationSpec, NoiseSpec
+from fillerscope.models.resolve import ModelFolder
+from fillerscope.study.generation import VLLM, GenerationSpec, NoiseSpec
 
+AT_ONCE = 1024  # answers on a GPU: two for each that can be in progress, since a group waits for its longest ones
 RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compared, and later tokens
 
 
@@ -31,10 +38,14 @@ RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compa
 class AnswerStage:
     """Writes the answers of a model.
 
-    Checks look at the first shard of the study, so that every job comes to the same result; see `_recheck`."""
+    Checks look at the first shard of the study, so that every job comes to the same result; see `_recheck`. A GPU is
+    only full with the answers of several shards, so there this job's `own` are answered some at a time."""
+
+    repeat: ClassVar = False
 
     work: ModelWork
     shards: Sequence[Shard]  # all of the study
+    own: Sequence[Shard] = ()  # of this job; none where somebody else deals them out one by one
 
     @property
     def spec(self) -> GenerationSpec:
@@ -48,9 +59,11 @@ class AnswerStage:
 
     @cached_property
     def generator(self) -> Generator:
-        """The server, or the local generator that passed the check of answers."""
+        """The server, vLLM, or the local generator that passed the check of answers."""
         if self.work.spec.endpoint is not None:
             return self._server()
+        if self.spec.engine == VLLM:
+            return self._vllm()
         self._refuse_same_dtype()
         return self._local(self._engine(), self.work.loaded)
 
@@ -59,21 +72,80 @@ class AnswerStage:
         _ = self.generator
 
     def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:  # noqa: ARG002
-        """Answer shards; tables are not merged."""
-        work, generator = self.work, self.generator
-        each = len(work.study.conditions) * samples(self.spec)
-        tick = work.counter(answering(work.folder.label), missing, count, each)
-        with Grader() as grader:
-            for shard, name in missing:
-                table, greedy = answer_shard(work.study, work.prompts.of(shard), generator, grader, tick)
-                self._recheck(greedy)
-                work.refuse_changed()
-                work.store.put_table(name, table)
+        """Answer shards; tables are not merged. Answers are graded and written while the next ones are generated."""
+        tick = self._counter(missing, count)
+        with GraderPool() as graders, ThreadPoolExecutor(1) as thread:
+            graded: Future[None] | None = None
+            for group, wanted in self._groups(missing):
+                answered = self._written(group, share_of(tick, group, wanted))
+                self._recheck(greedy_of(answered))
+                if graded is not None:
+                    graded.result()
+                graded = thread.submit(self._grade, wanted, answered, graders)
+            if graded is not None:
+                graded.result()
+        self._close()
+
+    def _counter(self, missing: MissingShards, count: int) -> Callable[[float], None]:
+        each = len(self.work.study.conditions) * samples(self.spec)
+        return self.work.counter(answering(self.work.folder.label), missing, count, each)
+
+    def _written(self, group: Sequence[Shard], tick: Callable[[float], None]) -> list[Answered]:
+        return write_answers(self.work.study, self._items(group), self.generator, tick)
+
+    def _items(self, group: Sequence[Shard]) -> list[Prepared]:
+        return [item for shard in group for item in self.work.prompts.of(shard)]
+
+    def _grade(self, wanted: MissingShards, answered: Sequence[Answered], graders: GraderPool) -> None:
+        """Grade the answers to the problems of each shard, and write them."""
+        work = self.work
+        for shard, name in wanted:
+            numbers = range(shard.start, shard.start + len(shard.problems))
+            own = [pair for pair in answered if pair[0].item.number in numbers]
+            table = answer_table(work.study, own, graders, self.repeat)
+            work.refuse_changed()
+            work.store.put_table(name, table)
+
+    def _groups(self, missing: MissingShards) -> Iterator[tuple[Sequence[Shard], MissingShards]]:
+        """Shards that are answered together, and those of them that are missing.
+
+        A group depends on the job's shards, not on which of them are missing: a resumed run has the same batches."""
+        own, size = self.own or [shard for shard, _ in missing], self._at_once()
+        for start in range(0, len(own), size):
+            group = own[start : start + size]
+            wanted = [pair for pair in missing if pair[0] in group]
+            if wanted:
+                yield group, wanted
+
+    def _at_once(self) -> int:
+        """How many shards are answered together."""
+        study = self.work.study
+        if self.work.spec.endpoint is not None or choose_device(study.device).partition(":")[0] != "cuda":
+            return 1
+        each = (1 if self.repeat else len(study.conditions)) * samples(self.spec) * study.batch.shard
+        return max(1, AT_ONCE // each) if self.own else 1
 
     def _server(self) -> Generator:
         assert self.work.spec.endpoint is not None
         tokenizer = self.work.prompts.maker.tokenizer
         return EndpointGenerator(self.work.spec.endpoint, self.work.spec.name, tokenizer, self.work.progress.say)
+
+    def _vllm(self, rows: int | None = None, order: int | None = None) -> VllmGenerator:
+        """vLLM, checked against the model here, which leaves the GPU's memory to it."""
+        work, tokenizer = self.work, self.work.prompts.maker.tokenizer
+        expected = Expected.of(work.loaded, self._requests(self.shards[:1]))
+        stops, dtype = stop_ids(work.loaded.model, tokenizer), work.loaded.dtype
+        work.unload()
+        work.progress.stage(f"starting vLLM with {work.folder.label}", 0, None)
+        assert isinstance(work.folder, ModelFolder)
+        generator = VllmGenerator(work.folder, dtype, tokenizer, stops, rows or self.spec.rows, order)
+        work.note(answercheck=expected.check(generator, work.folder.label).record())
+        return generator
+
+    def _close(self) -> None:
+        """Give back what an engine holds beside the model."""
+        if isinstance(generator := self.__dict__.pop("generator", None), VllmGenerator):
+            generator.close()
 
     def _local(
         self, name: str, loaded: LoadedModel, rows: int | None = None, order: int | None = None
@@ -86,7 +158,7 @@ class AnswerStage:
         """The name of the local generator whose first tokens are those of plain forward passes; checked once a run."""
         record = self.work.facts().get("answercheck")
         if record is None:
-            record = self._check(self._requests(self.shards[0]))
+            record = self._check(self._requests(self.shards[:1]))
             if record["engine"] != "rows":
                 self.work.progress.say(
                     f"{self.work.folder.label}: answers are generated one at a time, which is slower"
@@ -101,8 +173,8 @@ class AnswerStage:
             exactcheck(self._local(check.engine, self.work.loaded), requests)
         return check.record()
 
-    def _requests(self, shard: Shard) -> list[Request]:
-        tasks = answer_tasks(self.work.study, self.work.prompts.of(shard))
+    def _requests(self, group: Sequence[Shard]) -> list[Request]:
+        tasks = answer_tasks(self.work.study, self._items(group))
         return [task.request for task in tasks if task.request is not None]
 
     def _refuse_same_dtype(self) -> None:
@@ -121,13 +193,13 @@ class AnswerStage:
                 "noise floor, name another dtype, such as generation.noise: {dtype: float32}, or leave noise out"
             )
 
-    def _recheck(self, greedy: list[tuple[AnswerTask, Reply]]) -> None:
+    def _recheck(self, greedy: Sequence[Answered]) -> None:
         """Generate some greedy answers of the first shard again, one at a time, and note how many are the same.
 
         Each job does so with the first shard that it answers: its own machine may be the one that is at fault."""
         work = self.work
         wanted = min(self.spec.recheck, len(greedy))
-        if not wanted or work.spec.endpoint is not None or "recheck" in work.facts():
+        if not wanted or work.study.is_served(work.spec) or "recheck" in work.facts():
             return
         work.progress.stage(f"rechecking {wanted} answers of {work.folder.label}", 0, None)
         chosen = [greedy[i * len(greedy) // wanted] for i in range(wanted)]
@@ -147,43 +219,60 @@ class AnswerStage:
 class RepeatStage(AnswerStage):
     """Answers the baseline again for the noise floor: in other batches, in another dtype, or by a second request."""
 
+    repeat = True
+
     def prepare(self) -> None:
         _ = self.generator_for
 
-    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:  # noqa: ARG002
-        work, generator_for = self.work, self.generator_for
-        tick = work.counter(answering_again(work.folder.label), missing, count, samples(self.spec))
-        with Grader() as grader:
-            for shard, name in missing:
-                table, _ = answer_shard(
-                    work.study, work.prompts.of(shard), generator_for(shard), grader, tick, repeat=True
-                )
-                work.refuse_changed()
-                work.store.put_table(name, table)
+    def _counter(self, missing: MissingShards, count: int) -> Callable[[float], None]:
+        return self.work.counter(answering_again(self.work.folder.label), missing, count, samples(self.spec))
+
+    def _written(self, group: Sequence[Shard], tick: Callable[[float], None]) -> list[Answered]:
+        return write_answers(self.work.study, self._items(group), self.generator_for(group), tick, repeat=True)
+
+    def _recheck(self, greedy: Sequence[Answered]) -> None:
+        """The first answers have been rechecked."""
 
     @cached_property
-    def generator_for(self) -> Callable[[Shard], Generator]:
-        """The generator of repeated answers, for each shard."""
+    def generator_for(self) -> Callable[[Sequence[Shard]], Generator]:
+        """The generator of repeated answers, for each group of shards."""
         if self.work.spec.endpoint is not None:
             server = self._server()
             return lambda _: server
+        if self.spec.engine == VLLM:
+            return lambda _: self.generator
         self._refuse_same_dtype()
         name = self._engine()
         if self.noise.dtype is not None:
             other = self._local(name, self.work.reload(self.noise.dtype))
             return lambda _: other
-        seed = int(digest_of([self.work.study.seed, "answered again"])[:15], 16)
+        seed = self._order()
 
         @lru_cache(maxsize=1)  # what was captured for one shard serves the next
         def generator(rows: int) -> LocalGenerator:
             return self._local(name, self.work.loaded, rows, seed)
 
-        return lambda shard: generator(self._repeat_rows(name, shard))
+        return lambda group: generator(self._repeat_rows(name, group))
 
-    def _repeat_rows(self, name: str, shard: Shard) -> int:
+    @cached_property
+    def generator(self) -> Generator:
+        """vLLM with half as many rows, started in another order."""
+        return self._vllm(max(1, (self.spec.rows or ROWS) // 2), self._order())
+
+    def _order(self) -> int:
+        """The seed of the order in which answers are started again."""
+        return int(digest_of([self.work.study.seed, "answered again"])[:15], 16)
+
+    def _repeat_rows(self, name: str, group: Sequence[Shard]) -> int:
         """Half as many rows as in the batches of the first answers; with `exact` the number is fixed."""
         rows = self._local(name, self.work.loaded).rows
         if self.spec.exact:
             return rows
-        batch = min(rows, sum(request.change is None for request in self._requests(shard)) // samples(self.spec))
+        batch = min(rows, sum(request.change is None for request in self._requests(group)) // samples(self.spec))
         return max(1, batch // 2) if batch > 1 else 2
+
+
+def share_of(tick: Callable[[float], None], group: Sequence[Shard], wanted: MissingShards) -> Callable[[float], None]:
+    """Reports of what is done for a group only the share of the wanted shards: the others were done before."""
+    share = sum(len(shard.problems) for shard, _ in wanted) / sum(len(shard.problems) for shard in group)
+    return lambda count: tick(count * share)

@@ -43,7 +43,7 @@ def measure_model(work: ModelWork, shards: StudyShards, on_measured: Callable[[]
         missing = work.missing(shards.own, named)
         with _merging(work, shards, named, merged.get(named)) as on_written:
             if missing:
-                stage_of(stage, work, shards.all).run(missing, len(shards.own), on_written)
+                stage_of(stage, work, shards.all, shards.own).run(missing, len(shards.own), on_written)
         if missing and stage == MEASURING and on_measured is not None:
             on_measured()
 
@@ -58,13 +58,14 @@ class Stage(Protocol):
         """Compute shards in order and write them; `count` is how many there are with those that are done."""
 
 
-def stage_of(name: str, work: ModelWork, shards: Sequence[Shard]) -> Stage:
-    """A stage by its name in `store.contents`; `shards` are all of the study."""
+def stage_of(name: str, work: ModelWork, shards: Sequence[Shard], own: Sequence[Shard] = ()) -> Stage:
+    """A stage by its name in `store.contents`; `shards` are all of the study, `own` those that this process computes,
+    where it knows."""
     if name == MEASURING:
         return PromptStage(work, shards)
     if name == MEASURING_ANSWERS:
         return AnswerAttentionStage(work, shards)
-    return RepeatStage(work, shards) if name == ANSWERING_AGAIN else AnswerStage(work, shards)
+    return (RepeatStage if name == ANSWERING_AGAIN else AnswerStage)(work, shards, own)
 
 
 @contextmanager

@@ -5,10 +5,13 @@ Knows which model, which prompts and which facts are noted; not what is measured
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Unpack
+
+import torch
 
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
@@ -59,10 +62,17 @@ class ModelWork:
 
     def reload(self, dtype: str) -> LoadedModel:
         """The model in another dtype. The one in use is dropped first, as memory may not hold both."""
-        assert self.prompts  # made with the model that is dropped
-        self.__dict__.pop("loaded", None)
+        self.unload()
         self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
         return load_source(self.folder, dtype, self.study.device)
+
+    def unload(self) -> None:
+        """Drop the model, which is loaded again where it is asked for."""
+        assert self.prompts  # made with the model that is dropped
+        self.__dict__.pop("loaded", None)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     @cached_property
     def prompts(self) -> ShardPrompts:

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import torch
 
-from fillerscope.answers.grading.grade import Grader
+from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
 from fillerscope.capture.attention import capturing
@@ -94,7 +94,7 @@ class Calibration:
         done = Calibrated(nothing, size, "shared", 1, 256, base, Peak.now())
         if self.study.probes.attention is not None:
             done = self._measured(done, items)
-        if self.study.generation is not None and self.work.spec.endpoint is None:
+        if self.study.generation is not None and not self.study.is_served(self.work.spec):
             done = self._answered(done, items)
         return replace(done, peak=Peak.now())
 
@@ -182,8 +182,8 @@ class Calibration:
         brief = self.study.generation.model_copy(update={"max_tokens": limit})
         study = self.study.model_copy(update={"generation": brief})
         ticks: list[float] = []
-        with Grader() as grader:
-            table, _ = answer_shard(study, items, generator, grader, lambda _: ticks.append(time.monotonic()))
+        with GraderPool() as graders:
+            table, _ = answer_shard(study, items, generator, graders, lambda _: ticks.append(time.monotonic()))
             graded = time.monotonic()
         form = Generation(done.rows, generator.prefill, generator.whole, limit, context_length(generator.model))
         work = form.work(requests, [limit] * len(requests))

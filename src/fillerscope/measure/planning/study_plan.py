@@ -162,7 +162,7 @@ class _Planning:
     def model(self, spec: ModelSpec, folder: Path) -> Iterator[tuple[ModelPlan, Memory]]:
         """A model, and its twins, which are as fast as it is."""
         described = _described(spec.name)
-        served = spec.endpoint is not None and self.study.generation is not None
+        served = self.study.is_served(spec)
         kind = self.peak.kind if self.peak else self.device.partition(":")[0]
         dtype = choose_dtype(spec.dtype, kind)
         model = without_weights(described.folder, dtype)
@@ -251,7 +251,7 @@ class _Planning:
             else:
                 yield f"answers are taken to be as long as {one.sampled} sampled ones"
         if self.served:
-            yield "the time that servers take for their answers is not known and not counted"
+            yield "the time that servers or vLLM take for answers is not known and not counted"
         yield "figures and report are not counted"
 
 

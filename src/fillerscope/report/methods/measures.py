@@ -9,7 +9,7 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run
 from fillerscope.answers.grading.grade import Grader
 from fillerscope.report.sections import Facts, Section, counted, default, listed
-from fillerscope.study.generation import GenerationSpec
+from fillerscope.study.generation import VLLM, GenerationSpec
 from fillerscope.study.study import AttentionProbe
 
 QUERIES = "all (every position), original (every position that is not filler) and last (the prompt's last position)"
@@ -136,6 +136,8 @@ def _drawing(run: Run, spec: GenerationSpec) -> str:
             f"{listed(served)} answered from a server, which was asked for these settings and may apply others of its "
             "own."
         )
+    if spec.engine == VLLM:
+        ways.append("vLLM wrote the answers of every condition, with the model in the same dtype as here.")
     return (
         f"Every condition answers the same problems{same}. {' '.join(ways)} An answer ends with the model's "
         f"end-of-turn token, after {spec.max_tokens:,} tokens, or where the model's context is full."

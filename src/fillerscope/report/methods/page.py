@@ -28,6 +28,7 @@ from fillerscope.report.methods.statistics import seeds, statistics
 from fillerscope.report.sections import Facts, Section, as_text, counted, grouped, listed
 from fillerscope.study.conditions import Condition
 from fillerscope.study.data_sets import data_set
+from fillerscope.study.generation import VLLM
 from fillerscope.study.published import benchmark
 from fillerscope.study.study import ModelSpec
 
@@ -69,6 +70,9 @@ def _model(run: ModelRun, spec: ModelSpec) -> str:
         called = spec.endpoint.model or spec.name
         servers = " and ".join(spec.endpoint.urls)
         parts.append(f"answers from {servers} (model {called}, prompts as {spec.endpoint.prompt})")
+    elif run.study.is_served(spec):
+        version = run.store.manifest["identity"].get("libraries", {}).get(VLLM, "")
+        parts.append(f"answers by vLLM {version}".rstrip())
     return "; ".join(filter(None, parts))
 
 

@@ -19,7 +19,7 @@ LAYOUTS = {
     "shared": "texts share a row and prefixes", "packed": "texts share a row, without shared prefixes",
     "apart": "each text has a row of its own",
 }  # fmt: skip
-ENGINES = {"rows": "many answers at once", "alone": "answers written one at a time"}
+ENGINES = {"rows": "many answers at once", "alone": "answers written one at a time", "vllm": "vLLM"}
 WORDS = {
     "python": "Python", "machine": "Architecture", "system": "System", "processor": "Processor",
     "cores": "Logical cores", "memory_gib": "Memory, GiB", "device": "Device",
