@@ -15,10 +15,14 @@ from transformers import (
     GPTJForCausalLM,
     GPTNeoConfig,
     GPTNeoForCausalLM,
+    MarianConfig,
     OPTConfig,
     OPTForCausalLM,
+    PegasusConfig,
+    RoFormerConfig,
     XGLMConfig,
     XGLMForCausalLM,
+    XLMConfig,
 )
 
 from fillerscope.errors import ModelError
@@ -74,3 +78,21 @@ def test_a_model_far_larger_than_its_weights_is_refused(tmp_path: Path, what: st
     path.write_text(json.dumps(config | {key: value}))
     with pytest.raises(ModelError, match=r"describes a model of .* in memory, and its weights are [\d.]+ [KM]iB"):
         load_model(str(tmp_path), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MarianConfig(vocab_size=99, pad_token_id=1, d_model=64, decoder_layers=1, encoder_layers=1),
+        PegasusConfig(vocab_size=99, d_model=64, decoder_layers=1, encoder_layers=1),
+        RoFormerConfig(vocab_size=99, hidden_size=64, num_hidden_layers=1, num_attention_heads=1, is_decoder=True),
+        XLMConfig(vocab_size=99, emb_dim=64, n_layers=1, n_heads=2, sinusoidal_embeddings=True),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_tables_that_are_computed_one_by_one_are_limited(config: Any) -> None:
+    """They take seconds for each million of numbers, in lists of Python."""
+    refuse_large_build(AutoModelForCausalLM.from_config, config, 10**12, "sound")
+    config.max_position_embeddings = 100_000
+    with pytest.raises(ModelError, match="a table of positions with 6,400,000 numbers"):
+        refuse_large_build(AutoModelForCausalLM.from_config, config, 10**12, "large")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,7 @@ def test_attention_is_that_of_the_stock_model_with_the_same_rounding(folder: Pat
     stock = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=config_of(dtype), dtype=torch.float32, device_map={"": "cpu"}
     ).eval()
+    quantised.use_plain_kernels(stock)
     weights = stored(stock, IDS).weights  # [layer, head, row, key]
     expected = weights.sum(2) - np.diagonal(weights, axis1=2, axis2=3)
     ours = load_model(str(folder), dtype, "cpu")
@@ -90,3 +94,56 @@ def test_what_cannot_be_rounded_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(quantised, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match=r"dtype nf4 wants bitsandbytes: pip install 'fillerscope\[quantised\]'"):
         choose_dtype("nf4", "cuda")
+
+
+def test_weights_that_were_saved_in_few_bits_are_refused(folder: Path, tmp_path: Path) -> None:
+    """bitsandbytes would read as many of their bytes as a config says, and some of them from the file while it runs."""
+    saved = tmp_path / "saved"
+    stock = AutoModelForCausalLM.from_pretrained(folder, quantization_config=config_of("nf4"), device_map={"": "cpu"})
+    stock.save_pretrained(saved)
+    tiny_tokenizer().save_pretrained(saved)
+    with pytest.raises(ModelError, match=r"were saved in few bits by bitsandbytes: choose the model .*`dtype: nf4`"):
+        load_model(str(saved), "float32", "cpu")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("given", "method"), [({"quant_method": "awq"}, "awq"), ({"load_in_8bit": True}, "bitsandbytes")]
+)
+def test_other_methods_are_refused_wherever_a_config_says_so(given: dict[str, Any], method: str, nested: bool) -> None:
+    config = tiny_model("gemma2").config
+    quantised.refuse_saved_in_few_bits(config, "m")
+    section = {"quantization_config": given}
+    config.update({"text_config": section} if nested else section)
+    with pytest.raises(ModelError, match=f"the weights of m were saved in few bits by {method}"):
+        quantised.refuse_saved_in_few_bits(config, "m")
+
+
+def test_what_transformers_unpacks_by_itself_is_not_refused() -> None:
+    config = tiny_model("gpt_oss").config
+    config.update({"quantization_config": {"quant_method": "mxfp4"}})
+    quantised.refuse_saved_in_few_bits(config, "m")
+
+
+def test_all_processors_compute_alike(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bitsandbytes has a kernel of its own for the processor, it packs and rounds weights anew."""
+    plain = received(load_model(str(folder), "nf4", "cpu").model)
+    monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda: True)
+    np.testing.assert_array_equal(received(load_model(str(folder), "nf4", "cpu").model), plain)
+
+
+def test_no_code_of_the_hub_is_run_where_bitsandbytes_is_imported(tmp_path: Path) -> None:
+    """It does so on some processors, with the package `kernels`."""
+    (tmp_path / "kernels.py").write_text("def get_kernel(*_, **__):\n    print('fetched')\n")
+    (tmp_path / "bitsandbytes.py").write_text(
+        "try:\n    from kernels import get_kernel\n    get_kernel('one')\nexcept ImportError:\n    print('without')\n"
+    )
+    script = (
+        "from fillerscope.models.quantised import _import_bitsandbytes as go; {}go(); import kernels; print('there')"
+    )
+    for first in ("", "import kernels; "):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(first)], capture_output=True, text=True, check=True,
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        )  # fmt: skip
+        assert done.stdout.split() == ["without", "there"]

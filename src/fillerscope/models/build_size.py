@@ -5,11 +5,12 @@ Some families keep a mask or a table of all positions beside their weights, as l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from fillerscope.display import readable
 from fillerscope.errors import ModelError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_BESIDE = 1 << 26  # bytes beside weights of no size: masks of 2,048 positions for 16 layers
 MOST_TIMES = 8  # as large as its files: they may be in fewer bits than the model in memory
-MOST_TIMES_QUANTISED = 32  # they may hold a bit or two for each number
+MOST_COMPUTED = 1 << 22  # numbers of a table of positions that transformers computes one by one: some ten seconds
 
 
 def refuse_large_build(make: Callable[..., PreTrainedModel], config: PretrainedConfig, stored: int, name: str) -> None:
@@ -31,9 +32,22 @@ def refuse_large_build(make: Callable[..., PreTrainedModel], config: PretrainedC
     except Exception:
         return  # no model can be built of it, as loading it will say
     size = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
-    times = MOST_TIMES_QUANTISED if getattr(config, "quantization_config", None) else MOST_TIMES
-    if size > MOST_BESIDE + times * stored:
+    if size > MOST_BESIDE + MOST_TIMES * stored:
         raise ModelError(
             f"the config of {name} describes a model of {readable(size)} in memory, and its weights are "
             f"{readable(stored)}; the files belong to different models: download them again"
         )
+    computed = max((one.weight.numel() for one in _computed_tables(model, config)), default=0)
+    if computed > MOST_COMPUTED:
+        raise ModelError(
+            f"the config of {name} describes a table of positions with {computed:,} numbers, which are computed one by "
+            f"one, and at most {MOST_COMPUTED:,} are: correct max_position_embeddings, or download the file again"
+        )
+
+
+def _computed_tables(model: PreTrainedModel, config: PretrainedConfig) -> Iterator[nn.Embedding]:
+    """Tables of sines and cosines, by which Marian, Pegasus, RoFormer and XLM tell positions."""
+    for path, module in model.named_modules():
+        is_computed = "Sinusoidal" in type(module).__name__ or getattr(config, "sinusoidal_embeddings", False)
+        if isinstance(module, nn.Embedding) and is_computed and "position" in path:
+            yield module

@@ -99,6 +99,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
         def placed(model: PreTrainedModel) -> tuple[PreTrainedModel, bool]:
             refuse_replaced(model, tokenizer, folder.name)
             if precision in quantised.LIBRARIES:  # it was put there when it was rounded
+                quantised.use_plain_kernels(model)
                 return model, _read_into_memory([one for one in _tensors(model) if not quantised.is_rounded(one)])
             return _placed(model, place, folder)
 
@@ -158,6 +159,7 @@ def _loaded_weights(
     """What is made of a model while its files cannot be exchanged; with the view of them where its weights stay in
     them, which `use` says."""
     config = read_config(folder)
+    quantised.refuse_saved_in_few_bits(config, folder.name)
     loader = _loader_for(config, folder.name)
     computed = computed_in(dtype, device)
     more = {**loading_options(config, folder.name), **quantised.quantising(dtype, computed, device)}
