@@ -136,7 +136,7 @@ def test_a_line_without_end_is_refused_and_not_read(
 
 def test_lines_of_an_unclosed_cell_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fillerscope.problems.text_lines.LARGEST_LINE", 1 << 16)
-    assert "field larger than field limit" in refusal(tmp_path, 'question\n"' + "a line\n" * (1 << 14))
+    assert "it goes on for more than" in refusal(tmp_path, 'question\n"' + "a line\n" * (1 << 14))
 
 
 def test_a_json_file_too_large_for_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +173,13 @@ def test_a_small_parquet_file_that_takes_gigabytes_is_refused(tmp_path: Path, mo
         assert "a.parquet: rows after 0 take more than 1 MiB" in parquet_refusal(path)
     monkeypatch.setattr("fillerscope.problems.parquet_rows.LARGEST_PAGES", 1 << 20)
     assert "a.parquet: its pages unpack to more than 1 MiB" in parquet_refusal(path)
+
+
+def test_a_footer_that_would_fill_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its length, before pyarrow makes up to 240 bytes of each of it."""
+    monkeypatch.setattr("fillerscope.problems.parquet_footer.LARGEST_FOOTER", 1 << 8)
+    pq.write_table(pa.table({"question": ["What is 1 + 1?"]}), tmp_path / "a.parquet")
+    assert "after row 0: its footer has more than" in parquet_refusal(tmp_path / "a.parquet")
 
 
 def test_fewer_rows_are_read_at_once_where_values_may_be_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

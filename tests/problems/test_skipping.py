@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fillerscope.errors import ProblemError
-from fillerscope.problems.sources import ProblemSet, load_problems, read_problems
+from fillerscope.problems.recognise import recognise
+from fillerscope.problems.rows import BadRow, Row
+from fillerscope.problems.sources import ProblemSet, _Reading, load_problems, read_problems
 from fillerscope.study.study import ProblemsSpec
 
 GOOD = "good"
@@ -139,6 +143,17 @@ def test_quotes_that_take_for_ever_are_refused(tmp_path: Path, monkeypatch: pyte
         skipping(path)
 
 
+def test_lines_that_a_quote_joins_are_limited_together(tmp_path: Path) -> None:
+    """Each line is short enough, and a row of all of them would fill memory."""
+    path = lines(tmp_path / "rows.csv", "question,answer", '"' + "x" * 30_000, *["x" * 30_000] * 3, '",1', "q,2")
+    data = skipping(path)
+    assert [problem.question for problem in data.problems] == ["q"]
+    assert data.skipped[0].place == f"{path}:2"
+    assert "it goes on for more than 0 MiB" in data.skipped[0].reason
+    joined = lines(tmp_path / "joined.csv", "question,answer", *['"' + "x" * 30_000 + "\n" + "x" * 30_000 + '",1'] * 5)
+    assert len(skipping(joined).problems) == 5
+
+
 def test_a_row_with_a_form_of_its_own_is_replaced_by_the_next(tmp_path: Path) -> None:
     answers = ["#### 1", "two", "#### 3", "#### 4"]
     rows = [json.dumps({"question": "x", "answer": answer}) for answer in answers]
@@ -165,3 +180,75 @@ def test_many_reasons_are_cut_and_still_counted(tmp_path: Path) -> None:
     record = skipping(path).record()
     assert (record["rows"], record["skipped"], len(record["skipped_rows"])) == (1501, 1500, 1000)
     assert record["skipped_rows"][0]["place"] == f"{path}:2"
+
+
+ANSWERS = ["#### 1", "#### ", "x", "", "\\boxed{1}", "\\boxed{}", "\\boxed{1} #### 2", True, 3, "####"]
+COLUMNS = ["answer", "target", "solution", "Solution"]
+
+
+@st.composite
+def judged_together(draw: st.DrawFn) -> tuple[list[Row | BadRow], str | None]:
+    """Rows of which most are alike, as some can be problems or not by what others hold; and how their file ends."""
+    usual = [draw(st.sampled_from(ANSWERS)) for _ in range(2)]
+    columns = draw(st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=2))
+    rows: list[Row | BadRow] = []
+    for number in range(draw(st.integers(0, 40))):
+        place = f"rows:{number}"
+        answer = draw(st.sampled_from(usual * 5 + ANSWERS))
+        row = Row(place, {"question": f"What is {number}?", draw(st.sampled_from(columns)): answer})
+        rows.append(row if draw(st.integers(0, 20)) else BadRow(place, "broken"))
+    return rows, draw(st.sampled_from([None, None, "the file ends early"]))
+
+
+def outcome(rows: list[Row | BadRow], end: str | None, spec: ProblemsSpec, graded: bool) -> object:
+    def source() -> Iterator[Row | BadRow]:
+        yield from rows
+        if end:
+            raise ProblemError(end)
+
+    try:
+        data = _Reading(spec, source(), graded).problem_set()
+    except ProblemError as error:
+        return str(error)
+    return data.problems, data.record()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    file=judged_together(),
+    limit=st.sampled_from([None, 1, 2, 3, 5, 8]),
+    form=st.sampled_from(["auto", "hashes", "box", "whole"]),
+    graded=st.booleans(),
+)
+def test_rounds_that_are_left_out_would_change_nothing(
+    file: tuple[list[Row | BadRow], str | None], limit: int | None, form: Any, graded: bool
+) -> None:
+    """By definition all rows are recognised anew whenever others take the place of those that are skipped."""
+    spec = ProblemsSpec(source="rows.jsonl", on_error="skip", limit=limit, answer_form=form)
+    quick = outcome(*file, spec, graded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Reading, "_replace", lambda *_: None)
+        assert outcome(*file, spec, graded) == quick
+
+
+@pytest.mark.parametrize("form", ["hashes", "auto"])
+def test_one_place_that_many_rows_are_tried_for_takes_few_rounds(monkeypatch: pytest.MonkeyPatch, form: Any) -> None:
+    rounds = Mock(wraps=recognise)
+    monkeypatch.setattr("fillerscope.problems.sources.recognise", rounds)
+    answers = ["#### 1"] * 9 + ["x" if form == "hashes" else ""] * 5000 + ["#### 2"] * 2
+    rows: list[Row | BadRow] = [Row(f"rows:{n}", {"question": "x", "answer": a}) for n, a in enumerate(answers, 1)]
+    spec = ProblemsSpec(source="rows.jsonl", on_error="skip", limit=10, answer_form=form)
+    data = _Reading(spec, iter(rows), graded=True).problem_set()
+    assert (len(data.problems), data.problems[-1].answer) == (10, "2")
+    assert (data.rows, len(data.skipped), data.skipped[-1].place) == (5010, 5000, "rows:5009")
+    assert rounds.call_count < 20
+
+
+def test_rows_that_are_judged_again_for_ever_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of two forms worked solutions have changes with each row, and so it is all rows that are judged."""
+    monkeypatch.setattr("fillerscope.problems.sources.MOST_AGAIN", 10_000)
+    texts = [r"\boxed{1} #### 1"] * 999 + [r"\boxed{}", "####"] * 500
+    rows: list[Row | BadRow] = [Row(f"rows:{n}", {"question": "x", "solution": text}) for n, text in enumerate(texts)]
+    spec = ProblemsSpec(source="rows.jsonl", on_error="skip", limit=1000)
+    with pytest.raises(ProblemError, match="too many of its rows are skipped because of others; name the"):
+        _Reading(spec, iter(rows), graded=True).problem_set()

@@ -61,6 +61,7 @@ class _Feed:
         self._lines = lines
         self._back: deque[Line] = deque()
         self._again = 0
+        self._length = 0  # characters of the lines taken
 
     def __iter__(self) -> _Feed:
         return self
@@ -69,7 +70,15 @@ class _Feed:
         if len(self.taken) >= MOST_LINES:
             raise csv.Error(f"it goes on for more than {MOST_LINES:,} lines")
         self.taken.append(self._back.popleft() if self._back else next(self._lines))
+        self._length += len(self.taken[-1].text)
+        if self._length > text_lines.LARGEST_LINE:
+            raise csv.Error(f"it goes on for more than {text_lines.LARGEST_LINE >> 20} MiB")
         return self.taken[-1].text
+
+    def begin(self) -> None:
+        """Begin a row."""
+        self.taken.clear()
+        self._length = 0
 
     def put_back(self) -> bool:
         """Put back all lines of a row but its first. False where too many were put back already."""
@@ -83,7 +92,7 @@ def _numbered(feed: _Feed, name: str, delimiter: str) -> Iterator[tuple[int, lis
     """Rows with the line that each begins on; blank lines are skipped."""
     table = _table(feed, delimiter)
     while True:
-        feed.taken.clear()
+        feed.begin()
         try:
             cells = next(table, None)
         except csv.Error as error:

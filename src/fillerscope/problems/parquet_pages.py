@@ -98,7 +98,7 @@ def _header(source: BinaryIO, place: int) -> tuple[dict[int, object], int]:
         source.seek(place, os.SEEK_SET)
         content = source.read(length)
         try:
-            reader = _Compact(content)
+            reader = Compact(content)
             return reader.struct(), reader.place
         except IndexError:
             if len(content) < length or length >= LARGEST_HEADER:
@@ -106,22 +106,25 @@ def _header(source: BinaryIO, place: int) -> tuple[dict[int, object], int]:
             length *= 16
 
 
-class _Compact:
+class Compact:
     """Values in the compact protocol of Thrift, of which Parquet's headers are made. Past the end is an IndexError."""
 
     def __init__(self, content: bytes) -> None:
-        self.content, self.place, self.depth = content, 0, 0
+        self.content, self.place = content, 0
+        self.path: list[int] = []  # the number of the field that is read, in each struct around it
 
     def struct(self) -> dict[int, object]:
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise ValueError("the header of a page is nested too deeply")
+        self.path.append(0)
+        if len(self.path) > _DEEPEST:
+            raise ValueError("a header is nested too deeply")
         fields: dict[int, object] = {}
-        number = 0
         while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._number()
+            number = self.path[-1] + (head >> 4) if head >> 4 else self._number()
+            if number in fields or not 0 < number < 1 << 15:  # of the two readers would believe one or the other
+                raise ValueError("a header is damaged")
+            self.path[-1] = number
             fields[number] = (head & 15) == 1 if head & 15 in (1, 2) else self._value(head & 15)
-        self.depth -= 1
+        self.path.pop()
         return fields
 
     def _value(self, kind: int) -> object:
@@ -132,18 +135,22 @@ class _Compact:
         if kind in (7, 8):
             self._skip(8 if kind == 7 else self._unsigned())
         elif kind in (9, 10):
-            self._list()
+            self._list(*self._opening())
         elif kind == 12:
             return self.struct()
         else:
-            raise ValueError("the header of a page is damaged")
+            raise ValueError("a header is damaged")
         return None
 
-    def _list(self) -> None:
-        """Read over a list or a set."""
+    def _opening(self) -> tuple[int, int]:
+        """How many values a list or a set has, and of which kind."""
         head = self._byte()
-        for _ in range(head >> 4 if head >> 4 < 15 else self._unsigned()):
-            self._value(head & 15)
+        return head >> 4 if head >> 4 < 15 else self._unsigned(), head & 15
+
+    def _list(self, count: int, kind: int) -> None:
+        """Read over the values of a list or a set."""
+        for _ in range(count):
+            self._value(kind)
 
     def _byte(self) -> int:
         self.place += 1
@@ -160,7 +167,7 @@ class _Compact:
             value |= (byte & 127) << shift
             shift += 7
             if shift > 63:
-                raise ValueError("the header of a page is damaged")
+                raise ValueError("a header is damaged")
         return value | byte << shift
 
     def _number(self) -> int:

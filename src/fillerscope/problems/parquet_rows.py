@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
+from fillerscope.problems.parquet_footer import refuse_large_footer
 from fillerscope.problems.parquet_pages import PageHeaders, refuse_wide
 from fillerscope.problems.rows import A_LIST, AN_OBJECT, BadRow, Row, one_line, parse_float
 
@@ -32,6 +33,7 @@ def read_parquet(source: BufferedReader, name: str) -> Iterator[Row | BadRow]:
 
     number = 0
     try:
+        refuse_large_footer(source)
         with closing(pq.ParquetFile(source)) as file:  # which seeks before each read, as the headers do
             table, headers = _Table.of(file, name), PageHeaders(source)
             for group in range(file.metadata.num_row_groups):

@@ -107,6 +107,22 @@ def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
     return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts))
 
 
+def recognised_alike(rows: Sequence[Row], others: Sequence[Row], spec: ProblemsSpec) -> Recognised | None:
+    """What is recognised in all rows, where any of the others beside the first ones would have rows judged the same.
+
+    None where that is not sure. Two passes tell: what all texts of a column are, or none is, holds for some of them."""
+    try:
+        first, both = recognise(rows, spec), recognise([*rows, *others], spec)
+    except ProblemError:
+        return None
+    names = len(both.others) + sum(map(len, both.columns.values()))
+    if first.worked is not None or not first.columns["answer"] or names > MOST_FIELDS:
+        return None
+    is_one = len(both.columns["answer"]) == 1
+    is_alike = is_one and first.form == both.form and bool(first.written or not both.written)
+    return both if is_alike or spec.answer_form != "auto" else None
+
+
 def column_of(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
     """The column of a row that has a role by its name, or None; one that the study names must be there."""
     if role in named and named[role] not in row.fields:

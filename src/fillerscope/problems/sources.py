@@ -7,8 +7,10 @@ nothing of prompts, of tokens, or of how an answer is judged.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
@@ -17,7 +19,15 @@ from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
 from fillerscope.problems.readers import read_rows
-from fillerscope.problems.recognise import RECOGNISED, Recognised, column_of, names_of, recognise, refuse_two_questions
+from fillerscope.problems.recognise import (
+    RECOGNISED,
+    Recognised,
+    column_of,
+    names_of,
+    recognise,
+    recognised_alike,
+    refuse_two_questions,
+)
 from fillerscope.problems.rows import BadRow, Row, kind_of, number_text
 from fillerscope.progress import SILENT, Progress
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
@@ -27,6 +37,7 @@ __all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_pr
 
 BUILTIN_COUNT = 64
 META_LENGTH = 200
+MOST_AGAIN = 5_000_000  # rows that are judged again after others were skipped, and 20 times as many as were read
 MOST_RECORDED = 1000  # skipped rows whose place and reason a run keeps; all are counted
 # Short in some rows and long in others: out of meta in all of them.
 LONG_TEXT = {"solution", "rationale", "explanation", "reasoning", "response", "generated_solution"}
@@ -109,6 +120,10 @@ class _Reading:
     read: int = 0
     skipped: dict[int, BadRow] = field(default_factory=dict)  # by the number of the row
     places: dict[str, str] = field(default_factory=dict)  # of ids
+    ahead: deque[tuple[int, Row | BadRow]] = field(default_factory=deque)  # rows that are looked at and not yet taken
+    looked_at: int = 0
+    rounds: int = 2  # how many rounds of replacements are tried at once
+    again: int = 0  # rows that were judged again
 
     def problem_set(self) -> ProblemSet:
         """The problems. What is recognised can tell that more rows are bad: others are then taken in their place."""
@@ -120,6 +135,8 @@ class _Reading:
                 skipped = tuple(bad for _, bad in sorted(self.skipped.items()))
                 return ProblemSet(list(problems.values()), columns, self.read, skipped)
             rows = {number: rows[number] for number in problems}
+            self._refuse_endless(len(rows))
+            self._replace(rows)
             rows |= self._taken(len(rows))
         if not self.skipped:
             raise ProblemError(f"{self.spec.source} holds no problems; give a source with at least one row")
@@ -130,15 +147,56 @@ class _Reading:
         """The next rows that seem to be problems, by their numbers, as many as are wanted beside those before."""
         rows: dict[int, Row] = {}
         while self.spec.limit is None or before + len(rows) < self.spec.limit:
-            row = next(self.rows, None)
-            if row is None:
+            following = self.ahead.popleft() if self.ahead else self._look()
+            if following is None:
                 break
-            self.read += 1
-            if (bad := self._fault(row)) is None and isinstance(row, Row):
+            self.read, row = following
+            if isinstance(row, Row):
                 rows[self.read] = row
-            elif bad is not None:
-                self._skip(self.read, bad)
+            else:
+                self._skip(self.read, row)
         return rows
+
+    def _look(self) -> tuple[int, Row | BadRow] | None:
+        """The next row with its number, or what is wrong with it; None after the last."""
+        row = next(self.rows, None)
+        if row is None:
+            return None
+        self.looked_at += 1
+        return self.looked_at, self._fault(row) or row
+
+    def _look_ahead(self, count: int) -> list[Row]:
+        """The next rows that seem to be problems, so many or all there are. They are not taken yet."""
+        rows = list(islice((row for _, row in self.ahead if isinstance(row, Row)), count))
+        try:
+            while len(rows) < count and (following := self._look()):
+                self.ahead.append(following)
+                rows += [following[1]] if isinstance(following[1], Row) else []
+        except ProblemError as error:
+            self.rows = _failing(error)  # where the row is taken, if it is
+        return rows
+
+    def _replace(self, rows: dict[int, Row]) -> None:
+        """Add rows as some rounds of `problem_set` would that judge them all alike, without a pass over all for each.
+
+        With one row to replace by the first that is a problem, there is a round for each row of the source."""
+        if self.spec.limit is None:
+            return
+        following = self._look_ahead(self.rounds * (self.spec.limit - len(rows)))
+        columns = recognised_alike(list(rows.values()), following, self.spec)
+        self.rounds = self.rounds * 2 if columns else max(self.rounds // 2, 2)
+        left = len(following)
+        while columns and 0 < (missing := self.spec.limit - len(rows)) <= left:
+            left -= missing
+            taken = self._taken(len(rows))
+            rows |= {number: taken[number] for number in self._problems(taken, columns)}
+
+    def _refuse_endless(self, count: int) -> None:
+        """Refuse a source that has its rows judged again and again, because each that follows changes the others."""
+        self.again += count
+        if self.again > MOST_AGAIN + 20 * self.read:
+            advice = "name the answer's column in `problems.fields` and its form in `problems.answer_form`"
+            raise ProblemError(f"{self.spec.source}: too many of its rows are skipped because of others; {advice}")
 
     def _problems(self, rows: dict[int, Row], columns: Recognised) -> dict[int, Problem]:
         problems: dict[int, Problem] = {}
@@ -168,7 +226,7 @@ class _Reading:
 
     def _check_id(self, row: Row) -> None:
         name = _short(row, column_of(row, "id", self.spec.fields), required="id" in self.spec.fields)
-        name = name or f"row-{self.read:06d}"
+        name = name or f"row-{self.looked_at:06d}"
         if name in self.places:
             advice = "give each row its own, or name another column in `problems.fields`"
             raise BadRow(row.place, f"id {name!r} is also at {self.places[name]}; {advice}")
@@ -178,6 +236,12 @@ class _Reading:
         if self.spec.on_error == "stop":
             raise bad
         self.skipped[number] = BadRow(bad.place, bad.reason)  # without the traceback, which holds on to the row
+
+
+def _failing(error: ProblemError) -> Iterator[Row]:
+    """Raise an error where the first row is asked for."""
+    raise error
+    yield
 
 
 def _check(row: Row, spec: ProblemsSpec) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.errors import StoreError
 from fillerscope.files import open_file
+from fillerscope.problems.parquet_footer import refuse_large_footer
 from fillerscope.problems.parquet_pages import SIMPLE_ENCODINGS, PageHeaders, refuse_wide
 from fillerscope.store.schema import COLUMN_TYPES, Columns
 
@@ -38,13 +39,15 @@ def read_table(path: Path, allowed: int) -> tuple[Columns, int]:
     What no run writes is a ValueError."""
     from pyarrow import parquet
 
-    with open_file(path) as source, open_file(path) as again, closing(parquet.ParquetFile(source)) as file:
-        _check_columns(file)
-        size = _size_of_cells(file, PageHeaders(again))
-        _refuse_large(path, size, allowed)
-        texts = [field.name for field in file.schema_arrow if field.type == arrow_type("string")]
-        with closing(parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)) as packed:
-            table = packed.read(use_threads=False)  # texts that are repeated are there once
+    with open_file(path) as source, open_file(path) as again:
+        refuse_large_footer(again)
+        with closing(parquet.ParquetFile(source)) as file:
+            _check_columns(file)
+            size = _size_of_cells(file, PageHeaders(again))
+            _refuse_large(path, size, allowed)
+            texts = [field.name for field in file.schema_arrow if field.type == arrow_type("string")]
+            with closing(parquet.ParquetFile(source, metadata=file.metadata, read_dictionary=texts)) as packed:
+                table = packed.read(use_threads=False)  # texts that are repeated are there once
     size += _size_of_texts(table)
     _refuse_large(path, size, allowed)
     return table.to_pydict(), size
