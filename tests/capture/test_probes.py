@@ -70,7 +70,8 @@ CLOSE = 1e-5
 
 
 def study_with(**changes: Any) -> Study:
-    return probed(**({"conditions": CHANGED, "problems": {"limit": 3, "seed": 1}} | changes))
+    """With problems of which no activation stands so near to ARM's threshold (within 1e-6) that rounding decides."""
+    return probed(**({"conditions": CHANGED, "problems": {"limit": 3, "seed": 2}} | changes))
 
 
 def stock(study: Study, model: LoadedModel, condition: Condition, prompt: Prompt) -> Stored:

@@ -109,12 +109,7 @@ def test_the_token_is_taken_from_the_address_once(context: BrowserContext, serve
 
 def test_without_it_nothing_is_shown(context: BrowserContext, served: Served) -> None:
     page = context.new_page()
-    for address in (
-        served.base,
-        f"{served.base}?token=wrong",
-        f"{served.base}api/runs",
-        f"{served.base}static/page.js",
-    ):
+    for address in (served.base, f"{served.base}?token=wrong", f"{served.base}api/runs"):
         assert page.goto(address).status == 403
         expect(page.locator("body")).to_contain_text("open the address that `fillerscope view` printed")
     look_at(page, served.address)  # and the right one is as good as ever
@@ -164,6 +159,37 @@ def test_a_page_of_another_site_sees_nothing_and_measures_nothing(
     port = urlsplit(served.base).port
     cookies = {one["name"]: one for one in context.cookies() if one["name"] == f"fillerscope-{port}"}
     assert [(one["httpOnly"], one["sameSite"]) for one in cookies.values()] == [(True, "Strict")]
+
+
+class Replacing(BaseHTTPRequestHandler):
+    """A page that replaces the cookie of an explorer, at the port in its address, again and again."""
+
+    page = b"<!doctype html><script>(async () => { for (;;) await fetch('/set' + location.pathname); })()</script>"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(self.page)))
+        self.send_header("Set-Cookie", f"fillerscope-{self.path.rpartition('/')[2]}=x; Path=/")
+        self.end_headers()
+        self.wfile.write(self.page)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_page_that_replaces_the_cookie_locks_nobody_out(context: BrowserContext, served: Served) -> None:
+    """Cookies are shared by all ports of a host: the address with the token opens the page in spite of them."""
+    port, page = urlsplit(served.base).port, context.new_page()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Replacing) as elsewhere:
+        Thread(target=elsewhere.serve_forever, daemon=True).start()
+        other = context.new_page()
+        other.goto(f"http://127.0.0.1:{elsewhere.server_port}/{port}")
+        for _ in range(5):
+            look_at(page, f"{served.address}#tab=attention")
+            expect(page.locator("svg, canvas").first).to_be_visible()
+        other.close()
+        elsewhere.shutdown()
 
 
 class Redirecting(BaseHTTPRequestHandler):

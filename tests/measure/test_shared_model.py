@@ -21,7 +21,7 @@ from fillerscope.store.schema import METRICS
 from fillerscope.study.study import Study
 from support.studies import save_model, settings
 
-ROUNDING = 3e-6  # of the largest number of a kind: sums over hidden dimensions are added up in another order
+ROUNDING = 5e-6  # of the largest number of a kind: sums over hidden dimensions are added up in another order
 CONDITIONS = ["none", "mless", "knockout", "positions"]
 
 

@@ -93,7 +93,8 @@ def _import_bitsandbytes() -> None:
 def use_plain_kernels(model: nn.Module) -> None:
     """Have weights in 4 bits computed alike on all processors.
 
-    On some, bitsandbytes would round them once more, compute in bfloat16, and fail where a size is no multiple of 64."""
+    On some, bitsandbytes would round them once more, compute in bfloat16, and fail where a size is no multiple of 64.
+    """
     for module in model.modules():
         if "support_avx512bf16_for_cpu" in vars(module):
             vars(module)["support_avx512bf16_for_cpu"] = False

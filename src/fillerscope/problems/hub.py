@@ -22,6 +22,7 @@ NOT_DATA = {"config.json", "dataset_info.json", "dataset_infos.json", "dataset_d
 # `test-00000-of-00001`, with or without a trailing hash, and `test/0000` are pieces of `test`.
 PIECE = re.compile(r"(-(\d{5})-of-(\d{5})(-[0-9a-f]+)?|/(\d+))$")
 USUAL_FOLDERS = ("data", "default", "main")
+MOST_NAMED = 200  # files or splits of which an error is made; it shows fewer, in 200 characters
 
 
 def fetch(repo: str, split: str, progress: Progress = SILENT) -> Iterator[tuple[Path, str]]:
@@ -38,23 +39,29 @@ def choose_files(repo: str, files: Sequence[str], split: str) -> list[str]:
         raise ProblemError(_without_data(repo, files))
     if len(candidates) == 1:
         return candidates
-    labels = _labels_of(split, sorted({_label(file) for file in candidates}))
-    if len(labels) != 1:
-        known = labels or sorted({_label(file) for file in candidates})
-        result = "several files fit" if labels else "no file fits"
-        names = one_line(", ".join(known))
+    labels = [_label(file) for file in candidates]  # once: a hub may list names that fill hundreds of megabytes
+    known = sorted(set(labels))
+    fitting = _labels_of(split, known)
+    if len(fitting) != 1:
+        result = "several files fit" if fitting else "no file fits"
+        names = _first_of(fitting or known)
         raise ProblemError(f"hub:{repo}: {result} split {split!r}; set problems.split to one of: {names}")
-    pieces = [file for file in candidates if _label(file) == labels[0]]
+    pieces = [file for file, label in zip(candidates, labels, strict=True) if label == fitting[0]]
     # The same rows in two formats are still one split.
     suffix = next(suffix for suffix in READERS if any(_suffix(file) == suffix for file in pieces))
     chosen = [file for file in pieces if _suffix(file) == suffix]
     if not _are_whole(chosen):
-        names = one_line(", ".join(chosen))
+        names = _first_of(chosen)
         raise ProblemError(
             f"hub:{repo}: these files are not the pieces of one split, each once: {names}; download those that belong "
             "together, and give a local file"
         )
     return chosen
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """The first of some names on one line."""
+    return one_line(", ".join(names[:MOST_NAMED]))
 
 
 def _are_whole(files: Sequence[str]) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Literal
@@ -21,6 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\\\\]|(^|/)\.{0,2}(/|$)")  # control characters, backslashes, `..`, an empty part
 _LONGEST = 1000  # characters of a name
 MOST_FILES = 200_000  # of a repository
+MOST_NAMES = 1 << 26  # bytes of memory that their names may take: 335 for each of so many files
 
 
 @dataclass(frozen=True)
@@ -102,16 +104,26 @@ def read_listing(hub: Connection, repo: Repo) -> Listing:
 def _entries(pages: Iterable[object]) -> dict[str, tuple[int, str] | None]:
     """What is needed of the files on some pages. The rest is let go page by page: it may be most of it."""
     entries: dict[str, tuple[int, str] | None] = {}
+    memory = 0  # of their names: one character beyond the first 65,536 makes all of a name take four bytes each
     for page in pages:
-        if not isinstance(page, list):
-            raise HubError("it lists no files")
-        for entry in page:
-            match entry:
-                case {"type": "file", "path": str(path)}:
-                    entries[path[: _LONGEST + 1]] = _size_and_digest(entry)
+        for name, entry in _files_on(page):
+            memory += sys.getsizeof(name)
+            entries[name] = entry
         if len(entries) > MOST_FILES:
             raise HubError(f"it lists more than {MOST_FILES:,} files")
+        if memory > MOST_NAMES:
+            raise HubError(f"the names of its files take more than {MOST_NAMES >> 20} MiB of memory")
     return entries
+
+
+def _files_on(page: object) -> Iterator[tuple[str, tuple[int, str] | None]]:
+    """The names of the files on a page, cut where they are longer than any, and their sizes and digests."""
+    if not isinstance(page, list):
+        raise HubError("it lists no files")
+    for entry in page:
+        match entry:
+            case {"type": "file", "path": str(path)}:
+                yield path[: _LONGEST + 1], _size_and_digest(entry)
 
 
 def _size_and_digest(entry: object) -> tuple[int, str] | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -21,18 +20,10 @@ from typing import TYPE_CHECKING
 
 from fillerscope.display import first_line, holds_key
 from fillerscope.errors import StoreError
-from fillerscope.files import (
-    LARGEST_JSON,
-    Json,
-    digest_of,
-    is_temporary,
-    open_file,
-    parse_json,
-    read_limited,
-    write_whole,
-)
+from fillerscope.files import LARGEST_JSON, Json, is_temporary, open_file, read_limited, write_whole
 from fillerscope.problems.proxies import passwords
 from fillerscope.store.inside import inside, is_link
+from fillerscope.store.remote_facts import ManifestFacts, is_part_name, parts_among
 from fillerscope.store.schema import JOB, LARGEST_JOB, MANIFEST, PARTS_FOLDER, STUDY
 
 if TYPE_CHECKING:
@@ -50,17 +41,8 @@ PIECE = 1 << 24  # bytes that are read at once
 TIME_KEYS = ("LastModified", "mtime")  # when it was written
 MOST_AT_ONCE = 1 << 30  # bytes that are stored by one request, which S3 compares versions for
 TRIES = 5  # a manifest that is replaced while it is read is read again
-PART_NAME = re.compile(r"[0-9]{1,5}-of-[0-9]{1,5}")
+LARGEST_PARTS = 1 << 29  # bytes: the manifests, studies and records of all parts of a run are smaller
 VERSION_KEYS = ("ETag", "generation", "etag")  # what tells the versions of an object apart
-
-
-def _identity(manifest: bytes) -> str | None:
-    """Which run a manifest is of; None where it is none. A digest: the values of two manifests may fill memory."""
-    try:
-        return digest_of(parse_json(manifest)["identity"])
-    except (ValueError, TypeError, LookupError):
-        return None
-
 
 _md5 = partial(hashlib.md5, usedforsecurity=False)
 
@@ -89,29 +71,37 @@ class RemoteFolder:
     def _kind(self) -> str:
         return self.address.partition("://")[0]
 
-    def pull(self) -> None:
+    def pull(self) -> int:
         """Fetch the manifest, the study and the record of the job, where the manifest is not the one seen before.
 
         An object store is right, whatever a copy says: what the copy has of another run, or of one that is gone, is
-        removed."""
+        removed. Returns how many bytes were fetched."""
+        size = 0
         with self._reached():
             for _ in range(TRIES):
                 version = self._version()
                 if version is None:
                     self._empty()
                 elif version != self.version or not (self.copy / MANIFEST).exists():
-                    data = self._read(MANIFEST)
-                    if _identity(data) != _identity(self._manifest_here()):
-                        self._empty()
-                    self._keep(MANIFEST, data)
-                    for name in (STUDY, JOB):
-                        with suppress(FileNotFoundError):
-                            self._keep(name, self._read(name))
+                    size = self._pull_files()
                 if self._version() == version:
                     self._sizes = self._sizes if version == self.version else None
                     self.version = version
-                    return
+                    return size
         raise StoreError(f"{self.address}/{MANIFEST} changes all the time; try again")
+
+    def _pull_files(self) -> int:
+        """Fetch the manifest, and what it says is beside it: whoever owns a bucket may store any study of any size."""
+        data = self._read(MANIFEST)
+        facts = ManifestFacts.of(data)
+        if facts.identity != ManifestFacts.of(self._manifest_here()).identity:
+            self._empty()
+        size = self._keep(MANIFEST, data)
+        with suppress(FileNotFoundError):
+            size += self._keep(STUDY, self._first(STUDY, facts.study_bytes)) if facts.study_bytes > 0 else 0
+        with suppress(FileNotFoundError):
+            size += self._keep(JOB, self._read(JOB))
+        return size
 
     def _manifest_here(self) -> bytes:
         try:
@@ -132,11 +122,18 @@ class RemoteFolder:
         """Fetch what tells how far a run and its parts are."""
         self.pull()
         with self._reached():
-            there = {name for name in self._listed(PARTS_FOLDER) if PART_NAME.fullmatch(name)}
-        for name in sorted(there):
+            parts = parts_among(self._listed(PARTS_FOLDER), f"{self.address}/{PARTS_FOLDER}")
+        for name in parts:
             (self.copy / PARTS_FOLDER / name).mkdir(parents=True, exist_ok=True)
-        for part in sorted((self.copy / PARTS_FOLDER).glob("*-of-*")):
-            RemoteFolder(f"{self.address}/{PARTS_FOLDER}/{part.name}", part).pull()
+        left = LARGEST_PARTS
+        for path in sorted((self.copy / PARTS_FOLDER).glob("*-of-*")):
+            part = RemoteFolder(f"{self.address}/{PARTS_FOLDER}/{path.name}", path)
+            if is_part_name(path.name):
+                left -= part.pull()
+            else:
+                part._empty()
+            if left < 0:
+                raise StoreError(f"what {self.address} says of its parts takes more than {LARGEST_PARTS >> 20} MiB")
 
     def has(self, name: str, size: int) -> bool:
         """Whether a file of this size is there, as far as the manifest of now tells."""
@@ -262,22 +259,25 @@ class RemoteFolder:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def _keep(self, name: str, data: bytes) -> None:
-        """Write a file of the copy, with the time at which it was stored."""
+    def _keep(self, name: str, data: bytes) -> int:
+        """Write a file of the copy, with the time at which it was stored, and return its size."""
         info = self._info(name)
         write_whole(self.copy / name, [data])
         written = next((info[key].timestamp() for key in TIME_KEYS if isinstance(info.get(key), datetime)), None)
         if written is not None:
             os.utime(self.copy / name, (written, written))  # `status` tells when it was
+        return len(data)
 
     def _read(self, name: str) -> bytes:
-        if self._info(name)["size"] == 0:
-            return b""  # of which no range can be asked for
         most = LARGEST_JOB if name == JOB else LARGEST_JSON
-        data = self._range(name, 0, most + 1)
+        data = self._first(name, most + 1)
         if len(data) > most:
             raise StoreError(f"{self.address}/{name} is larger than {most >> 10:,} KiB; it is not of a run")
         return data
+
+    def _first(self, name: str, size: int) -> bytes:
+        """The first bytes of a file; of an empty one no range can be asked for."""
+        return self._range(name, 0, size) if self._info(name)["size"] else b""
 
     def _range(self, name: str, start: int, end: int) -> bytes:
         """Bytes of a file as it is stored, and no more of them than were asked for."""

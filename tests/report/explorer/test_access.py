@@ -19,7 +19,9 @@ from support.asgi import Answer, sent
 ACCESS = Access()
 BEARER = {"authorization": f"Bearer {ACCESS.token}"}
 SECRET = "what the run shows"
-PATHS = ("/", "/static/page.js", "/api/runs", "/api/0/problem", "/nothing")
+OWN_FILE = "/static/page.js"  # of the package, which holds nothing of a run
+CLOSED = ("/", "/api/runs", "/api/0/problem", "/nothing")
+PATHS = (OWN_FILE, *CLOSED)
 LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 
 
@@ -32,7 +34,7 @@ def guarded(access: Access) -> Starlette:
     def data(_: Request) -> Response:
         return JSONResponse(SECRET)
 
-    routes = [Route("/", page), Route("/static/page.js", data), Route("/api/runs", data)]
+    routes = [Route("/", page), Route("/api/runs", data), Route("/static/{name:path}", data)]
     routes.append(Route("/api/0/problem", data, methods=["POST"]))
     return Starlette(routes=routes, middleware=[Middleware(Guard, access)])
 
@@ -56,7 +58,7 @@ def cookie_of(found: Answer) -> str:
     return found.headers["set-cookie"].partition(";")[0]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", CLOSED)
 def test_nothing_without_the_token(path: str) -> None:
     wrong = ACCESS.token[:-1] + ("a" if ACCESS.token[-1] != "a" else "b")
     for given in ("", "Bearer", "Bearer ", f"Bearer {wrong}", f"Bearer {ACCESS.token}x", f"Basic {ACCESS.token}", "é"):
@@ -64,6 +66,25 @@ def test_nothing_without_the_token(path: str) -> None:
     assert_refused(asked(path))
     for query in ("token=", f"token={wrong}", "token=%C3%A9", f"token={ACCESS.token}&token={wrong}", "token"):
         assert_refused(asked(f"{path}?{query}"))
+
+
+def test_the_page_s_own_files_need_no_token() -> None:
+    """Pages at other ports replace the cookie, and a script has no token in its address."""
+    for cookie in ("", "fillerscope-8642=x"):
+        assert asked(OWN_FILE, cookie=cookie, sec_fetch_site="same-origin").status == 200
+    assert asked(OWN_FILE).status == asked(OWN_FILE, "HEAD").status == 200
+    for site in ("cross-site", "same-site"):
+        assert_refused(asked(OWN_FILE, sec_fetch_site=site))
+    assert_refused(asked(OWN_FILE, origin="http://127.0.0.1:9999"))
+    assert_refused(asked(OWN_FILE, host="evil.example"), 400)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "built.json", "page.js/", "page.js/..", "/page.js", "../api/runs", "PAGE.JS", "page.js\0"]
+)
+def test_no_other_file_is_open(path: str) -> None:
+    assert_refused(asked(f"/static/{path}"))
+    assert asked(f"/static/{path}", **BEARER).status == 200
 
 
 def test_the_token_as_a_header_opens_everything() -> None:
@@ -74,14 +95,14 @@ def test_the_token_as_a_header_opens_everything() -> None:
 
 def test_the_address_opens_the_page_and_nothing_else() -> None:
     assert asked(f"/?token={ACCESS.token}").status == 200
-    for path in PATHS[1:]:
+    for path in CLOSED[1:]:
         assert_refused(asked(f"{path}?token={ACCESS.token}"))
 
 
 def test_the_cookie_opens_what_holds_no_data() -> None:
     """Browsers send it to every port of the host, so whoever listens at another one can have it."""
     cookie = cookie_of(asked(f"/?token={ACCESS.token}"))
-    assert asked("/", cookie=cookie).status == asked("/static/page.js", cookie=cookie).status == 200
+    assert asked("/", cookie=cookie).status == 200
     for path in ("/api/runs", "/api/0/problem"):
         assert_refused(asked(path, cookie=cookie))
         assert_refused(asked(path, cookie=cookie, authorization=f"Bearer {cookie.partition('=')[2]}"))
@@ -178,7 +199,7 @@ def test_a_link_to_the_page_may_stand_anywhere() -> None:
         assert_refused(asked("/", cookie=cookie, **LINK | {"sec-fetch-site": site}))
         assert asked(f"/?token={ACCESS.token}", cookie=cookie, **LINK | {"sec-fetch-site": site}).status == 200
     assert_refused(asked("/", origin="http://evil.example", **LINK, **BEARER))
-    for path in PATHS[1:]:
+    for path in (OWN_FILE, *CLOSED[1:]):
         assert_refused(asked(path, **LINK, **BEARER))
     for name, value in (("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "iframe"), ("sec-fetch-dest", "script")):
         assert_refused(asked(f"/?token={ACCESS.token}", **LINK | {name: value}))

@@ -19,7 +19,7 @@ from fillerscope.errors import FigureError
 from fillerscope.prompts.prompt import FILLER
 from fillerscope.report import answer_payload, payload
 from fillerscope.report.explorer import server
-from fillerscope.report.explorer.access import Access
+from fillerscope.report.explorer.access import STATIC, Access
 from fillerscope.report.explorer.remeasure import Remeasured, Remeasurer
 from fillerscope.report.explorer.server import ANSWERS, application
 from fillerscope.report.packed_arrays import unpack
@@ -231,6 +231,15 @@ def test_only_the_page_s_own_files_are_served(app: Starlette) -> None:
         found = ask(app, f"/static/{name}")
         assert found.status == 404, name
         assert b"import" not in found.content, name
+
+
+def test_the_page_s_own_files_alone_need_no_token(app: Starlette) -> None:
+    """They are those of the package, whatever the run is."""
+    for name in STATIC:
+        assert sent(app, f"/static/{name}").content == ask(app, f"/static/{name}").content
+    data = ("/api/runs", "/api/0/overview", "/api/0/table/depth.csv")
+    for address in ("/", *data, "/static/built.json", "/static/../api/runs", "/static/"):
+        assert sent(app, address).status == 403, address
 
 
 @pytest.mark.parametrize("name", ["\n", "a\r\nb", "\x1b[2Ja", "\u202ea"])

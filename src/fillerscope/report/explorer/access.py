@@ -2,7 +2,8 @@
 
 The token is part of the address that `fillerscope view` prints. The page keeps it and sends it with every request for
 data, in a header that pages of other origins cannot send. Browsers send cookies to every port of a host, so the cookie
-opens only what holds no data: the page itself and its static files.
+opens only the page itself, which holds no data. Pages at other ports can replace it, so the package's own static files
+need neither: the printed address opens the page whatever became of the cookie.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ HEADERS = {
 }  # fmt: skip
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 _DATA = "/api/"
+STATIC = {"page.js": "text/javascript", "style.css": "text/css"}  # of the package: they hold nothing of a run
+_OPEN = frozenset(f"/static/{name}" for name in STATIC)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Access:
 
     def _is_open_to(self, request: Request) -> bool:
         path, scheme = request.scope["path"], "bearer "
+        if path in _OPEN:
+            return True
         for given in request.headers.getlist("authorization"):
             if given[: len(scheme)].lower() == scheme and _same(given[len(scheme) :], self.token):
                 return True

@@ -32,7 +32,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.display import first_line
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.report import answer_payload, payload
-from fillerscope.report.explorer.access import Access, Guard, one_line
+from fillerscope.report.explorer.access import STATIC, Access, Guard, one_line
 from fillerscope.report.explorer.jobs import ClientGoneError, MeasuringQueue, QueueFullError, hung_up
 from fillerscope.report.explorer.live_run import Watched
 from fillerscope.report.explorer.matrix_payload import packed_matrix
@@ -67,7 +67,6 @@ PAGE = """<!doctype html>
 <noscript>This page needs JavaScript.</noscript></body>
 </html>
 """
-STATIC = {"page.js": "text/javascript", "style.css": "text/css"}
 Asked = dict[str, str]
 Make = Callable[[Run, Asked], object]  # an answer: bytes, or what JSON takes
 
