@@ -149,7 +149,8 @@ def test_logits_are_told_of_once_for_each_token(model: LoadedModel, name: str) -
         assert [len(logits[number]) for number in range(len(replies))] == [len(reply.ids) for reply in replies]
         told.append(logits)
     for number, expected in told[0].items():
-        assert torch.allclose(torch.stack(expected), torch.stack(told[1][number]), atol=1e-9)
+        # Norms are computed in float32, and by some processors otherwise for another number of rows.
+        assert torch.allclose(torch.stack(expected), torch.stack(told[1][number]), atol=1e-5)
 
 
 def test_padding_of_whole_prompts_is_nowhere_among_their_tokens(
