@@ -20,11 +20,11 @@ import torch
 from timing import say, write
 
 from fillerscope.analysis.run import open_run
-from fillerscope.measure.engines import answers
+from fillerscope.measure import answer_groups
 from fillerscope.measure.run_study import run_study
 from fillerscope.study.study import Study
 
-TOGETHER = answers.AT_ONCE
+TOGETHER = answer_groups.AT_ONCE
 WARM_UP = 8  # problems
 
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 def timed(study: Study, at_once: int) -> tuple[float, int]:
     """Seconds of a run, and the tokens of its answers."""
-    answers.AT_ONCE = at_once
+    answer_groups.AT_ONCE = at_once
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         store = run_study(study, Path(folder) / "run")

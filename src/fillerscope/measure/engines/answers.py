@@ -22,6 +22,7 @@ from fillerscope.answers.vllm.check import Expected
 from fillerscope.answers.vllm.generator import ROWS, VllmGenerator
 from fillerscope.errors import GenerationError
 from fillerscope.files import Json, digest_of
+from fillerscope.measure.answer_groups import shards_together
 from fillerscope.measure.answer_shard import Answered, answer_table, answer_tasks, greedy_of, write_answers
 from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
 from fillerscope.measure.plan import answering, answering_again, samples
@@ -30,7 +31,6 @@ from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.study.generation import VLLM, GenerationSpec, NoiseSpec
 
-AT_ONCE = 1024  # answers on a GPU: two for each that can be in progress, since a group waits for its longest ones
 RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compared, and later tokens
 
 
@@ -119,11 +119,9 @@ class AnswerStage:
 
     def _at_once(self) -> int:
         """How many shards are answered together."""
-        study = self.work.study
-        if self.work.spec.endpoint is not None or choose_device(study.device).partition(":")[0] != "cuda":
+        if self.work.spec.endpoint is not None or not self.own:
             return 1
-        each = (1 if self.repeat else len(study.conditions)) * samples(self.spec) * study.batch.shard
-        return max(1, AT_ONCE // each) if self.own else 1
+        return shards_together(self.work.study, choose_device(self.work.study.device), self.repeat)
 
     def _server(self) -> Generator:
         assert self.work.spec.endpoint is not None

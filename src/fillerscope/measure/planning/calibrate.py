@@ -20,7 +20,8 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.self_check import check_capture
-from fillerscope.measure.answer_shard import answer_shard, answer_tasks
+from fillerscope.measure.answer_groups import shards_together
+from fillerscope.measure.answer_shard import Answered, answer_table, answer_tasks, write_answers
 from fillerscope.measure.engines.answers import AnswerStage
 from fillerscope.measure.engines.local import probing_of, study_runner
 from fillerscope.measure.engines.model_work import ModelWork
@@ -36,7 +37,7 @@ from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import Study
 
 PROBLEMS = 8  # of the sample that is measured, at least; on a GPU those that fill a pass
-ANSWERS = 16  # that are sampled, about
+ANSWERS = {"cpu": 16, "mps": 16, "cuda": 128}  # that are sampled, about
 SECONDS = 10.0  # for the passes of the sample
 ANSWER_SECONDS = 30.0  # for its answers
 STEPS, FEW = 4, 2  # that are timed at a number of rows, and where one takes longer than SLOW
@@ -163,7 +164,7 @@ class Calibration:
         work.progress.stage(f"timing answers of {work.folder.label}", 0, None)
         spec = self.study.generation
         each = len(self.study.conditions) * sum(spec.drawn(one) for one in spec.temperature)
-        items = _spread(items, max(1, ANSWERS // each))
+        items = _spread(items, max(1, ANSWERS[device_of(generator.model).type] // each))
         requests = _requests(self.study, items)
         middle = sorted(requests, key=lambda request: len(request.ids))[len(requests) // 2]
         timer = StepTimer(generator, middle, spec, min(rows, self._most_at_once()))
@@ -181,15 +182,14 @@ class Calibration:
         most = self.study.generation.max_tokens
         brief = self.study.generation.model_copy(update={"max_tokens": limit})
         study = self.study.model_copy(update={"generation": brief})
-        ticks: list[float] = []
-        with GraderPool() as graders:
-            table, _ = answer_shard(study, items, generator, graders, lambda _: ticks.append(time.monotonic()))
-            graded = time.monotonic()
+        answered = write_answers(study, items, generator, _quiet)
+        table, grade, grader = _graded(study, answered)
         form = Generation(done.rows, generator.prefill, generator.whole, limit, context_length(generator.model))
         work = form.work(requests, [limit] * len(requests))
         rates = replace(
             done.rates,
-            grade=(graded - ticks[-1]) / len(requests),
+            grade=grade,
+            grader=grader,
             lengths=_lengths(table, limit, most),
             answer_bytes=self._bytes(table),
         )
@@ -210,7 +210,9 @@ class Calibration:
 
     def _most_at_once(self) -> int:
         """The most requests that are answered together."""
-        first = _requests(self.study, self.work.prompts.of(self.shards.all[0]))
+        device = device_of(self.work.loaded.model).type
+        group = self.shards.all[: shards_together(self.study, device)]
+        first = _requests(self.study, [item for shard in group for item in self.work.prompts.of(shard)])
         by_kind: dict[object, int] = {}
         for request in first:
             by_kind[request.change] = by_kind.get(request.change, 0) + 1
@@ -267,6 +269,17 @@ class StepTimer:
             self.generator.stops, self.generator.rows = stops, before
         gaps = np.diff(ticks[: self.steps + 3])[1:]  # without the prefill
         return float(np.median(gaps[gaps > 1e-6])) if (gaps > 1e-6).any() else 1e-6
+
+
+def _graded(study: Study, answered: Sequence[Answered]) -> tuple[Columns, float, float]:
+    """The table of answers, the seconds to grade one of them among others, and those to start the graders."""
+    with GraderPool() as graders:
+        began = time.monotonic()
+        answer_table(study, answered, graders)
+        started = time.monotonic()
+        table = answer_table(study, answered, graders)
+        seconds = time.monotonic() - started
+    return table, seconds / max(1, len(answered)), max(0.0, started - began - seconds)
 
 
 def _lengths(table: Columns, limit: int, most: int) -> Lengths:

@@ -93,7 +93,7 @@ class Rates:
     measure_checks: float = 0.0  # before the first shard is measured
     answer_checks: float = 0.0  # before the first answer
     grade: float = GRADING
-    grader: float = 0.0  # to start it
+    grader: float = 0.0  # to start those who grade
     lengths: Lengths = field(default_factory=lambda: Lengths((), (), 1))
     answer_bytes: AnswerBytes = AnswerBytes()
 

@@ -15,9 +15,10 @@ from fillerscope.files import Json
 from fillerscope.measure.engines.model_work import ModelWork
 from fillerscope.measure.planning.calibrate import Calibrated, Calibration
 from fillerscope.measure.planning.decoding import Lengths
-from fillerscope.measure.planning.model_plan import ModelPlan, Planner, Setup
+from fillerscope.measure.planning.model_plan import ModelPlan, Setup
 from fillerscope.measure.planning.model_size import ModelSize
 from fillerscope.measure.planning.noted_plan import note_plan
+from fillerscope.measure.planning.planner import Planner
 from fillerscope.measure.planning.rates import DEVICES, Device, Rates, device_named
 from fillerscope.measure.prepare import ShardPrompts, StudyShards, shards_of
 from fillerscope.measure.run_study import problem_table
@@ -122,7 +123,7 @@ def plan_study(study: Study, options: PlanOptions = USUAL, progress: Progress = 
     here = options.device.partition(":")[0] in THIS_MACHINE
     device = choose_device(options.device) if here else options.device
     peak = None if here and options.calibrate else device_named(_peak_of(device))
-    planning = _Planning(study, shards, device, progress, peak)
+    planning = _Planning(study, shards, device, progress, peak, options.jobs)
     with tempfile.TemporaryDirectory(prefix="fillerscope-plan-") as folder:
         planned = [one for spec in study.models for one in planning.model(spec, Path(folder))]
         files = sum(len(one.stages) * (len(shards.all) + 1) for one, _ in planned)
@@ -153,8 +154,11 @@ def _peak_of(device: str) -> str:
 class _Planning:
     """Plans models one after another."""
 
-    def __init__(self, study: Study, shards: StudyShards, device: str, progress: Progress, peak: Device | None) -> None:
+    def __init__(
+        self, study: Study, shards: StudyShards, device: str, progress: Progress, peak: Device | None, jobs: int
+    ) -> None:
         self.study, self.shards, self.device, self.progress, self.peak = study, shards, device, progress, peak
+        self.jobs = jobs
         self.calibrated: list[str] = []
         self.lengths: list[Lengths] = []
         self.served = False
@@ -174,7 +178,7 @@ class _Planning:
             prompts = self._prompts(task, described.folder, model)
             plan = ModelPlan(task.spec.name, task.folder.label, setup.size, setup.pass_tokens)
             self.progress.stage(f"counting the work of {task.folder.label}", 0, None)
-            Planner(task.study, prompts, setup, plan).run(self.shards.all, served and not task.is_twin)
+            Planner(task.study, prompts, setup, plan).run(self.shards.all, served and not task.is_twin, self.jobs)
             yield plan, self._memory(plan, calibrated, kind)
 
     def _calibrated(self, spec: ModelSpec, described: _Described, folder: Path, served: bool) -> Calibrated | None:
