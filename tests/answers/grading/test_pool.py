@@ -37,6 +37,15 @@ def test_a_process_is_started_when_it_is_needed() -> None:
         assert pool.grade_all([]) == []
 
 
+def test_processes_that_are_started_beforehand_grade() -> None:
+    with GraderPool(2) as pool:
+        pool.start()
+        grades = pool.grade_all(ANSWERS)  # at once: a process that is still starting is waited for
+        assert all(one.worker.pid is not None for one in pool.graders)
+    with GraderPool(1) as alone:
+        assert alone.grade_all(ANSWERS) == grades
+
+
 def test_half_of_the_cores_grade(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, size in ((None, 1), (1, 1), (2, 1), (6, 3), (64, 8)):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)

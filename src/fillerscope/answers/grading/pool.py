@@ -6,10 +6,12 @@ Verdicts depend on the answer alone, so that of an answer is the same whichever 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import LifoQueue
 from types import TracebackType
+from typing import Self
 
 from fillerscope.answers.grading.grade import Finish, Grade, Grader
 
@@ -27,7 +29,7 @@ class GraderPool:
             self._free.put(grader)
         self._threads = ThreadPoolExecutor(size)
 
-    def __enter__(self) -> GraderPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -35,13 +37,27 @@ class GraderPool:
         for grader in self.graders:
             grader.worker.stop()
 
+    def start(self) -> list[Future[None]]:
+        """Start all processes now, beside other work, instead of when they are needed."""
+        return [self._threads.submit(self._start_one) for _ in self.graders]
+
     def grade_all(self, answers: Sequence[tuple[str, str, Finish]]) -> list[Grade]:
         """The grades of answers, each with its reference and how it ended, in their order."""
         return list(self._threads.map(self._grade, answers))
 
+    def _start_one(self) -> None:
+        with self._grader() as grader:
+            grader.worker.start()
+
     def _grade(self, answer: tuple[str, str, Finish]) -> Grade:
+        with self._grader() as grader:
+            return grader.grade(*answer)
+
+    @contextmanager
+    def _grader(self) -> Iterator[Grader]:
+        """One that nobody else uses meanwhile."""
         grader = self._free.get()
         try:
-            return grader.grade(*answer)
+            yield grader
         finally:
             self._free.put(grader)

@@ -39,6 +39,11 @@ class WorkerProcess:
         outcome = self._ask(reference, answer)
         return self._ask(reference, answer) if outcome == "died" else outcome
 
+    def start(self) -> None:
+        """Start the worker now, unless it runs."""
+        if self._process is None:
+            self._start()
+
     def stop(self) -> None:
         if self._process is not None:
             kill(self._process)

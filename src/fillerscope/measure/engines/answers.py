@@ -75,6 +75,8 @@ class AnswerStage:
         """Answer shards; tables are not merged. Answers are graded and written while the next ones are generated."""
         tick = self._counter(missing, count)
         with GraderPool() as graders, ThreadPoolExecutor(1) as thread:
+            if self._at_once() > 1:  # else few answers are graded at once, perhaps none
+                graders.start()
             graded: Future[None] | None = None
             for group, wanted in self._groups(missing):
                 answered = self._written(group, share_of(tick, group, wanted))

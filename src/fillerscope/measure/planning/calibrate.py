@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import torch
 
+from fillerscope.answers.grading.grade import Finish, Grade
 from fillerscope.answers.grading.pool import GraderPool
 from fillerscope.answers.local.engine import LocalGenerator
 from fillerscope.answers.request import Request
@@ -40,7 +41,7 @@ PROBLEMS = 8  # of the sample that is measured, at least; on a GPU those that fi
 ANSWERS = {"cpu": 16, "mps": 16, "cuda": 128}  # that are sampled, about
 SECONDS = 10.0  # for the passes of the sample
 ANSWER_SECONDS = 30.0  # for its answers
-STEPS, FEW = 4, 2  # that are timed at a number of rows, and where one takes longer than SLOW
+STEPS, FEW, MANY = 4, 2, 32  # that are timed at a number of rows; where one takes longer than SLOW; and on a GPU
 SLOW = 0.25  # seconds
 LOOKED_AT = 4  # shards among whose problems the sample is chosen
 
@@ -219,6 +220,20 @@ class Calibration:
         return max(by_kind.values(), default=1)
 
 
+class _TimedPool(GraderPool):
+    """Notes the seconds of each answer. One may take as long as a hundred others: it occupies one grader alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def _grade(self, answer: tuple[str, str, Finish]) -> Grade:
+        began = time.monotonic()
+        grade = super()._grade(answer)
+        self.seconds.append(time.monotonic() - began)
+        return grade
+
+
 class StepTimer:
     """Times decode steps of one prompt in several rows, whose prefill is computed once."""
 
@@ -226,7 +241,8 @@ class StepTimer:
         """Up to `most` rows are timed."""
         self.generator, self.request, self.spec = generator, request, spec
         self.steps = FEW
-        self.steps = FEW if self._seconds(1, len(request.ids)) > SLOW else STEPS  # warms up as well
+        slow = self._seconds(1, len(request.ids)) > SLOW  # warms up as well
+        self.steps = MANY if generator.device.type == "cuda" else FEW if slow else STEPS
         self.step = self._step_times(most)
 
     def _step_times(self, most: int) -> Callable[[int, float], float]:
@@ -235,7 +251,7 @@ class StepTimer:
         rows = sorted({1, max(1, most // 4), most})
         context = context_length(self.generator.model) or 1 << 20
         short = len(self.request.ids)
-        long = max(short, min(short + self.spec.max_tokens, context - STEPS - 2))
+        long = max(short, min(short + self.spec.max_tokens, context - self.steps - 2))
         seconds = [self._seconds(count, short) for count in rows]
         longer = self._seconds(most, long) - seconds[-1] if long > short else 0.0
         key = max(0.0, longer) / (most * max(1, long - short))  # of one row
@@ -272,14 +288,11 @@ class StepTimer:
 
 
 def _graded(study: Study, answered: Sequence[Answered]) -> tuple[Columns, float, float]:
-    """The table of answers, the seconds to grade one of them among others, and those to start the graders."""
-    with GraderPool() as graders:
-        began = time.monotonic()
-        answer_table(study, answered, graders)
-        started = time.monotonic()
+    """The table of answers, the seconds to grade one of very many, and those to start the graders."""
+    with _TimedPool() as graders:
+        started = _timed(lambda: [one.result() for one in graders.start()])
         table = answer_table(study, answered, graders)
-        seconds = time.monotonic() - started
-    return table, seconds / max(1, len(answered)), max(0.0, started - began - seconds)
+        return table, sum(graders.seconds) / len(graders.graders) / max(1, len(answered)), started
 
 
 def _lengths(table: Columns, limit: int, most: int) -> Lengths:

@@ -256,7 +256,7 @@ class _Planning:
                 yield f"answers are taken to be as long as {one.sampled} sampled ones"
         if self.served:
             yield "the time that servers or vLLM take for answers is not known and not counted"
-        yield "figures and report are not counted"
+        yield "the start of the program, figures and report are not counted"
 
 
 @dataclass(frozen=True)
