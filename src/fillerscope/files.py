@@ -31,11 +31,16 @@ def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str
 
     A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again."""
     size, digest = 0, hashlib.sha256()
-    with replacing(path, sync) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as thread:
+    with replacing(path, sync=False) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as thread:
         for piece in pieces:
             thread.submit(digest.update, piece)  # in order, while they are written
             file.write(piece)
             size += len(piece)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())  # while the last pieces are still hashed
+    if sync:
+        _flush_folder(path.parent)
     return size, digest.hexdigest()
 
 

@@ -159,3 +159,19 @@ def test_what_was_there_is_fetched_when_it_is_its_turn(measured: tuple[int, ...]
     assert merged.records == expected.records
     for key, array in expected.arrays.items():
         np.testing.assert_array_equal(merged.arrays[key], array)
+
+
+def test_a_shard_is_merged_before_it_is_on_disk() -> None:
+    """Its records are fetched when all is merged: until then they would take memory."""
+    disk: list[str] = []
+
+    def fetch(name: str, keys: list[str] | None) -> Part:
+        assert name in disk
+        assert keys == []
+        return Part({}, part(int(name)).records)
+
+    merger = Merger(["0", "1"], fetch)
+    for shard in range(2):
+        merger.add(str(shard), part(shard))
+    disk += ["0", "1"]
+    assert merger.merged().records == part(0).records + part(1).records

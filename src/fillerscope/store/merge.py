@@ -37,7 +37,7 @@ class Merger:
         """`names` are all shards in order; `fetch` reads one that is on disk, or some of its arrays. `unmeasured` gives
         the arrays where no problem was measured, which else is an error."""
         self.pending, self.fetch, self.unmeasured = list(names), fetch, unmeasured
-        self._records: list[ProblemRecord] = []
+        self._records: dict[str, list[ProblemRecord] | None] = {}  # by shard; None: still to be fetched
         self._moments: dict[ArrayName, Moments] = {}
         self._counts: dict[ArrayName, Counts] = {}
         self._rows: dict[str, list[_Rows]] = {}  # by array
@@ -49,10 +49,13 @@ class Merger:
         return cls(names, fetch, partial(_over_no_problem, model, fetch) if looks_back else None)
 
     def add(self, name: str, part: Part) -> None:
-        """Merge a shard that was just measured, after the pending ones before it."""
+        """Merge a shard that was just measured, after the pending ones before it; it need not be on disk yet.
+
+        Its records are fetched at the end: those on disk take less memory."""
         while (first := self.pending.pop(0)) != name:
             self._add(first, self.fetch(first, None))
-        self._add(name, Part(part.arrays, self.fetch(name, []).records))  # as they are stored: those take little memory
+        self._add(name, part)
+        self._records[name] = None
 
     def append(self, name: str, part: Part) -> None:
         """Merge one more shard, which was read from disk, where none is pending."""
@@ -64,20 +67,25 @@ class Merger:
         while self.pending:
             first = self.pending.pop(0)
             self._add(first, self.fetch(first, None))
+        records = list(self._all_records())
         if not self._moments and self.unmeasured is not None:
-            return Part(self.unmeasured().arrays, self._records)
+            return Part(self.unmeasured().arrays, records)
         if not self._moments:
-            first = next(record["error"] for record in self._records if record["status"] == "failed")
-            raise ProblemError(f"none of the {len(self._records)} problems could be measured; the first says: {first}")
+            first = next(record["error"] for record in records if record["status"] == "failed")
+            raise ProblemError(f"none of the {len(records)} problems could be measured; the first says: {first}")
         arrays: Json = {key: self._stacked(key) for key in self._rows}
         states = [(name, one.state()) for name, one in self._moments.items()]
         states += [(name, one.state()) for name, one in self._counts.items()]
         for name, state in states:
             arrays |= {name.quantity.key(name.condition, part): array for part, array in state.items()}
-        return Part(arrays, self._records)
+        return Part(arrays, records)
+
+    def _all_records(self) -> Iterator[ProblemRecord]:
+        for name, records in self._records.items():
+            yield from self.fetch(name, []).records if records is None else records
 
     def _add(self, name: str, part: Part) -> None:
-        self._records += part.records
+        self._records[name] = part.records
         names = dict.fromkeys(replace(ArrayName.parse(key), part="") for key in sorted(part.arrays))
         for array in names:
             arrays = [part.arrays[key] for key in array.quantity.keys(array.condition)]

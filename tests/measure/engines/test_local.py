@@ -103,6 +103,19 @@ def test_measuring_goes_on_while_a_shard_is_written(store: RunStore, monkeypatch
     assert written == names(Writer.AHEAD + 1)
 
 
+def test_a_shard_is_merged_while_it_is_written(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put, merged = store.put, threading.Event()
+
+    def held(name: str, part: Part) -> None:
+        assert merged.wait(30)
+        put(name, part)
+
+    monkeypatch.setattr(store, "put", held)
+    with Writer(store, lambda *_: merged.set()) as writer:
+        writer.put(names(1)[0], reduced(0))
+    assert kept(store) == names(1)
+
+
 @pytest.mark.parametrize("error", [RuntimeError("the model broke"), KeyboardInterrupt(), SystemExit(3)])
 def test_what_was_measured_before_something_stopped_it_is_kept(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -24,7 +24,7 @@ from fillerscope.errors import GenerationError
 from fillerscope.files import Json, digest_of
 from fillerscope.measure.answer_groups import shards_together
 from fillerscope.measure.answer_shard import Answered, answer_table, answer_tasks, greedy_of, write_answers
-from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
+from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnReduced
 from fillerscope.measure.plan import answering, answering_again, samples
 from fillerscope.measure.prepare import Prepared, Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
@@ -71,7 +71,7 @@ class AnswerStage:
         _ = self.work.prompts  # notes label and template
         _ = self.generator
 
-    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:  # noqa: ARG002
+    def run(self, missing: MissingShards, count: int, on_reduced: OnReduced) -> None:  # noqa: ARG002
         """Answer shards; tables are not merged. Answers are graded and written while the next ones are generated."""
         tick = self._counter(missing, count)
         with GraderPool() as graders, ThreadPoolExecutor(1) as thread:

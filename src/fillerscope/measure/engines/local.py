@@ -24,7 +24,7 @@ from fillerscope.errors import ModelError
 from fillerscope.files import Json
 from fillerscope.measure.answer_attention import answer_ids, measure_answers
 from fillerscope.measure.engines.answers import AnswerStage, RepeatStage
-from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnWritten
+from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnReduced
 from fillerscope.measure.plan import FileName, measuring, measuring_answers
 from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts, StudyShards
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
@@ -41,9 +41,9 @@ def measure_model(work: ModelWork, shards: StudyShards, on_measured: Callable[[]
     merged = {named: whole for whole, named in merged_files(work.study, work.spec.name).items()}
     for stage, named in stage_files(work.study).items():
         missing = work.missing(shards.own, named)
-        with _merging(work, shards, named, merged.get(named)) as on_written:
+        with _merging(work, shards, named, merged.get(named)) as on_reduced:
             if missing:
-                stage_of(stage, work, shards.all, shards.own).run(missing, len(shards.own), on_written)
+                stage_of(stage, work, shards.all, shards.own).run(missing, len(shards.own), on_reduced)
         if missing and stage == MEASURING and on_measured is not None:
             on_measured()
 
@@ -54,7 +54,7 @@ class Stage(Protocol):
     def prepare(self) -> None:
         """Load and check what the first shard needs, and note what is decided for all of them."""
 
-    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+    def run(self, missing: MissingShards, count: int, on_reduced: OnReduced) -> None:
         """Compute shards in order and write them; `count` is how many there are with those that are done."""
 
 
@@ -69,7 +69,7 @@ def stage_of(name: str, work: ModelWork, shards: Sequence[Shard], own: Sequence[
 
 
 @contextmanager
-def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str | None) -> Iterator[OnWritten]:
+def _merging(work: ModelWork, shards: StudyShards, named: FileName, whole: str | None) -> Iterator[OnReduced]:
     """Merge what is written in the block, and what was written before, into one file. A part is not merged alone."""
     if shards.part is not None or whole is None:
         yield lambda *_: None
@@ -100,11 +100,11 @@ class PromptStage:
     def prepare(self) -> None:
         _ = self.runner
 
-    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+    def run(self, missing: MissingShards, count: int, on_reduced: OnReduced) -> None:
         work, runner = self.work, self.runner
         tokens = runner.tokens
         tick = work.counter(measuring(work.folder.label), missing, count, len(work.study.conditions))
-        measure_shards(work.prompts, runner, missing, Writer(work.store, on_written, work.refuse_changed), tick)
+        measure_shards(work.prompts, runner, missing, Writer(work.store, on_reduced, work.refuse_changed), tick)
         if runner.tokens != tokens:
             work.progress.say(f"out of memory: passes were shortened from {tokens} to {runner.tokens} tokens")
             work.note(batch_tokens=runner.tokens)
@@ -124,7 +124,7 @@ class AnswerAttentionStage:
     def prepare(self) -> None:
         _ = self.runner
 
-    def run(self, missing: MissingShards, count: int, on_written: OnWritten) -> None:
+    def run(self, missing: MissingShards, count: int, on_reduced: OnReduced) -> None:
         work, study, runner = self.work, self.work.study, self.runner
         tick = work.counter(measuring_answers(work.folder.label), missing, count, len(study.conditions))
         with capturing(runner.model):
@@ -133,7 +133,7 @@ class AnswerAttentionStage:
                 part = measure_answers(study, work.prompts.of(shard), answers, runner, tick)
                 work.refuse_changed()
                 work.store.put(name, part)
-                on_written(name, part)
+                on_reduced(name, part)
 
 
 def study_runner(work: ModelWork, layout: Layout, probing: Probing | None = None) -> PassRunner:
@@ -213,13 +213,13 @@ def _ahead(prompts: ShardPrompts, missing: MissingShards) -> Iterator[tuple[str,
 
 
 class Writer:
-    """Writes shards in their order, in a thread of its own, while others are measured, and the one before is merged."""
+    """Writes shards in their order, in a thread of its own, and merges them, while others are measured."""
 
     AHEAD = 2  # shards that may wait for the disk
 
-    def __init__(self, store: RunStore, on_written: OnWritten, check: Callable[[], None] = lambda: None) -> None:
-        """`check` is called before a shard is written, in the writer's thread; afterwards `on_written`, in another."""
-        self.store, self.on_written, self.check, self.broken = store, on_written, check, False
+    def __init__(self, store: RunStore, on_reduced: OnReduced, check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called before a shard is written, in the writer's thread; `on_reduced` while it is, in another."""
+        self.store, self.on_reduced, self.check, self.broken = store, on_reduced, check, False
         self.writing, self.merging = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.waiting: deque[Future[None]] = deque()
         self.merge: Future[None] | None = None
@@ -235,9 +235,9 @@ class Writer:
         self.broken = True  # until this one is written: after a missing shard no other is written
         part = reduced.part()
         self.check()
-        self.store.put(name, part)
         self._merged()
-        self.merge = self.merging.submit(self.on_written, name, part)
+        self.merge = self.merging.submit(self.on_reduced, name, part)
+        self.store.put(name, part)
         self.broken = False
 
     def _merged(self) -> None:

@@ -29,7 +29,7 @@ from fillerscope.store.schema import ModelFacts
 from fillerscope.study.study import ModelSpec, Study
 
 MissingShards = list[tuple[Shard, str]]  # shards to compute, each with the name of its file
-OnWritten = Callable[[str, Part], None]  # called with the name of a file and what was written
+OnReduced = Callable[[str, Part], None]  # called with the name of a shard's file and what is in it
 LONG_QUESTIONS = 8  # problems among which the longest prompt is looked for
 SLOWER_LAYOUTS = {
     "packed": "its texts do not share prefixes, which would change its numbers",
