@@ -41,6 +41,7 @@ ONE_BY_ONE = PassSize(0, 0)
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _one_at_a_time = threading.RLock()  # torch has one choice of kernels for all threads
 ROWS = {"cpu": 64, "mps": 64, "cuda": 512}  # answers in progress at once, where memory holds as many
+EXACT_ROWS = 64  # where every step computes all rows, filled or not, and attends row by row
 # Of the memory that weights leave, for keys and values; the rest is for passes and captured steps. More where somebody
 # chose how many answers are in progress.
 SLOTS_SHARE, CHOSEN_SHARE = 0.5, 0.9
@@ -68,7 +69,8 @@ class LocalGenerator:
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.device = device_of(self.model)
         # An expert computes all tokens that are routed to it together, whichever row they are from.
-        self.rows = 1 if exact and has_experts(self.model) else rows or ROWS[self.device.type]
+        usual = EXACT_ROWS if exact else ROWS[self.device.type]
+        self.rows = 1 if exact and has_experts(self.model) else rows or usual
         self.share = SLOTS_SHARE if rows is None else CHOSEN_SHARE
         self.exact, self.order = exact, order
         self.stops = stop_ids(self.model, self.tokenizer)
