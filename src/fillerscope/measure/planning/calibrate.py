@@ -6,7 +6,7 @@ Everything is done by the code of a run, on prompts of the study, in a run folde
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,19 +30,17 @@ from fillerscope.measure.planning.counting import CountingRunner, count_shard
 from fillerscope.measure.planning.decoding import Generation, Lengths
 from fillerscope.measure.planning.model_size import ModelSize
 from fillerscope.measure.planning.rates import AnswerBytes, Rates
+from fillerscope.measure.planning.step_timer import StepTimer, quiet, timed
 from fillerscope.measure.prepare import Prepared, StudyShards
 from fillerscope.measure.shard import start_shard
 from fillerscope.models.structure import context_length, device_of
 from fillerscope.store.schema import Columns, answers_name, shard_name
-from fillerscope.study.generation import GenerationSpec
 from fillerscope.study.study import Study
 
 PROBLEMS = 8  # of the sample that is measured, at least; on a GPU those that fill a pass
 ANSWERS = {"cpu": 16, "mps": 16, "cuda": 128}  # that are sampled, about
 SECONDS = 10.0  # for the passes of the sample
 ANSWER_SECONDS = 30.0  # for its answers
-STEPS, FEW, MANY = 4, 2, 32  # that are timed at a number of rows; where one takes longer than SLOW; and on a GPU
-SLOW = 0.25  # seconds
 LOOKED_AT = 4  # shards among whose problems the sample is chosen
 
 
@@ -126,12 +124,12 @@ class Calibration:
             return replace(done, layout=layout, pass_tokens=tokens)
         with capturing(model):
             middle = items[len(items) // 2]
-            start_shard(study, [middle], runner, _quiet).reduced(study).part()  # warms up
-            once = _timed(lambda: start_shard(study, [middle], runner, _quiet).finite())
+            start_shard(study, [middle], runner, quiet).reduced(study).part()  # warms up
+            once = timed(lambda: start_shard(study, [middle], runner, quiet).finite())
             items = _spread(items, max(2, int(SECONDS / max(once, 1e-3))))
             runner._prefixes.clear()
             began = time.monotonic()
-            pending = start_shard(study, items, runner, _quiet)
+            pending = start_shard(study, items, runner, quiet)
             pending.finite()
             passed = time.monotonic()
             part = pending.reduced(study).part()
@@ -183,7 +181,7 @@ class Calibration:
         most = self.study.generation.max_tokens
         brief = self.study.generation.model_copy(update={"max_tokens": limit})
         study = self.study.model_copy(update={"generation": brief})
-        answered = write_answers(study, items, generator, _quiet)
+        answered = write_answers(study, items, generator, quiet)
         table, grade, grader = _graded(study, answered)
         form = Generation(done.rows, generator.prefill, generator.whole, limit, context_length(generator.model))
         work = form.work(requests, [limit] * len(requests))
@@ -234,63 +232,10 @@ class _TimedPool(GraderPool):
         return grade
 
 
-class StepTimer:
-    """Times decode steps of one prompt in several rows, whose prefill is computed once."""
-
-    def __init__(self, generator: LocalGenerator, request: Request, spec: GenerationSpec, most: int) -> None:
-        """Up to `most` rows are timed."""
-        self.generator, self.request, self.spec = generator, request, spec
-        self.steps = FEW
-        slow = self._seconds(1, len(request.ids)) > SLOW  # warms up as well
-        self.steps = MANY if generator.device.type == "cuda" else FEW if slow else STEPS
-        self.step = self._step_times(most)
-
-    def _step_times(self, most: int) -> Callable[[int, float], float]:
-        """Seconds of a step as a function of its rows and keys: interpolated between numbers of rows at the keys of the
-        prompt, and growing with the keys as it does in all rows at once."""
-        rows = sorted({1, max(1, most // 4), most})
-        context = context_length(self.generator.model) or 1 << 20
-        short = len(self.request.ids)
-        long = max(short, min(short + self.spec.max_tokens, context - self.steps - 2))
-        seconds = [self._seconds(count, short) for count in rows]
-        longer = self._seconds(most, long) - seconds[-1] if long > short else 0.0
-        key = max(0.0, longer) / (most * max(1, long - short))  # of one row
-
-        def step(count: int, width: float) -> float:
-            return float(np.interp(count, rows, seconds)) + count * key * max(0.0, width - short)
-
-        return step
-
-    def prefill(self, requests: Sequence[Request], size: ModelSize) -> float:
-        """Seconds of an operation of prefill passes, from requests without interventions."""
-        plain = [replace(request, change=None) for request in requests]
-        model = self.generator.model
-        form = Generation(self.generator.rows, self.generator.prefill, self.generator.whole, 1, context_length(model))
-        work = form.work(plain, [1] * len(plain))
-        decoding = self.spec.decoding(self.spec.temperature[0]).model_copy(update={"max_tokens": 1})
-        seconds = _timed(lambda: self.generator.answer(plain, decoding, _quiet))
-        stepping = sum(self.step(one.rows, one.width) for one in work.steps)
-        return max(seconds - stepping, 0.1 * seconds) / size.operations(work.prefill)
-
-    def _seconds(self, rows: int, width: int) -> float:
-        ids = np.resize(np.array(self.request.ids), width).tolist()
-        request = replace(self.request, ids=tuple(ids), shared=width, change=None, filler=(0, 0), gap=(0, 0))
-        stops, ticks = self.generator.stops, [time.monotonic()]
-        decoding = self.spec.decoding(self.spec.temperature[0]).model_copy(update={"max_tokens": self.steps + 2})
-        self.generator.stops = frozenset()
-        try:
-            before, self.generator.rows = self.generator.rows, max(rows, self.generator.rows)
-            self.generator.answer([request] * rows, decoding, lambda _: ticks.append(time.monotonic()))
-        finally:
-            self.generator.stops, self.generator.rows = stops, before
-        gaps = np.diff(ticks[: self.steps + 3])[1:]  # without the prefill
-        return float(np.median(gaps[gaps > 1e-6])) if (gaps > 1e-6).any() else 1e-6
-
-
 def _graded(study: Study, answered: Sequence[Answered]) -> tuple[Columns, float, float]:
     """The table of answers, the seconds to grade one of very many, and those to start the graders."""
     with _TimedPool() as graders:
-        started = _timed(lambda: [one.result() for one in graders.start()])
+        started = timed(lambda: [one.result() for one in graders.start()])
         table = answer_table(study, answered, graders)
         return table, sum(graders.seconds) / len(graders.graders) / max(1, len(answered)), started
 
@@ -316,16 +261,6 @@ def _spread(items: Sequence[Prepared], count: int) -> list[Prepared]:
         return [items[len(items) // 2]]
     places = np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int)
     return [items[place] for place in dict.fromkeys(places.tolist())]
-
-
-def _timed(do: Callable[[], object]) -> float:
-    began = time.monotonic()
-    do()
-    return time.monotonic() - began
-
-
-def _quiet(_: float) -> None:
-    pass
 
 
 def _peak_resident() -> int:
