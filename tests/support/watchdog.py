@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import pytest
+
 
 @contextmanager
 def watched(seconds: float = 60) -> Iterator[None]:
     """Fail a block that takes too long, where it waits in Python: for a file, a process or a lock."""
 
     def fail(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise AssertionError(f"not finished after {seconds:g} s: it may wait for ever")
+        pytest.fail(f"not finished after {seconds:g} s: it may wait for ever")  # no Exception, which may be caught
 
     before = signal.signal(signal.SIGALRM, fail)
     signal.setitimer(signal.ITIMER_REAL, seconds)

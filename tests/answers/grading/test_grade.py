@@ -223,15 +223,16 @@ def test_programs_do_not_run_even_where_no_rule_stops_them(limited: Grader, ever
     assert outcomes <= {"different", "unreadable", "refused", "time"}
 
 
-# Each attempt in a fork of its own, as answers are.
+# Attempts in place of answers, in the process that judges answers.
 SEALED = """
-import json, os, socket, subprocess, sys, sympy
+import os, socket, subprocess, sys, sympy
 from fillerscope.answers.grading import sandbox
-marker, attempts = sys.argv[1], json.load(sys.stdin)
-sandbox._restrict_parser()
-sys.addaudithook(sandbox._audit)
-for attempt in attempts:
-    print(sandbox._judge(lambda: eval(attempt) and sandbox.EQUAL, 5.0, 2**33), flush=True)
+marker = sys.argv[1]
+def load():
+    sandbox._restrict_parser()
+    return lambda _, attempt: eval(attempt) and sandbox.EQUAL
+sandbox._load = load
+sandbox.main(5.0, 2**33)
 """
 ATTEMPTS = {
     "1": "equal",
@@ -254,9 +255,11 @@ ATTEMPTS = {
 
 def test_a_fork_only_computes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SEALED, str(tmp_path / "marker")]
-    questions = json.dumps(list(ATTEMPTS))
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, input=questions)
-    assert dict(zip(ATTEMPTS, done.stdout.splitlines(), strict=True)) == ATTEMPTS
+    asked = "".join(json.dumps({"reference": "", "answer": attempt}) + "\n" for attempt in ATTEMPTS)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, input=asked)
+    ready, *outcomes = map(json.loads, done.stdout.splitlines())
+    assert ready == {"ready": True}
+    assert dict(zip(ATTEMPTS, (one["outcome"] for one in outcomes), strict=True)) == ATTEMPTS
     assert not list(tmp_path.iterdir())
 
 
