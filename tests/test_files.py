@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 import tracemalloc
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fillerscope import files
-from fillerscope.files import file_sha256, open_file, parse_json, read_limited, real_path, replacing, write_whole
+from fillerscope.files import (
+    digest_of,
+    digest_of_list,
+    file_sha256,
+    open_file,
+    parse_json,
+    read_limited,
+    real_path,
+    replacing,
+    write_whole,
+)
 from support.watchdog import watched
 
 
@@ -116,3 +130,40 @@ def test_values_of_json_are_not_made_where_they_take_too_much_memory(item: str) 
     for one in (text, written):
         with pytest.raises(ValueError, match=r"more than [0-9]+ MiB of memory"):
             parse_json(one, taken // 2)
+
+
+def test_pieces_that_are_not_hashed_yet_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading and writing may be faster than hashing."""
+    alive: list[weakref.ref[np.ndarray]] = []
+    most = 0
+
+    class Slow:
+        def update(self, piece: memoryview) -> None:
+            time.sleep(0.01)
+            assert len(piece) == 8
+
+        def hexdigest(self) -> str:
+            return ""
+
+    def pieces() -> Iterator[memoryview]:
+        nonlocal most
+        for _ in range(20):
+            array = np.zeros(8, dtype=np.uint8)
+            alive.append(weakref.ref(array))
+            most = max(most, sum(one() is not None for one in alive))
+            yield array.data
+
+    monkeypatch.setattr("fillerscope.files.hashlib.sha256", Slow)
+    assert write_whole(tmp_path / "a", pieces()) == (160, "")
+    assert most <= 3
+
+
+def test_a_piece_that_cannot_be_hashed_is_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(BufferError):
+        write_whole(tmp_path / "a", [np.zeros((4, 4), dtype=np.uint8)[:, ::2].data])
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("values", [[], ["a"], [["x", "\U0001f600"], {"b": 1, "a": 2.5}, None]])
+def test_the_digest_of_a_list_does_not_depend_on_how_it_is_made(values: list[object]) -> None:
+    assert digest_of_list(iter(values)) == digest_of(values)

@@ -10,7 +10,7 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -32,13 +32,18 @@ def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str
     A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again."""
     size, digest = 0, hashlib.sha256()
     with replacing(path, sync=False) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as thread:
+        hashed: Future[None] | None = None
         for piece in pieces:
-            thread.submit(digest.update, piece)  # in order, while they are written
+            if hashed is not None:
+                hashed.result()  # before the next one: pieces that wait would fill memory
+            hashed = thread.submit(digest.update, piece)  # while it is written
             file.write(piece)
             size += len(piece)
         if sync:
             file.flush()
-            os.fsync(file.fileno())  # while the last pieces are still hashed
+            os.fsync(file.fileno())  # while the last piece is still hashed
+        if hashed is not None:
+            hashed.result()
     if sync:
         _flush_folder(path.parent)
     return size, digest.hexdigest()
@@ -218,8 +223,21 @@ def json_bytes(value: object) -> bytes:
 
 def digest_of(value: object) -> str:
     """The sha256 of a JSON value in canonical form."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def digest_of_list(values: Iterable[object]) -> str:
+    """The same of a list whose values are made one by one: its JSON may be larger than they are."""
+    digest = hashlib.sha256(b"[")
+    for number, value in enumerate(values):
+        digest.update(b"," if number else b"")
+        digest.update(_canonical(value))
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
 @contextmanager

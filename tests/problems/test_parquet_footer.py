@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from fillerscope.problems import parquet_footer
 from fillerscope.problems.parquet_footer import refuse_large_footer
+from fillerscope.problems.parquet_pages import Compact
 from fillerscope.problems.readers import read_rows
 
 
@@ -111,3 +112,11 @@ def test_footers_of_many_kinds_of_columns_are_read(tmp_path: Path) -> None:
     for version in ("1.0", "2.6"):
         parquet.write_table(table, path, version=version, row_group_size=7, sorting_columns=sorting)
         assert len(list(read_rows(path, "a.parquet"))) == 50
+
+
+def test_lists_in_lists_are_refused() -> None:
+    """Parquet has none, and its reader would go as deep as they do."""
+    refused(whole(b"\x19" + b"\x19" * 5000 + b"\0"), "damaged")
+    page = Compact(b"\xf9" + b"\x02" + b"\x19" * 5000)
+    with pytest.raises(ValueError, match="damaged"):
+        page.struct()

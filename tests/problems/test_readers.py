@@ -276,6 +276,18 @@ def test_many_small_rows_are_limited_by_what_they_take(
         list(read_rows(path, name))
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"), [("x" * 999, 3), ("\U0001f600" + "x" * 999, 2), ("\U0001f600" + " " * 999, 1)]
+)
+def test_a_text_counts_as_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, rows: int) -> None:
+    """Four bytes a character where one of them is beyond the first 65,536, and a copy without blanks at its end."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(10 * (json.dumps({"question": "x", "answer": text}) + "\n"))
+    monkeypatch.setattr("fillerscope.problems.readers.LARGEST_TABLE", 10_000 if rows < 3 else 6000)
+    with pytest.raises(ProblemError, match=f"a.jsonl: {rows + 1} rows take over"):
+        list(read_rows(path, "a.jsonl"))
+
+
 def test_of_arrays_and_objects_in_json_only_that_they_are_there_is_kept(tmp_path: Path) -> None:
     lists = [[[]] * 1000, [], {"a": [[]] * 1000}, {}]
     (fields,) = rows(tmp_path, json.dumps({str(number): value for number, value in enumerate(lists)}), "a.jsonl")

@@ -252,3 +252,15 @@ def test_rows_that_are_judged_again_for_ever_are_refused(monkeypatch: pytest.Mon
     spec = ProblemsSpec(source="rows.jsonl", on_error="skip", limit=1000)
     with pytest.raises(ProblemError, match="too many of its rows are skipped because of others; name the"):
         _Reading(spec, iter(rows), graded=True).problem_set()
+
+
+def test_of_a_skipped_row_no_more_is_kept_than_is_shown(tmp_path: Path) -> None:
+    """A private letter is written as ten characters where it is quoted."""
+    path, name = tmp_path / "a.jsonl", "\U000e0041" * 4_000
+    path.write_text(3 * (json.dumps({"id": name, "question": "x"}) + "\n"))
+    data = read_problems(ProblemsSpec(source=str(path), on_error="skip"))
+    assert len(data.problems) == 1
+    assert [len(bad.reason) <= 200 for bad in data.skipped] == [True, True]
+    with pytest.raises(ProblemError, match="is also at") as caught:
+        read_problems(ProblemsSpec(source=str(path)))
+    assert len(str(caught.value)) < 1000 + len(str(path))

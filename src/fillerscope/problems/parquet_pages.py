@@ -22,6 +22,7 @@ WIDEST = 1 << 16  # bytes of a value whose column says how many all have: a miss
 SIMPLE_ENCODINGS = {0, 2, 3, 8}  # plain, and by a dictionary: a value takes no more than it does on its page
 _FIRST_READ = 1 << 10
 _DEEPEST = 16  # structs in structs
+_LISTS = (9, 10)  # the kinds of a list and of a set
 _DICTIONARY = 2  # the kind of a page
 _HEADERS = {0: 5, 2: 7, 3: 8}  # the field with the header of a data page, of a dictionary, of a data page of version 2
 _ENCODING = {0: 2, 2: 2, 3: 4}  # the field of that header
@@ -134,7 +135,7 @@ class Compact:
             return self._number()
         if kind in (7, 8):
             self._skip(8 if kind == 7 else self._unsigned())
-        elif kind in (9, 10):
+        elif kind in _LISTS:
             self._list(*self._opening())
         elif kind == 12:
             return self.struct()
@@ -148,7 +149,9 @@ class Compact:
         return head >> 4 if head >> 4 < 15 else self._unsigned(), head & 15
 
     def _list(self, count: int, kind: int) -> None:
-        """Read over the values of a list or a set."""
+        """Read over the values of a list or a set. Parquet has no lists of lists."""
+        if kind in _LISTS:
+            raise ValueError("a header is damaged")
         for _ in range(count):
             self._value(kind)
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
+from sys import getsizeof
 
 from fillerscope.errors import ProblemError
 from fillerscope.files import open_file, real_path, refuse_large_json
@@ -79,10 +80,16 @@ def _limited(rows: Iterator[Row | BadRow], name: str) -> Iterator[Row | BadRow]:
 def _memory(row: Row | BadRow) -> int:
     """About how many bytes a row takes, with what is kept about it elsewhere."""
     if isinstance(row, BadRow):
-        return 1000 + len(row.reason)
+        return 1000 + getsizeof(row.reason)
     values = (value.text if isinstance(value, WrittenFloat) else value for value in row.fields.values())
-    texts = (len(value) for value in values if isinstance(value, str | bytes))
-    return 500 + sum(100 + len(key) for key in row.fields) + sum(texts)
+    texts = (_text_memory(value) for value in values if isinstance(value, str | bytes))
+    return 500 + sum(100 + getsizeof(key) for key in row.fields) + sum(texts)
+
+
+def _text_memory(text: str | bytes) -> int:
+    """One character beyond the first 65,536 makes all take four bytes; blanks at an end, a copy without them."""
+    has_blanks = text[:1].isspace() or text[-1:].isspace()
+    return getsizeof(text) * (2 if has_blanks else 1)
 
 
 def _jsonl(file: BufferedReader, name: str) -> Iterator[Row | BadRow]:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from fillerscope.errors import ProblemError
-from fillerscope.files import Json, digest_of
+from fillerscope.files import Json, digest_of_list
 from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
 from fillerscope.problems.problem import Meta, Problem
@@ -28,8 +28,9 @@ from fillerscope.problems.recognise import (
     recognised_alike,
     refuse_two_questions,
 )
-from fillerscope.problems.rows import BadRow, Row, kind_of, number_text
+from fillerscope.problems.rows import BadRow, Row, kind_of, number_text, one_line
 from fillerscope.progress import SILENT, Progress
+from fillerscope.study.arguments import is_text
 from fillerscope.study.data_sets import BUILTIN, DEFAULT_SPLIT, HUB, DataSet, data_set
 from fillerscope.study.study import ProblemsSpec
 
@@ -37,6 +38,7 @@ __all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_pr
 
 BUILTIN_COUNT = 64
 META_LENGTH = 200
+LONGEST_SHOWN = 60  # characters of an id
 MOST_AGAIN = 5_000_000  # rows that are judged again after others were skipped, and 20 times as many as were read
 MOST_RECORDED = 1000  # skipped rows whose place and reason a run keeps; all are counted
 # Short in some rows and long in others: out of meta in all of them.
@@ -84,7 +86,7 @@ def read_problems(spec: ProblemsSpec, progress: Progress = SILENT, graded: bool 
 
 def problems_digest(problems: Iterable[Problem]) -> str:
     """The digest of ids, questions and answers; meta only groups problems, so it is left out."""
-    return digest_of([[problem.id, problem.question, problem.answer] for problem in problems])
+    return digest_of_list([problem.id, problem.question, problem.answer] for problem in problems)
 
 
 def _rows(spec: ProblemsSpec, known: DataSet | None, progress: Progress) -> Iterator[Row | BadRow]:
@@ -229,13 +231,14 @@ class _Reading:
         name = name or f"row-{self.looked_at:06d}"
         if name in self.places:
             advice = "give each row its own, or name another column in `problems.fields`"
-            raise BadRow(row.place, f"id {name!r} is also at {self.places[name]}; {advice}")
+            raise BadRow(row.place, f"id {name[:LONGEST_SHOWN]!r} is also at {self.places[name]}; {advice}")
         self.places[name] = row.place
 
     def _skip(self, number: int, bad: BadRow) -> None:
         if self.spec.on_error == "stop":
             raise bad
-        self.skipped[number] = BadRow(bad.place, bad.reason)  # without the traceback, which holds on to the row
+        # Without the traceback, which holds on to the row, and without more of its texts than is shown.
+        self.skipped[number] = BadRow(bad.place, one_line(bad.reason))
 
 
 def _failing(error: ProblemError) -> Iterator[Row]:
@@ -313,18 +316,13 @@ def _meta(row: Row, used: set[str | None]) -> Meta:
 def _is_small(value: object) -> bool:
     """What a table of results can hold in one cell."""
     if isinstance(value, str):
-        return len(value) <= META_LENGTH and _is_unicode(value)
+        return len(value) <= META_LENGTH and is_text(value)
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and abs(value) < 2**63
 
 
 def _sound(text: str, row: Row, column: str | None) -> str:
-    if not _is_unicode(text):
+    if not is_text(text):  # JSON can spell half of a surrogate pair, which no tokenizer and no file takes
         raise BadRow(row.place, f"{column}: holds half a character (a lone surrogate); write it again")
     return text
-
-
-def _is_unicode(text: str) -> bool:
-    """JSON can spell half of a surrogate pair, which no tokenizer and no file takes."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -23,7 +23,7 @@ RECORDS = "records"  # the small fields of all records, and the bytes of the lar
 LAYOUTS = "layouts"  # bytes before those, of what all prompts have together
 SIZES = "sizes"  # of the large fields of each record, in bytes
 LARGE = ("prompts", "tokens")  # fields; a header may not be long, nor memory hold those of very many problems
-MOST_KEPT = 4096  # records of a file whose large fields stay in memory once they were read
+MOST_KEPT = 1 << 24  # bytes of the large fields of a file that stay in memory once read, where they take 40 times more
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ class StoredRecord(Mapping[str, object]):
 
     def _parsed(self) -> Json:
         try:
-            return dict(parse_json(self.large()))
+            fields = dict(parse_json(self.large()))
+            return {key: fields[key] for key in LARGE if key in fields}
         except (OSError, ValueError, TypeError) as error:
             raise unusable(self._path, error) from None
 
@@ -152,7 +153,7 @@ def _stored_records(path: Path, metadata: Mapping[str, str], large: int | None) 
     sizes = parse_json(metadata.get(SIZES, "[]"))
     if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) != large:
         raise ValueError("the sizes of its records are not those of its bytes")
-    starts, keep = accumulate(sizes, initial=path.stat().st_size - large), len(sizes) <= MOST_KEPT
+    starts, keep = accumulate(sizes, initial=path.stat().st_size - large), large <= MOST_KEPT
     made = [
         StoredRecord(record, path, start, size, keep) if size else record
         for record, size, start in zip(records, sizes, starts, strict=False)

@@ -14,7 +14,7 @@ from fillerscope.problems.parquet_pages import SIMPLE_ENCODINGS, PageHeaders, re
 from fillerscope.store.schema import COLUMN_TYPES, Columns
 
 if TYPE_CHECKING:
-    from pyarrow import DataType, Table
+    from pyarrow import DataType, Int64Array, StringArray, Table
     from pyarrow.parquet import ParquetFile
 
 FREE = 1 << 31  # bytes of memory that the tables of a run may take in any case,
@@ -93,9 +93,17 @@ def _size_of_texts(table: Table) -> int:
     size = 0
     for name, column in zip(table.column_names, table.columns, strict=True):
         if types.is_dictionary(column.type):
-            lengths = (pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+            lengths = (_text_memory(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
             size += sum(pc.sum(one).as_py() or 0 for one in lengths) * _TEXT_OF.get(name, 1)
     return size
+
+
+def _text_memory(texts: StringArray) -> Int64Array:
+    """How many bytes each text takes: a byte a character, or up to four where not all are ASCII."""
+    import pyarrow.compute as pc
+
+    stored, characters = (count(texts).cast("int64") for count in (pc.binary_length, pc.utf8_length))
+    return pc.if_else(pc.equal(stored, characters), characters, pc.multiply(characters, 4))
 
 
 def _refuse_large(path: Path, size: int, allowed: int) -> None:
