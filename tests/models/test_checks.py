@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -229,3 +230,30 @@ def test_tensors_of_no_size_are_no_layers() -> None:
     refuse_other_counts({"num_hidden_layers": 8}, [[4, 4]] * 10, "m")
     with pytest.raises(ModelError, match="num_hidden_layers: 50, and its weights are 10 tensors"):
         refuse_other_counts({"num_hidden_layers": 50}, [[4, 4]] * 10 + [[0]] * 100, "m")
+
+
+@pytest.mark.parametrize("length", ["1e999", "NaN", "-1", "2.5", '"2"', "true"])
+def test_a_length_of_a_tensor_that_is_none_is_one_line(folder: Path, length: str) -> None:
+    header = f'{{"a": {{"shape": [{length}], "dtype": "F32", "data_offsets": [0, 0]}}}}'.encode()
+    next(folder.glob("*.safetensors")).write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match="is no length of a tensor"):
+        check_folder(folder, "m")
+
+
+@pytest.mark.parametrize(
+    "value", ['"x"', "Infinity", "NaN", "256.9", "true", '{"a": 1}', "[1, 2.0]", "[null]", '["1"]']
+)
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+def test_stop_tokens_that_are_no_numbers_of_tokens_are_refused(folder: Path, name: str, value: str) -> None:
+    """Before anything is measured: answers come after it."""
+    for sound in (None, 2, [2, 3], -1):
+        put_stop_tokens(folder / name, json.dumps(sound))
+        check_folder(folder, "m")
+    put_stop_tokens(folder / name, value)
+    with pytest.raises(ModelError, match=rf"{re.escape(name)}: eos_token_id is the number of a token, or a list of"):
+        check_folder(folder, "m")
+
+
+def put_stop_tokens(path: Path, value: str) -> None:
+    settings = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(settings | {"eos_token_id": "VALUE"}).replace('"VALUE"', value))

@@ -153,6 +153,22 @@ def test_a_tokenizer_that_panics_fails_for_that_question() -> None:
     assert maker.plain("What is 1 + 1?").ids
 
 
+def test_a_template_that_fills_memory_is_one_line() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{{ 'x' * 5000000000 }}"  # more than the process that renders may have
+    with pytest.raises(PromptError, match="the chat template refuses a plain question: MemoryError"):
+        PromptMaker.of(tokenizer, PromptSpec(), "auto", 0).plain("What is 1 + 1?")
+    assert apply_chat_template(tiny_tokenizer(), TURNS)
+
+
+@pytest.mark.parametrize("longest", ["x", [], {}])
+def test_a_tokenizer_with_settings_of_other_types_is_one_line(longest: object) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = longest
+    with pytest.raises(PromptError, match=r"the tokenizer fails on '.*; use the tokenizer of another model"):
+        PromptMaker.of(tokenizer, PromptSpec(), "raw", 0).plain("What is 1 + 1?")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
 def test_a_template_without_end_ends_with_the_process_that_asked() -> None:

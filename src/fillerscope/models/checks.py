@@ -14,7 +14,7 @@ from typing import TypedDict
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.files import Json, open_file, parse_json, read_limited
-from fillerscope.models.config_checks import check_config, refuse_other_counts
+from fillerscope.models.config_checks import check_config, refuse_other_counts, refuse_other_stops
 from fillerscope.models.digests import TOKENIZER_FILES, counted_files, pipe_or_device
 from fillerscope.models.redirects import check_tokenizer_config, read_settings
 
@@ -44,6 +44,8 @@ def check_contents(folder: Path, name: str, needs_weights: bool) -> None:
     """Refuse a folder for what its files hold, wherever they are."""
     config = _read_config(folder, name)
     check_config(config, folder / "config.json", name)
+    if (generation := folder / "generation_config.json").exists():
+        refuse_other_stops(read_settings(generation), generation)
     _refuse_adapters(folder, name)
     refuse_other_counts(config, _check_weights(folder, name) if needs_weights else PLAUSIBLE, name)
     check_tokenizer_config(folder)
@@ -179,11 +181,18 @@ def _check_safetensors(path: Path) -> list[list[int]]:
         whole = 8 + length + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
         if whole != size:
             raise ValueError(f"it has {size} bytes of {whole}")
-        return [[int(length) for length in entry["shape"]] for entry in tensors.values()]
+        return [[_length(length) for length in entry["shape"]] for entry in tensors.values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, LookupError) as error:
         raise ModelError(
             f"{path} is damaged ({first_line(error)}); remove it and download or convert the model again"
         ) from error
+
+
+def _length(value: object) -> int:
+    """A length in the shape of a tensor; JSON has other numbers as well."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:20]} is no length of a tensor")
+    return value
 
 
 def _check_shards(index: Path) -> None:

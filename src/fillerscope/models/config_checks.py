@@ -35,6 +35,14 @@ def check_config(config: Json, path: Path, name: str) -> None:
     for place, section in _sections(config):
         _refuse_no_size(section, place, path)
         _refuse_other_quantisation(section, place, path)
+        refuse_other_stops(section, path)
+
+
+def refuse_other_stops(settings: Json, path: Path) -> None:
+    """Refuse stop tokens that are no numbers of tokens: answers would end elsewhere, or fail once all is measured."""
+    value = settings.get("eos_token_id")
+    if value is not None and any(type(token) is not int for token in (value if isinstance(value, list) else [value])):
+        raise _wrong(path, "eos_token_id", "the number of a token, or a list of them", value)
 
 
 def refuse_other_counts(config: Json, shapes: list[list[int]], name: str) -> None:

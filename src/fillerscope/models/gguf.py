@@ -74,7 +74,7 @@ def read_record(folder: Path) -> Record | None:
         files = {str(name): str(sha256) for name, sha256 in record.get("files", {}).items()}
         version = int(record.get("version", 1))
         return Record(str(record["source"]), str(record["gguf_sha256"]), str(record["digest"]), files, version)
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, OverflowError):
         return None
 
 

@@ -126,7 +126,7 @@ def choose_device(device: str) -> str:
     if device == ALL_GPUS and torch.cuda.is_available():
         return device
     counts = {"cpu": 1, "mps": int(torch.backends.mps.is_available()), "cuda": torch.cuda.device_count()}
-    if not (index or "0").isdecimal() or int(index or 0) >= counts.get(kind, 0):
+    if not (index or "0").isdecimal() or len(index) > 9 or int(index or 0) >= counts.get(kind, 0):
         raise ModelError(f"device {device!r} is not on this machine; choose auto, or one of: {', '.join(_devices())}")
     return device
 

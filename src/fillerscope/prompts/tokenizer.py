@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fillerscope.display import first_line
 from fillerscope.errors import PromptError
 from fillerscope.study.arguments import is_text
 
@@ -36,8 +37,8 @@ class Tokenizer(Protocol):
 
 
 def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> list[int]:
-    """The ids of a text. A PromptError where the text holds halves of characters, or where the tokenizer panics, as it
-    does on a pattern that tries for ever."""
+    """The ids of a text. A PromptError where the text holds halves of characters, or where the tokenizer fails: its
+    settings may be of any type, and it panics on a pattern that tries for ever."""
     if not is_text(text):
         raise PromptError(
             f"{text[:40]!r} holds lone surrogates, halves of characters: no tokenizer takes them; mend it"
@@ -45,11 +46,11 @@ def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) ->
     try:
         return list(tokenizer.encode(text, add_special_tokens=add_special_tokens))
     except BaseException as error:
-        if not is_panic(error):
+        if not (isinstance(error, Exception) or is_panic(error)):
             raise
         raise PromptError(
-            f"the tokenizer fails on {text[:40]!r}: {error}; use the tokenizer of another model"
-        ) from None
+            f"the tokenizer fails on {text[:40]!r}: {first_line(error)}; use the tokenizer of another model"
+        ) from error
 
 
 def refuse_beyond(texts: Iterable[Sequence[int]], vocabulary: int) -> None:

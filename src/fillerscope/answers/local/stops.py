@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import index
+
 from torch import nn
 
 from fillerscope.prompts.chat_template import apply_chat_template
@@ -16,7 +18,7 @@ def stop_ids(model: nn.Module | None, tokenizer: Tokenizer) -> frozenset[int]:
     named = getattr(settings, "eos_token_id", None)
     listed = named if isinstance(named, list | tuple) else [named]
     tokens = {*listed, tokenizer.eos_token_id, _end_of_turn(tokenizer)}
-    return frozenset(int(token) for token in tokens if token is not None)
+    return frozenset(index(token) for token in tokens if token is not None)  # of 2.9, int() would make 2
 
 
 def _end_of_turn(tokenizer: Tokenizer) -> int | None:
