@@ -62,6 +62,7 @@ def test_a_text_of_ones_own(written: str, kind: str, text: str, count: int | Non
         ("none", "'none' is a condition without visible filler"),
         ("/ x 0", "count: Input should be greater than or equal to 1"),
         ("/ x 999999999", "count: Input should be less than or equal to 100000"),
+        (f"/ x {'9' * 5000}", "count: Input should be less than or equal to 100000"),
         ("random x 0", "count: Input should be"),
         ('" /" x -5', "count: Input should be greater than or equal to 1"),
         ("mless x -5", "count: Input should be greater than or equal to 1"),

@@ -222,6 +222,8 @@ def test_a_path_in_a_setting_is_relative_to_the_current_folder(tmp_path: Path, m
         ("seed", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'seed'"),
         ("=3", "--set takes KEY=VALUE, such as generation.max_tokens=256, not '=3'"),
         ("a..b=3", "--set takes KEY=VALUE, such as generation.max_tokens=256, not 'a..b=3'"),
+        ("seed=!!bool foo", "--set seed: '!!bool foo' is not valid YAML: 'foo': 'foo'; quote it if it is a text"),
+        (f"models.{'9' * 5000}=x", "9999': its items are number 0 to 0; or set models as a whole"),
         ("seed=[1", "--set seed: '[1' is not valid YAML: expected ',' or ']', but got '<stream end>'; quote it if it "
          "is a text"),
         ("generation={max_tokens: 2, max_tokens: 3}", "--set generation: key 'max_tokens' is given twice; remove one"),

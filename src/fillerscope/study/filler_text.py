@@ -13,6 +13,7 @@ from fillerscope.study.conditions import PRESETS, Condition
 
 READY = tuple(name for name, one in PRESETS.items() if one.has_filler and one.intervention is None)
 FORMS = f"{', '.join(READY)}, or a text and its number of tokens, such as '\" ...\" x 55'"
+LONGEST_NUMBER = 18  # digits that are looked at: a filler has fewer tokens
 CLOSE = 0.75  # how alike a word and a name are, as difflib counts, before the word is taken for the name misspelt
 _COUNTED = re.compile(r"(?P<text>.+?)\s+[x\u00d7]\s*(?P<count>[-+]?\d+)\s*", re.DOTALL)
 _QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
@@ -24,7 +25,7 @@ def filler_condition(written: str) -> Condition:
     `" ..." x 55` repeats a text up to 55 tokens, and `mless x 20` is a ready-made one of another length. A word that
     is close to a name is refused unless it is in quotes, with a space before it or counted."""
     counted = _COUNTED.fullmatch(written)
-    body, count = (counted["text"], int(counted["count"])) if counted else (written, None)
+    body, count = (counted["text"], int(counted["count"][:LONGEST_NUMBER])) if counted else (written, None)
     if body.strip() in PRESETS:
         return _ready(body.strip(), count)
     text = _unquoted(body)

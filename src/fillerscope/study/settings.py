@@ -19,6 +19,7 @@ from fillerscope.study.arguments import shown
 from fillerscope.study.yaml_lines import parse_yaml, repeated_key
 
 EXAMPLE = "generation.max_tokens=256"
+LONGEST_NUMBER = 18  # digits of the number of an item
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _index(place: object, step: str, path: Sequence[str]) -> Any:
         return step
     if not isinstance(place, list | tuple):
         raise StudyError(f"{where} is {place!r}, which has no key {step!r}; set {where} itself")
-    if not step.isdecimal() or int(step) >= len(place):
+    if not step.isdecimal() or len(step) > LONGEST_NUMBER or int(step) >= len(place):
         there = f"number 0 to {len(place) - 1}" if place else "none yet"
         raise StudyError(
             f"{where} is a list, and has no item {step!r}: its items are {there}; or set {where} as a whole"

@@ -62,7 +62,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, LookupError, TypeError) as error:  # a tag may be on anything
             problem = f"{str(node.value)[:40]!r}: {error}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
@@ -177,10 +177,13 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def repeated_key(node: yaml.Node) -> yaml.Node | None:
-    """The first key that a mapping in a document has twice: yaml takes the last of them without a word."""
+    """The first key that a mapping in a document has twice: yaml takes the last of them without a word. A YAMLError
+    where a key is a list or a mapping, of which a tag can make a text."""
     seen: set[str] = set()
     parts = [node.value] if isinstance(node, yaml.SequenceNode) else []
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key is no text", key.start_mark)
         if key.value in seen:
             return cast(yaml.Node, key)
         seen.add(str(key.value))
