@@ -96,7 +96,9 @@ def test_a_token_can_be_seen_and_moves_nothing(token: str, shown: str) -> None:
     assert visible(token).isprintable() or "\ufffd" in shown
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "-x"])
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-x", "\uff1d1"]
+)
 def test_a_cell_is_no_formula(text: str) -> None:
     assert spreadsheet_text(text) == f"'{text}"
 

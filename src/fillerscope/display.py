@@ -151,7 +151,7 @@ def _ascii(character: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", character).casefold() if " " <= c <= "~")
 
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # the last four are full-width ones of the first
 _NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?", re.IGNORECASE)
 
 

@@ -180,6 +180,17 @@ def test_a_number_of_problems_beyond_all_measure_takes_no_time(tmp_path: Path) -
     assert status.stage == f"measuring {MODEL}: 6 of {3 * 10**15 + 2}"
 
 
+def test_a_study_without_models_does_not_hide_the_other_parts(tmp_path: Path) -> None:
+    """No run has one."""
+    make(tmp_path, 1)
+    part = JobPart(2, 2)
+    study = {key: value for key, value in STUDY.items() if key != "models"}
+    RunStore.create(part.folder(tmp_path), {"of": "status"}, study, part).note("problems", 8)
+    one, two = status_of(tmp_path)
+    assert (one.state, two.state) == (STOPPED, DAMAGED)
+    assert two.error == "a study that was run names its models"
+
+
 @pytest.mark.parametrize("facts", [{"problems": "8"}, {"problems": -8}, {"problems": 8.5}, {"problems": True},
                                    {"problems": 10**30}, {"part": 7}, {"part": "9/2"}, {"part": "1"}])  # fmt: skip
 def test_a_manifest_that_says_what_cannot_be_is_damaged(tmp_path: Path, facts: dict[str, Any]) -> None:

@@ -159,7 +159,7 @@ def _note(path: Path) -> Path:
 def _deciding_code() -> str:
     """A digest of the code that a verdict comes from."""
     digest, root = hashlib.sha256(), files("fillerscope")
-    folders = [root.joinpath(name) for name in ("analysis", "analysis/findings", "report", "study")]
+    folders = [root.joinpath(name) for name in ("analysis", "analysis/findings", "report", "store", "study")]
     for file in (file for folder in folders for file in folder.iterdir() if file.name.endswith(".py")):
         digest.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

@@ -111,7 +111,7 @@ class PartSet:
     @cached_property
     def study(self) -> Study:
         try:
-            return Study.model_validate(self.first.study)
+            return Study.stored(self.first.study)
         except ValueError:
             raise StoreError(f"{self.first.path / STUDY} does not hold a study; run this part again") from None
 

@@ -137,7 +137,7 @@ def _progress(store: RunStore) -> Json:
     problems = store.manifest.get("problems")
     if problems is None:
         return {}
-    work = _Work(store, Study.model_validate(store.study), problems)
+    work = _Work(store, Study.stored(store.study), problems)
     stages = dict(work.stages())
     done = set.intersection(*stages.values())
     counts = {"problems": work.problems_of(done), "problems_total": work.problems_of(work.shards)}

@@ -48,9 +48,18 @@ def test_processes_that_are_started_beforehand_grade() -> None:
 
 def test_half_of_the_cores_grade(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, size in ((None, 1), (1, 1), (2, 1), (6, 3), (64, 8)):
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as elsewhere than on Linux
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
         with GraderPool() as pool:
             assert len(pool.graders) == size
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="asks Linux")
+def test_cores_of_others_do_not_grade(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 6, 7})
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    with GraderPool() as pool:
+        assert len(pool.graders) == 2
 
 
 def test_a_grader_that_cannot_start_ends_the_grading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ class GraderPool:
     """Grades many answers at once, on half of the cores. A process is started when the others are busy."""
 
     def __init__(self, size: int | None = None) -> None:
-        size = size or min(MOST, max(1, (os.cpu_count() or 1) // 2))
+        size = size or min(MOST, max(1, _cores() // 2))
         self.graders = [Grader() for _ in range(size)]
         self._free: LifoQueue[Grader] = LifoQueue()  # the one that was used last, which runs already, is taken first
         for grader in self.graders:
@@ -61,3 +61,8 @@ class GraderPool:
             yield grader
         finally:
             self._free.put(grader)
+
+
+def _cores() -> int:
+    """The cores that this process may use: a scheduler gives a job some of the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
