@@ -9,17 +9,19 @@ import os
 import re
 import secrets
 import stat
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
 LISTING = "fillerscope-files.json"  # in a folder of a user's choice: which files in it are ours
 LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
+MOST_WAITING = 1 << 26  # bytes of pieces that are written and not yet hashed
 MOST_MEMORY = 1 << 31  # bytes that the values of a JSON text may take
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
@@ -30,23 +32,52 @@ def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str
     """Write a file under a temporary name, sync and rename it, and sync its folder. Returns its size and SHA-256.
 
     A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again."""
-    size, digest = 0, hashlib.sha256()
-    with replacing(path, sync=False) as temporary, temporary.open("wb") as file, ThreadPoolExecutor(1) as thread:
-        hashed: Future[None] | None = None
+    with replacing(path, sync=False) as temporary, temporary.open("wb") as file, _Hashing() as hashing:
+        size = 0
         for piece in pieces:
-            if hashed is not None:
-                hashed.result()  # before the next one: pieces that wait would fill memory
-            hashed = thread.submit(digest.update, piece)  # while it is written
+            hashing.add(piece)
             file.write(piece)
             size += len(piece)
         if sync:
             file.flush()
-            os.fsync(file.fileno())  # while the last piece is still hashed
-        if hashed is not None:
-            hashed.result()
+            os.fsync(file.fileno())  # while the last pieces are still hashed
+        digest = hashing.hexdigest()
     if sync:
         _flush_folder(path.parent)
-    return size, digest.hexdigest()
+    return size, digest
+
+
+class _Hashing:
+    """The SHA-256 of pieces that are written meanwhile: it is computed in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.digest, self.thread = hashlib.sha256(), ThreadPoolExecutor(1)
+        self.waiting: deque[tuple[Future[None], int]] = deque()  # pieces in order, with their sizes
+        self.held = 0  # bytes of those
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.shutdown()
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Hash one more piece. Waits where those that are not hashed yet would fill memory."""
+        self.waiting.append((self.thread.submit(self.digest.update, piece), len(piece)))
+        self.held += len(piece)
+        while self.waiting and (self.held > MOST_WAITING or self.waiting[0][0].done()):
+            self._wait()
+
+    def hexdigest(self) -> str:
+        while self.waiting:
+            self._wait()
+        return self.digest.hexdigest()
+
+    def _wait(self) -> None:
+        """Wait for the first piece, and raise what went wrong with it."""
+        hashed, length = self.waiting.popleft()
+        hashed.result()
+        self.held -= length
 
 
 @contextmanager
