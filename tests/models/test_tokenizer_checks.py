@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, decoders, normalizers
 
 from fillerscope.errors import ModelError
 from fillerscope.models.description import load_tokenizer
@@ -303,3 +304,18 @@ def test_what_is_no_rule_is_left_to_the_tokenizer(folder: Path, rule: object) ->
     check_tokenizer(folder)
     with pytest.raises(ModelError, match=r"the tokenizer in .* cannot be loaded"):
         load_tokenizer(ModelFolder(folder, "m", "m", ""))
+
+
+@pytest.mark.parametrize("times", [20, 24])
+@pytest.mark.parametrize("stage", ["normalizer", "decoder"])
+def test_a_pattern_that_tries_very_many_ways_is_refused_soon(tmp_path: Path, times: int, stage: str) -> None:
+    """Each match is below the limit of its library, so that it never fails: a text would take hours."""
+    tokenizer = tiny_tokenizer()
+    pattern = Regex("(?:" + r"[\s\S]?" * times + r"\b\B)")
+    if stage == "normalizer":
+        tokenizer.backend_tokenizer.normalizer = normalizers.Replace(pattern, "z")
+    else:
+        replace_all = decoders.Replace(pattern, "z")
+        tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), replace_all])
+    with watched(60), pytest.raises(ModelError, match=r"takes \d+\.\d s for \d+ characters: a pattern in it tries"):
+        check_loaded(tokenizer, tmp_path)

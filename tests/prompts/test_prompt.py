@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 from itertools import product
 from typing import Any
@@ -21,6 +22,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.fillers import filler_ids
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
+from fillerscope.prompts.tokenizer import decode, encode
 from fillerscope.study.conditions import PRESETS, Condition
 from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec
 from support.grid import case
@@ -621,9 +623,65 @@ def test_a_question_that_composes_with_what_is_before_it_takes_no_longer(monkeyp
         return decode(self, ids)
 
     monkeypatch.setattr(PromptMaker, "_decode", counted)
-    prompt = maker.plain("\u0301" + "What is 12 + 30? " * 200)
-    assert len(prompt) > 1000
+    with pytest.raises(
+        PromptError, match="the tokenizer splits 'Question: e' otherwise where more follows; so its tokens"
+    ):
+        maker.plain("\u0301" + "What is 12 + 30? " * 200)
     assert decoded < 200
+
+
+def test_a_text_that_is_split_otherwise_from_its_beginning_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows moves the one `a` that is left over to the start; every prefix was decoded."""
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -8.0), ("aa", -2.0)], unk_id=0, byte_fallback=False))
+    backend.normalizer = normalizers.Replace(Regex(r"[\s\S]"), "a")
+    backend.decoder = decoders.Sequence([decoders.Replace("a", "x" * 40), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    maker, decode, decoded = PromptMaker.of(tokenizer, PromptSpec(system=""), "raw", 0), PromptMaker._decode, []
+    monkeypatch.setattr(PromptMaker, "_decode", lambda self, ids: decoded.append(1) or decode(self, ids))
+    for length in (2000, 2001):
+        with suppress(PromptError):
+            maker.plain("x" * length)
+    assert 0 < len(decoded) < 400
+
+
+def test_what_is_said_of_a_question_is_what_offsets_say_or_nothing() -> None:
+    """The tail composes with the last letter of the question; one token was taken to be the question's too few."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    maker = PromptMaker.of(tokenizer, PromptSpec(system="", raw="{question}\u0301 ="), "raw", 0)
+    with pytest.raises(PromptError, match="otherwise where more follows"):
+        maker.plain("What is the sum of these")
+
+
+def test_a_tokenizer_that_drops_blanks_at_the_end_of_a_text_is_refused() -> None:
+    """Line breaks of the frame would be taken for the question's."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Strip()
+    maker = PromptMaker.of(tokenizer, PromptSpec(), "raw", 0)
+    with pytest.raises(PromptError, match="drops the blanks at the end of"):
+        maker.plain("What is 12 + 30?")
+
+
+def test_filler_at_the_start_follows_all_tokens_that_the_tokenizer_puts_first() -> None:
+    tokenizer = tiny_tokenizer()
+    first = ["<|endoftext|>", "<|im_start|>"]
+    special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in first]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{' '.join(first)} $A", special_tokens=special
+    )
+    maker = PromptMaker.of(tokenizer, PromptSpec(), "raw", 0)
+    condition = Condition(name="s", kind="repeat", text="/", count=3, position="start")
+    prompt = maker.make(Problem("x", "What is 12 + 30?", "", {}), condition)
+    assert tokenizer.convert_ids_to_tokens(list(prompt.ids[:2])) == first
+    assert prompt.filler_start == 2
+
+
+def test_a_tokenizer_that_panics_while_it_decodes_is_one_line() -> None:
+    tokenizer = tiny_tokenizer()
+    pattern = decoders.Replace(Regex(r"(1+1+)+y"), "")
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), pattern])
+    with pytest.raises(PromptError, match=r"the tokenizer fails on tokens \d+, .*; use the tokenizer of another model"):
+        decode(tokenizer, encode(tokenizer, "1" * 60))
 
 
 def test_texts_of_tokens_are_those_of_the_tokenizer_as_it_is_now() -> None:

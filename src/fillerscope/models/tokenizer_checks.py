@@ -7,6 +7,7 @@ before they are loaded, and what was loaded once more: rules may come from other
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from fillerscope.errors import ModelError
 from fillerscope.files import Json, parse_json, read_limited
 from fillerscope.models.redirects import TOKENIZER_SETTINGS
 from fillerscope.models.tokenizer_growth import rule_tokens, text_growth, token_growth
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, decode, encode
 
 MOST_GROWTH = 100  # times a text may grow: one character of a published tokenizer becomes up to 18, each with a mark
 LONGEST_TOKEN = 4096  # characters; runs of spaces of published tokenizers have some hundred
 LONGEST_WORD = 1000  # characters; published tokenizers have 100 or 200
+SHORT_TEXT, LONGEST_TRIED = 64, 2  # characters, one more each time up to the first, which is then doubled
+SLOWEST, SLOWEST_CHARACTER = 0.5, 0.001  # seconds for a text: published tokenizers take some microseconds a character
+_SAMPLES = ("a", " ", "1", "What is 12 + 30?\n", "\u00e9\u4e00\U0001f600x ")
 MOST_MADE = 10_000  # tokens that are made of a number alone; published tokenizers make 7 to 103
 _STAGES = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _MADE = re.compile(r"^(extra_ids|offset|num_\w+|n_\w+)$")
@@ -53,9 +57,25 @@ def check_loaded(tokenizer: Tokenizer, folder: Path) -> None:
     parts = {stage: getattr(backend, stage) for stage in _STAGES}
     rules = {stage: parse_json(part.__getstate__()) for stage, part in parts.items() if part is not None}
     _refuse_growth(rules, folder)
+    _refuse_slow(tokenizer, folder)
     _refuse_long_tokens(map(str, tokenizer.added_tokens_decoder.values()), folder)
     if not (folder / "tokenizer.json").exists():  # all tokens take some time to list, and were looked at there
         _refuse_long_tokens(backend.get_vocab(), folder)
+
+
+def _refuse_slow(tokenizer: Tokenizer, folder: Path) -> None:
+    """Refuse a tokenizer that takes long for short texts: a pattern in it tries many ways at each of them, and nothing
+    can interrupt it. The texts become longer little by little, so that the first which is slow is not very slow."""
+    for length in (*range(1, SHORT_TEXT), *(SHORT_TEXT << times for times in range(LONGEST_TRIED))):
+        for sample in _SAMPLES:
+            text = (sample * length)[:length]
+            began = time.perf_counter()
+            decode(tokenizer, encode(tokenizer, text))
+            if time.perf_counter() - began > SLOWEST + SLOWEST_CHARACTER * length:
+                raise ModelError(
+                    f"the tokenizer in {folder} takes {time.perf_counter() - began:.1f} s for {length} characters: a "
+                    "pattern in it tries very many ways; use the tokenizer of another model"
+                )
 
 
 def refuse_chance(tokenizer: Tokenizer, name: str) -> None:

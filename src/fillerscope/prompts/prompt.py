@@ -18,7 +18,7 @@ from fillerscope.errors import PromptError
 from fillerscope.problems.problem import Problem
 from fillerscope.prompts.chat_template import RendererError, TemplateLimitError, apply_chat_template
 from fillerscope.prompts.fillers import filler_ids, generator
-from fillerscope.prompts.tokenizer import Tokenizer, encode, refuse_beyond
+from fillerscope.prompts.tokenizer import Tokenizer, decode, encode, refuse_beyond
 from fillerscope.study.conditions import Condition
 from fillerscope.study.interventions import Shift
 from fillerscope.study.study import Example, PromptSpec
@@ -26,6 +26,8 @@ from fillerscope.study.study import Example, PromptSpec
 SPANS = ("system", "filler", "question", "tail")
 SYSTEM, FILLER, QUESTION, TAIL = range(4)
 BEYOND = 64  # characters after which a text that differs is another one
+MOST_OTHER = 64  # tokens at the end of a text that are others where more follows; usually one to three
+_UNTOLD = "so its tokens cannot be told from those that follow: change the prompt, or use another tokenizer"
 _MARK = "\u2407QUESTION\u2407"  # stands for the question while a template is taken apart
 _DATE = "26 Jul 2024"  # what templates that ask for it print as the date; see render_template.py for the others
 
@@ -206,7 +208,7 @@ class PromptMaker:
         return encode(self.tokenizer, text)
 
     def _decode(self, ids: list[int]) -> str:
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return decode(self.tokenizer, ids, clean_up_tokenization_spaces=False)
 
     def _added(self, text: str, ids: list[int]) -> tuple[list[int], list[int]]:
         """Special tokens that the tokenizer puts before and after a raw text; a chat template writes its own."""
@@ -229,9 +231,10 @@ class PromptMaker:
         while shared < min(len(ids), len(alone)) and ids[shared] == alone[shared]:
             shared += 1
         if shared == len(alone):
+            self._refuse_dropped_blanks(head, alone, ids[shared : shared + 1])
             return shared, shared
         goal, within = self._decode(alone), shared
-        for stop in range(shared, len(ids) + 1):
+        for stop in range(shared, min(shared + MOST_OTHER, len(ids)) + 1):
             text = self._decode(ids[:stop])
             if text.startswith(goal):
                 return (stop if text == goal else within), stop
@@ -239,13 +242,19 @@ class PromptMaker:
                 within = stop
             elif len(text) > len(goal) + BEYOND:  # another text, and more tokens do not make it the same
                 break
-        return shared, min(shared + 1, len(ids))
+        raise PromptError(f"the tokenizer splits {head[-40:]!r} otherwise where more follows; {_UNTOLD}")
+
+    def _refuse_dropped_blanks(self, head: str, alone: list[int], following: list[int]) -> None:
+        """Refuse a tokenizer that drops blanks at the end of a text and not within: they would be the question's."""
+        if head[-1:].isspace() and self._decode(following).isspace() and not self._decode(alone)[-1:].isspace():
+            raise PromptError(f"the tokenizer drops the blanks at the end of {head[-40:]!r}; {_UNTOLD}")
 
     def _place(self, plain: Prompt, condition: Condition, problem: str) -> int:
         if condition.position == "start":
             # Only what the tokenizer puts before every text must stay first; a turn marker need not.
-            with_special, bare = (self.tokenizer.encode("a", add_special_tokens=add)[:1] for add in (True, False))
-            return 1 if with_special != bare and list(plain.ids[:1]) == list(with_special) else 0
+            bare, whole = (encode(self.tokenizer, "a", add_special_tokens=add) for add in (False, True))
+            count = next((at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), 0)
+            return count if list(plain.ids[:count]) == whole[:count] else 0
         start, stop = plain.question_start, plain.spans.count(QUESTION) + plain.question_start
         if condition.position == "random":
             random = generator(self.seed, condition.name, "position", problem)
@@ -268,4 +277,4 @@ def token_texts(tokenizer: Tokenizer, ids: tuple[int, ...]) -> list[str]:
 
 
 def _token_text(tokenizer: Tokenizer, token: int) -> str:
-    return str(tokenizer.decode([token], skip_special_tokens=False))
+    return decode(tokenizer, [token])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,13 +44,26 @@ def encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) ->
         raise PromptError(
             f"{text[:40]!r} holds lone surrogates, halves of characters: no tokenizer takes them; mend it"
         )
-    try:
+    with _failing_on(text):
         return list(tokenizer.encode(text, add_special_tokens=add_special_tokens))
+
+
+def decode(tokenizer: Tokenizer, ids: Sequence[int], skip_special_tokens: bool = False, **options: bool) -> str:
+    """The text of ids. A PromptError where the tokenizer fails."""
+    with _failing_on(ids):
+        return str(tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens, **options))
+
+
+@contextmanager
+def _failing_on(given: str | Sequence[int]) -> Iterator[None]:
+    try:
+        yield
     except BaseException as error:
         if not (isinstance(error, Exception) or is_panic(error)):
             raise
+        shown = f"{given[:40]!r}" if isinstance(given, str) else f"tokens {', '.join(map(str, given[:8]))}"
         raise PromptError(
-            f"the tokenizer fails on {text[:40]!r}: {first_line(error)}; use the tokenizer of another model"
+            f"the tokenizer fails on {shown}: {first_line(error)}; use the tokenizer of another model"
         ) from error
 
 

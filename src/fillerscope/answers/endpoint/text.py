@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fillerscope.answers.local.stops import stop_ids
-from fillerscope.prompts.tokenizer import Tokenizer, encode
+from fillerscope.prompts.tokenizer import Tokenizer, decode, encode
 
 
 def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
@@ -16,7 +16,7 @@ def prompt_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
 
     Servers add special tokens: where the ids begin with a BOS that the tokenizer adds by itself, the text has none.
     """
-    text = str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+    text = decode(tokenizer, ids, clean_up_tokenization_spaces=False)
     for candidate in (text, text.removeprefix(tokenizer.bos_token or "")):
         if encode(tokenizer, candidate, add_special_tokens=True) == list(ids):
             return candidate

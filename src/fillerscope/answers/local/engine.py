@@ -29,6 +29,7 @@ from fillerscope.models.loading import LoadedModel
 from fillerscope.models.positions import length_limit, reset_positions
 from fillerscope.models.spread import is_spread
 from fillerscope.models.structure import context_length, device_of, has_experts, is_changed_by_code
+from fillerscope.prompts.tokenizer import decode
 from fillerscope.study.generation import Decoding
 
 # One prefill pass, also where prompts are computed whole. A GPU is fast where much is computed at once; the pairs are
@@ -192,5 +193,5 @@ class LocalGenerator:
         if not row.generated:
             return Reply("", 0, "failed", "the prompt fills the model's context: there is no room for an answer")
         ids = row.generated[:-1] if stopped else row.generated
-        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = decode(self.tokenizer, ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.generated))

@@ -21,7 +21,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import GenerationError, StudyError
 from fillerscope.models.hashed_view import hashed_view
 from fillerscope.models.resolve import ModelFolder
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, decode
 from fillerscope.study.generation import Decoding
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class VllmGenerator:
             return Reply("", 0, "failed", f"vLLM ended the answer with {reason!r}, not with stop or length")
         stopped = bool(generated) and generated[-1] in self.stops
         ids = list(generated[:-1] if stopped else generated)
-        text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = decode(self.tokenizer, ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(generated))
 
 

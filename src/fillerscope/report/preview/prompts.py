@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 from fillerscope.files import Json
 from fillerscope.prompts.prompt import Prompt
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, decode
 from fillerscope.study.conditions import Condition
 
 
@@ -40,4 +40,4 @@ class PromptPreview:
 
 
 def _text(tokenizer: Tokenizer, ids: tuple[int, ...]) -> str:
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False)) if ids else ""
+    return decode(tokenizer, ids) if ids else ""
