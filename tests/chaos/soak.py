@@ -44,7 +44,7 @@ def one_turn(model: str, folder: Path, seed: int) -> None:
     fillerscope.run(study | {"conditions": study["conditions"][:2]}, folder)
     run = open_run(folder)
     watched = Watched(folder)
-    watched.check_once()
+    watched.check()
     while not watched.overview()["checked"]:
         time.sleep(0.01)
     for name in names_for(run)[:2]:

@@ -52,7 +52,7 @@ def by_report(folder: Path, out: Path) -> bool:
 def by_view(folder: Path, _: Path) -> bool:
     """The page says it in an alert."""
     watched = Watched(folder)
-    watched.check_once()
+    watched.check()
     while not (shown := watched.overview())["checked"]:
         time.sleep(0.001)
     return bool(shown["damaged"])

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
 FILES = (
     "models/attention.py", "models/description.py", "models/in_memory.py", "models/loading.py", "models/positions.py",
-    "models/quantised.py", "models/spread.py", "models/structure.py", "models/untrained.py", "store/merge.py",
-    "store/moments.py", "store/schema.py",
+    "models/quantised.py", "models/spread.py", "models/structure.py", "models/tensor_parallel.py",
+    "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
 )  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 PRECISION = (

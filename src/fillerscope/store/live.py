@@ -32,6 +32,8 @@ from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, PROBLEMS, Array, Manifest, answer_attention_name, merged_name
 from fillerscope.study.study import Study
 
+Stamp = tuple[int, int, int]
+
 
 @dataclass(frozen=True)
 class StageProgress:
@@ -84,7 +86,7 @@ class LiveStore(RunStore):
         with self._lock:
             if self.remote is not None:
                 self.remote.pull()
-            stamp = _stamp(self.path / MANIFEST)
+            stamp = stamp_of(self.path / MANIFEST)
             if stamp is None or (stamp, self._existing()) == self._seen:
                 return False
             try:
@@ -96,7 +98,7 @@ class LiveStore(RunStore):
             self.manifest = manifest
             self._seen = stamp, self._existing()
             self._parts = dict(self._unwritten_merges())
-            self.problems = self.problems or self._count_problems()
+            self.problems = self._count_problems() or self.problems  # another run may be in its place
             return before != (self._seen[1], manifest)
 
     def has(self, name: str) -> bool:
@@ -265,7 +267,7 @@ class _PartialMerge:
         return Part(merged.arrays, list(merged.records))  # the merger adds to its own list
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp_of(path: Path) -> Stamp | None:
     """What tells one version of a file from another: time of change, size and inode."""
     try:
         stat = path.stat()

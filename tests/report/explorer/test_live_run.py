@@ -14,6 +14,7 @@ import pytest
 from fillerscope.analysis.run import Run
 from fillerscope.errors import StoreError
 from fillerscope.report.explorer.live_run import KEPT, Watched
+from fillerscope.store.live import LiveStore
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name, merged_name, shard_name
 from support.synthetic import Synthetic
@@ -194,11 +195,11 @@ def test_progress(whole: Path, tmp_path: Path) -> None:
 def test_files_are_checked_once_beside_everything_else(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(whole)
     begun: list[int] = []
-    verify = watched._store.verify
-    monkeypatch.setattr(watched._store, "verify", lambda: begun.append(1) or verify())
+    verify = LiveStore.verify
+    monkeypatch.setattr(LiveStore, "verify", lambda self: begun.append(1) or verify(self))
     assert watched.overview()["checked"] == ""
     for _ in range(3):
-        watched.check_once()
+        watched.check()
     files = len(RunStore.open(whole).manifest["files"])
     assert until(lambda: watched.overview()["checked"]).startswith(f"All {files} files are as they were written")
     assert not watched.overview()["damaged"]
@@ -213,9 +214,53 @@ def test_one_byte_that_is_another_is_reported(whole: Path, tmp_path: Path, name:
     data[len(data) // 2] ^= 1
     (folder / name).write_bytes(data)
     watched = Watched(folder)
-    watched.check_once()
+    watched.check()
     assert until(lambda: watched.overview()["checked"]).startswith(f"1 files are damaged: {name}: sha256 ")
     assert watched.overview()["damaged"]
+
+
+def test_files_that_change_while_they_are_shown_are_checked_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    watched.check()
+    assert until(lambda: watched.overview()["checked"]).startswith("All")
+    data = bytearray((folder / SHARDS[1]).read_bytes())
+    data[-1] ^= 1
+    (folder / SHARDS[1]).write_bytes(data)
+    assert until(lambda: watched.overview()["damaged"])
+    assert watched.overview()["checked"].startswith(f"1 files are damaged: {SHARDS[1]}: sha256 ")
+
+
+def test_another_run_in_its_place_is_checked_and_counted_anew(whole: Path, tmp_path: Path) -> None:
+    """Its files are fewer, and so are its problems."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    watched.check()
+    assert until(lambda: watched.overview()["checked"]).startswith("All")
+    shutil.rmtree(folder)
+    shutil.copytree(Synthetic(problems=4, shard=2, layers=2, heads=2).build(tmp_path / "other").path, folder)
+    files = len(RunStore.open(folder).manifest["files"])
+    assert until(lambda: watched.overview()["checked"].startswith(f"All {files} files"))
+    assert [stage["total"] for stage in watched.overview()["progress"]["stages"]] == [4]
+
+
+def test_a_manifest_that_loses_names_meanwhile_does_not_end_the_check(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, ready = tmp_path / "run", threading.Event()
+    shutil.copytree(whole, folder)
+    fault_here = LiveStore._fault_here
+    monkeypatch.setattr(LiveStore, "_fault_here", lambda self, name: ready.wait(30) and fault_here(self, name))
+    watched = Watched(folder)
+    watched.check()
+    store = RunStore.open(folder)
+    store.manifest["files"].pop(answers_name(MODEL, 0))
+    store._save_manifest()
+    _ = watched.run
+    ready.set()
+    assert until(lambda: watched.overview()["checked"]).startswith("All")
 
 
 def test_files_that_cannot_be_read_are_told(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +269,7 @@ def test_files_that_cannot_be_read_are_told(whole: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("fillerscope.store.reading.file_sha256", fail)
     watched = Watched(whole)
-    watched.check_once()
+    watched.check()
     assert until(lambda: watched.overview()["checked"]).startswith("Not all files could be checked: no permission to")
     assert watched.overview()["damaged"]
 

@@ -1,18 +1,15 @@
-"""A run that somebody looks at: refreshed when it has grown, its files checked in the background.
-
-Numbers are shown at once and checked beside: reading a large run from end to end takes longer than anybody waits.
-"""
+"""A run that somebody looks at: refreshed when it has grown, its files checked in the background."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 from fillerscope.analysis.run import Run
-from fillerscope.errors import StoreError
 from fillerscope.files import Json
+from fillerscope.report.explorer.file_check import FileCheck
 from fillerscope.report.payload import overview
 from fillerscope.store.live import LiveStore
 from fillerscope.store.schema import MANIFEST
@@ -30,8 +27,7 @@ class Watched:
         self._store = LiveStore.open(path, checksums=False)
         self._run, self._version = self._snapshot(), 0
         assert self._run.study  # a run without one is refused before anything is served
-        self._checked, self._damaged, self._lock = "", False, Lock()
-        self._checking: Thread | None = None
+        self._lock, self._files = Lock(), FileCheck()
         self._answers: dict[tuple[object, ...], Any] = {}
 
     @property
@@ -53,23 +49,15 @@ class Watched:
     def _snapshot(self) -> Run:
         return Run(self._store.snapshot(), partial=True)
 
-    def check_once(self) -> None:
-        """Every file against its checksum, beside whatever else is done."""
-        if self._checking is None:
-            self._checking = Thread(target=self._check, daemon=True)
-            self._checking.start()
+    def _own_store(self) -> LiveStore:
+        """The store of the run as it is now, which later refreshes do not change."""
+        store = self.run.store
+        assert isinstance(store, LiveStore)
+        return store
 
-    def _check(self) -> None:
-        files = len(self._store.manifest["files"])
-        try:
-            faults = self._store.verify()
-        except StoreError as error:  # an error of the disk or network, which is no damage
-            self._checked, self._damaged = f"Not all files could be checked: {error}", True
-            return
-        number = "The one file there is" if files == 1 else f"All {files} files are"
-        fine = f"{number} as {'it was' if files == 1 else 'they were'} written: checked when this page was opened."
-        self._damaged = bool(faults)
-        self._checked = f"{len(faults)} files are damaged: {'; '.join(faults[:3])}" if faults else fine
+    def check(self) -> None:
+        """Begin to compare every file with its checksum, where that was not done yet."""
+        self._files.begin(self._own_store())
 
     def remember(self, key: tuple[object, ...], make: Callable[[Run], Any]) -> Any:
         """What takes some work is done once, until the run has grown."""
@@ -91,7 +79,7 @@ class Watched:
             for run in self._store.progress()
         ]
         progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_written or 0}
-        checked = {"checked": self._checked, "damaged": self._damaged}
+        checked = self._files.record(self._own_store())
         if not (self.path / MANIFEST).exists():
             checked = {"checked": "The folder of this run has gone.", "damaged": True}
         return known | {"version": str(self._version), "progress": progress} | checked

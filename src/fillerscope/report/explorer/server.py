@@ -101,7 +101,7 @@ class Explorer:
     def all(self) -> Runs:
         """Every run by name, with what the page must know first; their files begin to be checked."""
         for watched in self.runs:
-            watched.check_once()
+            watched.check()
         names = [watched.name for watched in self.runs]
         labels = [name if names.count(name) == 1 else str(one.path) for name, one in zip(names, self.runs, strict=True)]
         overviews = [cast("RunOverview", watched.overview()) for watched in self.runs]
