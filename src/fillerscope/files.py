@@ -123,18 +123,28 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 def written_before(folder: Path) -> list[str]:
     """Names of the files that the listing in a folder says we wrote there; nothing where there is no such listing."""
-    try:
-        listing = parse_json(read_limited(folder / LISTING))
-    except (OSError, ValueError):
-        return []
-    names = listing.get("written by fillerscope") if isinstance(listing, dict) else None
+    names = _listing(folder).get("written by fillerscope")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def list_written(folder: Path, names: Iterable[str]) -> None:
-    """Write down beside our files which of them are ours, so that they can be replaced later."""
+def written_of(folder: Path) -> object:
+    """What the tables in a folder are made of, as the listing says."""
+    return _listing(folder).get("tables of")
+
+
+def _listing(folder: Path) -> Json:
+    try:
+        listing = parse_json(read_limited(folder / LISTING))
+    except (OSError, ValueError):
+        return {}
+    return listing if isinstance(listing, dict) else {}
+
+
+def list_written(folder: Path, names: Iterable[str], of: str | None = None) -> None:
+    """Write down beside our files which are ours, so that they can be replaced later, and what the tables are of."""
     known = sorted({*written_before(folder), *names})
-    write_whole(folder / LISTING, [json_bytes({"written by fillerscope": known})], sync=False)
+    listing = {"written by fillerscope": known, "tables of": of or written_of(folder)}
+    write_whole(folder / LISTING, [json_bytes(listing)], sync=False)
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], ours: Collection[str]) -> None:

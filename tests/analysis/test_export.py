@@ -14,7 +14,7 @@ from pyarrow import compute, csv, parquet
 from fillerscope.analysis import export as tables
 from fillerscope.analysis.accuracy import compare
 from fillerscope.analysis.depth import depth_table
-from fillerscope.analysis.export import export
+from fillerscope.analysis.export import FORMATS, export
 from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
@@ -241,6 +241,20 @@ def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
     assert "'=HYPERLINK(1)" in text
     export(open_run(run.path), tmp_path, "parquet")
     assert table(tmp_path, "answers")["text"][0].as_py() == "=HYPERLINK(1)"
+
+
+def test_tables_of_another_run_do_not_stay_beside_the_new_ones(run: Run, tmp_path: Path) -> None:
+    """Nothing would tell whose they are; files of others stay."""
+    answered = Synthetic(problems=4, right={"none": 0.5, "mless": 0.75}).build(tmp_path / "answered")
+    out = tmp_path / "out"
+    for kind in FORMATS:
+        export(answered, out, kind)
+    assert {"answers.csv", "answers.parquet"} <= {path.name for path in out.iterdir()}
+    (out / "mine.csv").write_text("x")
+    written = export(run, out, "csv")
+    assert {path.name for path in out.iterdir()} == {*(path.name for path in written), "mine.csv", LISTING}
+    export(run, out, "parquet")  # of the same run: both formats may lie there
+    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

@@ -266,8 +266,8 @@ def test_other_code_is_another_identity(tmp_path: Path, monkeypatch: pytest.Monk
     assert code_version() == before
 
 
-# What the packages that measure import of `models` and `store` and what changes none of their numbers: weights are found,
-# fetched, checked and hashed, files are written and read.
+# What the packages that measure import of `models` and `store` and what changes none of their numbers: it finds,
+# fetches, checks and hashes weights, or reads and writes files.
 NO_NUMBERS = {
     "models/borrowing.py", "models/cache.py", "models/checks.py", "models/hashed_view.py", "models/resolve.py",
     "store/addresses.py", "store/array_file.py", "store/contents.py", "store/failures.py", "store/inside.py",

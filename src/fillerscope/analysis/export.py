@@ -23,7 +23,16 @@ from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.display import spreadsheet_text
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.files import disk_errors, is_inside, list_written, refuse_foreign, replacing, written_before
+from fillerscope.files import (
+    digest_of,
+    disk_errors,
+    is_inside,
+    list_written,
+    refuse_foreign,
+    replacing,
+    written_before,
+    written_of,
+)
 from fillerscope.store.schema import MANIFEST, METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
@@ -43,9 +52,17 @@ def export(run: Run, folder: Path, kind: str = "parquet", force: bool = False) -
         folder.mkdir(parents=True, exist_ok=True)
         if not is_own:
             refuse_foreign(folder, [] if force else names, written_before(folder))
-            list_written(folder, names)
+            _remove_others(folder, of := digest_of(run.store.manifest))
+            list_written(folder, names, of)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]
     return [path for path in written if path is not None]
+
+
+def _remove_others(folder: Path, of: str) -> None:
+    """Remove our tables of another run, or of this one as it was: nothing would tell them from the new ones."""
+    known = {f"{name}.{kind}" for name in TABLES for kind in FORMATS}
+    for name in known.intersection(written_before(folder)) if written_of(folder) != of else ():
+        (folder / name).unlink(missing_ok=True)
 
 
 def tables_of(run: Run) -> dict[str, Callable[[Run], Iterator[Columns]]]:
@@ -261,3 +278,4 @@ ACTIVATIONS: Makers = {"activations": _activations, "histograms": _histograms}
 LOOKBACK: Makers = {"lookback": _lookback}
 ANSWERS: Makers = {"accuracy": _accuracy, "answers": _answers}
 NOISE: Makers = {"noise": _noise, "answers_again": _again}
+TABLES = (*ATTENTION, *AFFINE, *ACTIVATIONS, *LOOKBACK, *ANSWERS, *NOISE)
