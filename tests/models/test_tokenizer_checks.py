@@ -317,5 +317,5 @@ def test_a_pattern_that_tries_very_many_ways_is_refused_soon(tmp_path: Path, tim
     else:
         replace_all = decoders.Replace(pattern, "z")
         tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), replace_all])
-    with watched(60), pytest.raises(ModelError, match=r"takes \d+\.\d s for \d+ characters: a pattern in it tries"):
+    with watched(60), pytest.raises(ModelError, match=r"takes more than 0\.\d s for \d+ characters: a pattern"):
         check_loaded(tokenizer, tmp_path)
