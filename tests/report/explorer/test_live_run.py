@@ -232,6 +232,18 @@ def test_files_that_change_while_they_are_shown_are_checked_again(whole: Path, t
     assert watched.overview()["checked"].startswith(f"1 files are damaged: {SHARDS[1]}: sha256 ")
 
 
+def test_a_run_that_grew_is_checked_again_once_it_is_finished(whole: Path, tmp_path: Path) -> None:
+    folder = land(whole, tmp_path / "run", SHARDS[0])
+    watched = Watched(folder)
+    watched.check()
+    early = until(lambda: watched.overview()["checked"])
+    shutil.rmtree(folder)
+    shutil.copytree(whole, folder)
+    files = len(RunStore.open(whole).manifest["files"])
+    assert until(lambda: watched.overview()["checked"].startswith(f"All {files} files"))
+    assert not early.startswith(f"All {files} ")
+
+
 def test_another_run_in_its_place_is_checked_and_counted_anew(whole: Path, tmp_path: Path) -> None:
     """Its files are fewer, and so are its problems."""
     folder = tmp_path / "run"

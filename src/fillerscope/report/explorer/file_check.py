@@ -31,9 +31,11 @@ class FileCheck:
             self._stamps, self._record = stamps, _NOT_YET
         Thread(target=self._compare, args=(store, stamps), daemon=True).start()
 
-    def record(self, store: LiveStore) -> Json:
-        """The result in words, for the page. Where a file was changed since, all are compared again."""
-        if any(stamp_of(store.path / name) != stamp for name, stamp in self._stamps.items()):
+    def record(self, store: LiveStore, finished: bool) -> Json:
+        """The result in words, for the page. Where a file was changed since, or once a run that grew is finished, all
+        are compared again."""
+        is_changed = any(stamp_of(store.path / name) != stamp for name, stamp in self._stamps.items())
+        if is_changed or (finished and self._stamps and self._stamps.keys() != store.manifest["files"].keys()):
             self.begin(store)
         return self._record
 

@@ -78,8 +78,9 @@ class Watched:
             {"model": run.model, "stage": run.stage, "done": run.problems, "total": run.problems_total}
             for run in self._store.progress()
         ]
-        progress = {"finished": self._store.finished, "stages": stages, "landed": self._store.last_written or 0}
-        checked = self._files.record(self._own_store())
+        finished = self._store.finished
+        progress = {"finished": finished, "stages": stages, "landed": self._store.last_written or 0}
+        checked = self._files.record(self._own_store(), finished)
         if not (self.path / MANIFEST).exists():
             checked = {"checked": "The folder of this run has gone.", "damaged": True}
         return known | {"version": str(self._version), "progress": progress} | checked
