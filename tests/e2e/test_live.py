@@ -120,6 +120,8 @@ def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
             expect(page.locator(".card.map .readout")).to_contain_text("n = 12")
             after(page, lambda: page.locator('select[name="metric"]').select_option("mass"))
             rows = saved_table(page.locator(".card.map"))
+            page.evaluate("location.hash = 'tab=methods'")  # it asks until the files of the finished run are checked
+            expect(page.locator("p.checked")).to_contain_text("as they were written")
         assert process.wait(timeout=PROCESS) == 0
     finally:
         process.send_signal(signal.SIGCONT) if process.poll() is None else None
