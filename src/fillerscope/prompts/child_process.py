@@ -13,10 +13,70 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import IO, cast
 
 from fillerscope.files import Json
+
+
+@dataclass(eq=False)
+class _Deadline:
+    process: subprocess.Popen[bytes]
+    time: float  # monotonic
+    passed: bool = False
+
+
+class _Deadlines:
+    """Kills processes whose reply is late. One thread watches all of them: starting one for each exchange, of which a
+    study has two for every problem, takes longer than most templates."""
+
+    def __init__(self) -> None:
+        self._open: set[_Deadline] = set()
+        self._changed = threading.Condition()
+        self._wakes = inf  # when the thread looks next
+        self._thread: threading.Thread | None = None
+
+    def start(self, process: subprocess.Popen[bytes], seconds: float) -> _Deadline:
+        deadline = _Deadline(process, time.monotonic() + seconds)
+        with self._changed:
+            self._open.add(deadline)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
+                self._thread.start()
+            elif deadline.time < self._wakes:
+                self._changed.notify()
+        return deadline
+
+    def end(self, deadline: _Deadline) -> None:
+        with self._changed:
+            self._open.discard(deadline)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                for late in [one for one in self._open if one.time <= now]:
+                    late.passed = True
+                    _kill_group(late.process)
+                    self._open.discard(late)
+                self._wakes = min((one.time for one in self._open), default=inf)
+                self._changed.wait(None if self._wakes == inf else self._wakes - now)
+
+
+_DEADLINES = _Deadlines()
+
+
+def _forget_deadlines() -> None:
+    """In a fork, which has the parent's deadlines and not its thread."""
+    global _DEADLINES
+    _DEADLINES = _Deadlines()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_deadlines)
 
 
 def start(module: str, arguments: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -48,10 +108,7 @@ def exchange(process: subprocess.Popen[bytes], question: object, seconds: float)
     """Send one line and read one line; {"lost": why} where none comes. An interrupt meanwhile ends the process: the
     reply that is still to come would be taken for that of the next question."""
     to_worker, from_worker = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
-    hung = threading.Event()
-    timer = threading.Timer(seconds, _end_hung, (process, hung))
-    timer.daemon = True
-    timer.start()
+    deadline = _DEADLINES.start(process, seconds)
     try:
         if question is not None:
             to_worker.write(json.dumps(question).encode() + b"\n")
@@ -63,16 +120,11 @@ def exchange(process: subprocess.Popen[bytes], question: object, seconds: float)
         kill(process)
         raise
     finally:
-        timer.cancel()
+        _DEADLINES.end(deadline)
     if not line.endswith(b"\n"):
-        return {"lost": "hung" if hung.is_set() else "died"}
+        return {"lost": "hung" if deadline.passed else "died"}
     reply: Json = json.loads(line)
     return reply
-
-
-def _end_hung(process: subprocess.Popen[bytes], hung: threading.Event) -> None:
-    hung.set()
-    _kill_group(process)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
