@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,40 @@ def test_records_are_read_as_they_were_written(store: RunStore, monkeypatch: pyt
     assert [dict(one) for one in found.records] == written
     assert found.records[2] | {"number": 7} == written[2] | {"number": 7}
     assert store.get(NAME, []).records[0]["prompts"]["none"]["ids"] == [0, 1, 2]
+
+
+def test_arrays_that_are_asked_for_are_those_of_the_whole_file(store: RunStore) -> None:
+    arrays = {
+        "none/heads": np.arange(6, dtype=np.float32).reshape(3, 2), "none/mean": np.arange(4.0),
+        "none/peak_at": np.arange(3, dtype=np.int32), "none/empty": np.zeros((0, 2), np.float32),
+    }  # fmt: skip
+    store.put(NAME, Part(arrays, [record(0)]))
+    for key, array in arrays.items():
+        (found,) = store.get(NAME, [key]).arrays.values()
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]", b"{}", b"{", b'{"a": 1}', b'{"a": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',  # another size than its shape
+        b'{"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}',  # beyond the file
+        b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}}',
+        b'{"a": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-900, -896]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [%d, %d]}}' % (1 << 70, (1 << 70) + 4),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("length", [None, 1 << 62, 3])
+def test_an_array_that_is_not_where_the_header_says_is_damage(
+    tmp_path: Path, header: bytes, length: int | None
+) -> None:
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + bytes(4))
+    with pytest.raises(StoreError, match=r"^[^\n]*x\.safetensors[^\n]*$"):
+        array_file.read_part(file, ["a"])
 
 
 def test_the_header_stays_short_however_long_prompts_are(store: RunStore) -> None:

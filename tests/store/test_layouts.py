@@ -34,13 +34,26 @@ def records(draw: st.DrawFn) -> list[dict[str, Any]]:
         plain = sorted(draw(st.lists(st.sampled_from((0, 2, 3)), min_size=len(tokens), max_size=len(tokens))))
         at, count = draw(st.integers(0, len(plain))), draw(st.integers(1, 3))
         spans = {"none": plain, "mless": plain[:at] + [FILLER] * count + plain[at:]}
-        prompts = {name: {"ids": [1] * len(one), "spans": one} for name, one in spans.items()}
+        order = draw(st.permutations(list(spans)))
+        prompts = {name: {"ids": [1] * len(spans[name]), "spans": spans[name]} for name in order}
         made.append({"number": number, "id": "x", "status": "ok", "tokens": tokens, "prompts": prompts})
     return made
 
 
 def measured(made: list[dict[str, Any]]) -> list[Any]:
     return [record for record in made if record["status"] == "ok"]
+
+
+@given(records())
+def test_those_of_records_are_the_same_once_they_were_stored(made: list[Any]) -> None:
+    stored = json.loads(json.dumps(made, sort_keys=True))
+    assert Layouts.of_records(made).to_bytes() == Layouts.of_records(stored).to_bytes()
+
+
+@given(st.lists(records(), min_size=1, max_size=4))
+def test_those_of_files_joined_are_those_of_all_their_records(files: list[Any]) -> None:
+    joined = Layouts.joined([Layouts.of_records(made) for made in files])
+    assert joined.to_bytes() == Layouts.of_records([record for made in files for record in made]).to_bytes()
 
 
 @given(records())

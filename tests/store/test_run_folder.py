@@ -72,7 +72,8 @@ def test_what_is_put_comes_back(store: RunStore) -> None:
         assert reader.has(NAME)
         assert reader.is_sound(NAME)
         assert_same(reader.get(NAME), PART)
-    assert_same(store.get(NAME, ["none/heads"]), Part({"none/heads": PART.arrays["none/heads"]}, PART.records))
+    assert_same(store.get(NAME, ["none/heads"]), Part({"none/heads": PART.arrays["none/heads"]}, []))
+    assert_same(store.get(NAME, []), Part({}, PART.records))
 
 
 TABLE = "answers/tiny/00000.parquet"

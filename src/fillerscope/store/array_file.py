@@ -7,18 +7,21 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from fillerscope.files import Json, open_file, parse_json
+from fillerscope.files import LARGEST_JSON, Json, open_file, parse_json
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.reading import refuse_hollow, unusable
 from fillerscope.store.schema import Array, ProblemRecord
 
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
+NAMES = {name: dtype for dtype, name in DTYPES.items()}
 RECORDS = "records"  # the small fields of all records, and the bytes of the large ones, which are the file's last
 LAYOUTS = "layouts"  # bytes before those, of what all prompts have together
 SIZES = "sizes"  # of the large fields of each record, in bytes
@@ -52,6 +55,12 @@ class Part:
 
     arrays: Mapping[str, Any]  # numpy arrays, or `Stacked` where they are to be written
     records: list[ProblemRecord]
+    joined: Layouts | None = None  # of the records, where they are known: those of very many take long to read
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """Where spans stand in the prompts of the records."""
+        return _layouts_of(self.records) if self.joined is None else self.joined
 
 
 class StoredRecord(Mapping[str, object]):
@@ -101,13 +110,16 @@ class StoredRecord(Mapping[str, object]):
 
 
 def read_part(path: Path, keys: list[str] | None = None) -> Part:
-    """The contents of a file, or only some of its arrays: the others are not read. A file that is none is an error."""
+    """The contents of a file; of `keys`, where they are given, those arrays alone, and where they are empty the records
+    alone. A file that is none is an error."""
     from safetensors import SafetensorError, safe_open
 
+    if keys:
+        return Part(_mapped(path, keys), [])
     try:
         with safe_open(path, framework="numpy") as file:
             there = file.keys()
-            wanted = [key for key in there if key not in (RECORDS, LAYOUTS)] if keys is None else keys
+            wanted = [key for key in there if key not in (RECORDS, LAYOUTS)] if keys is None else []
             arrays = {key: file.get_tensor(key) for key in wanted}
             refuse_hollow(arrays.values())
             large = math.prod(file.get_slice(RECORDS).get_shape()) if RECORDS in there else None
@@ -115,6 +127,31 @@ def read_part(path: Path, keys: list[str] | None = None) -> Part:
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise unusable(path, error) from None
     return Part(arrays, records)
+
+
+def _mapped(path: Path, keys: list[str]) -> dict[str, Array]:
+    """Arrays of a file where they lie in it: nothing is copied, as what is merged is read once and written again."""
+    try:
+        with open_file(path) as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = parse_json(_exactly(file, length))
+            return {key: _array_at(file, 8 + length, header[key]) for key in keys}
+    except (struct.error, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise unusable(path, error) from None
+
+
+def _exactly(file: BufferedReader, size: int) -> bytes:
+    if size > LARGEST_JSON or len(data := file.read(size)) != size:
+        raise ValueError("its header is longer than it")
+    return data
+
+
+def _array_at(file: BufferedReader, start: int, entry: Json) -> Array:
+    dtype, shape = np.dtype(NAMES[entry["dtype"]]), tuple(entry["shape"])
+    first, last = entry["data_offsets"]
+    if first < 0 or last - first != math.prod(shape) * dtype.itemsize:
+        raise ValueError("an array has another size than its shape")
+    return np.memmap(file, dtype, "r", start + first, shape) if first < last else np.empty(shape, dtype)
 
 
 def read_layouts(path: Path, problems: int) -> Layouts:
@@ -129,7 +166,7 @@ def read_layouts(path: Path, problems: int) -> Layouts:
                 return Layouts.from_bytes(file.get_tensor(LAYOUTS).tobytes(), problems, large // 2)
     except (SafetensorError, OSError, ValueError, TypeError) as error:
         raise unusable(path, error) from None
-    return layouts_of(read_part(path, []).records)
+    return read_part(path, []).layouts
 
 
 def read_slices(path: Path, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
@@ -163,7 +200,7 @@ def _stored_records(path: Path, metadata: Mapping[str, str], large: int | None) 
     return cast(list[ProblemRecord], made)
 
 
-def layouts_of(records: Iterable[ProblemRecord]) -> Layouts:
+def _layouts_of(records: Iterable[ProblemRecord]) -> Layouts:
     """Where spans stand in the prompts of some records, each of which is read once."""
     whole = (record.whole() if isinstance(record, StoredRecord) else record for record in records)
     return Layouts.of_records(cast(Iterable[ProblemRecord], whole))
@@ -209,7 +246,7 @@ def _written(part: Part) -> tuple[bytes, bytes, int]:
     """The header of a part's file, its layouts, and how many bytes the large fields of its records take."""
     small = [_small(record) for record in part.records]
     sizes = [one.size if isinstance(one, StoredRecord) else len(_large_fields(one)) for one in part.records]
-    layouts = layouts_of(part.records).to_bytes()
+    layouts = part.layouts.to_bytes()
     header: Json = {"__metadata__": {RECORDS: json.dumps(small, sort_keys=True), SIZES: json.dumps(sizes)}}
     stop = 0
     for key in _order(part):

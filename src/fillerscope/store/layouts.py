@@ -6,7 +6,7 @@ Stored beside the records, so that what is asked of all prompts at once is known
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, zip_longest
@@ -45,13 +45,28 @@ class Layouts:
         of: dict[str, list[int]] = {}
         texts: dict[str, list[str]] = {}
         for record in records:
-            for condition, prompt in record.get("prompts", {}).items():
+            for condition, prompt in sorted(record.get("prompts", {}).items()):  # as files have them
                 kind = tuple((span, len(list(tokens))) for span, tokens in groupby(prompt["spans"]))
                 of.setdefault(condition, []).append(kinds.setdefault(kind, len(kinds)))
                 own = prompt_tokens(record, condition)
                 texts[condition] = _shared(texts[condition], own) if condition in texts else own
         numbers = {condition: np.array(one, dtype=np.int64) for condition, one in of.items()}
         return cls(tuple(kinds), numbers, {condition: tuple(one) for condition, one in texts.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Layouts]) -> Layouts:
+        """Those of all problems of some files, one file after another: as `of_records` gives for all their records."""
+        kinds: dict[Kind, int] = {}
+        of: dict[str, list[NDArray[np.int64]]] = {}
+        texts: dict[str, list[str]] = {}
+        for part in parts:
+            numbers = np.array([kinds.setdefault(kind, len(kinds)) for kind in part.kinds], dtype=np.int64)
+            for condition, own in part.of.items():
+                of.setdefault(condition, []).append(numbers[own])
+                more = list(part.texts[condition])
+                texts[condition] = _shared(texts[condition], more) if condition in texts else more
+        joined = {condition: np.concatenate(some) for condition, some in of.items()}
+        return cls(tuple(kinds), joined, {condition: tuple(one) for condition, one in texts.items()})
 
     def to_bytes(self) -> bytes:
         of = {condition: numbers.tolist() for condition, numbers in self.of.items()}

@@ -24,7 +24,7 @@ import numpy as np
 
 from fillerscope.errors import StoreError
 from fillerscope.store.addresses import remote_of
-from fillerscope.store.array_file import Part, fitted, layouts_of
+from fillerscope.store.array_file import Part, fitted
 from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, measured_models, merged_files, stage_files
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.merge import Merger
@@ -113,7 +113,7 @@ class LiveStore(RunStore):
 
     def layouts(self, name: str, problems: int) -> Layouts:
         part = self._parts.get(name)
-        return super().layouts(name, problems) if part is None else layouts_of(part.records)
+        return super().layouts(name, problems) if part is None else part.layouts
 
     def cut(self, name: str, keys: list[str], index: tuple[int | slice, ...]) -> list[Array]:
         part = self._parts.get(name)
@@ -264,7 +264,7 @@ class _PartialMerge:
         if not self.measured:
             return None
         merged = self.merger.merged()
-        return Part(merged.arrays, list(merged.records))  # the merger adds to its own list
+        return Part(merged.arrays, list(merged.records), merged.joined)  # the merger adds to its own list
 
 
 def stamp_of(path: Path) -> Stamp | None:

@@ -12,6 +12,7 @@ import numpy as np
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 from fillerscope.store.array_file import Part, Stacked
+from fillerscope.store.layouts import Layouts
 from fillerscope.store.moments import Counts, Moments
 from fillerscope.store.schema import Array, ArrayName, ProblemRecord, Quantity, answer_attention_name, merged_name
 
@@ -41,6 +42,7 @@ class Merger:
         self._moments: dict[ArrayName, Moments] = {}
         self._counts: dict[ArrayName, Counts] = {}
         self._rows: dict[str, list[_Rows]] = {}  # by array
+        self._layouts: list[Layouts] = []  # of each shard
 
     @classmethod
     def of(cls, whole: str, names: Sequence[str], fetch: Fetch, model: str) -> Merger:
@@ -78,7 +80,7 @@ class Merger:
         states += [(name, one.state()) for name, one in self._counts.items()]
         for name, state in states:
             arrays |= {name.quantity.key(name.condition, part): array for part, array in state.items()}
-        return Part(arrays, records)
+        return Part(arrays, records, Layouts.joined(self._layouts))
 
     def _all_records(self) -> Iterator[ProblemRecord]:
         for name, records in self._records.items():
@@ -86,6 +88,7 @@ class Merger:
 
     def _add(self, name: str, part: Part) -> None:
         self._records[name] = part.records
+        self._layouts.append(part.layouts)
         names = dict.fromkeys(replace(ArrayName.parse(key), part="") for key in sorted(part.arrays))
         for array in names:
             arrays = [part.arrays[key] for key in array.quantity.keys(array.condition)]
