@@ -26,7 +26,8 @@ from fillerscope.study.study import AttentionProbe
 Named = Iterator[tuple[ArrayName, Tensor]]
 DTYPES = {"<f4": torch.float32, "<i4": torch.int32}  # of arrays with a row for each problem
 LENGTH_RATIO = 1.5  # of the longest to the shortest prompt of a length group
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 25}  # values of one condition that are computed at once
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of one condition that are computed at once: of fewer, a GPU has
+# so many small kernels to launch that its queue is full of them, and the next shard's passes come too late
 
 
 @dataclass(frozen=True)
