@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import PassRunner
+from fillerscope.capture.probes import Probing
 from fillerscope.errors import PromptError
 from fillerscope.measure.prepare import Shard, shards_of
+from fillerscope.measure.shard import start_shard
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.models.structure import context_length, decoder_of
 from fillerscope.problems.problem import Problem
@@ -25,7 +28,7 @@ from fillerscope.store.array_file import Part
 from fillerscope.store.schema import METRICS
 from fillerscope.study.study import Study
 from support.grid import some_fast
-from support.shards import run_shard
+from support.shards import prepare_shard, run_shard
 from support.studies import merge, study_of
 from support.tiny import tiny_model, tiny_tokenizer
 
@@ -332,21 +335,43 @@ def test_a_template_that_refuses_a_question_fails_that_problem() -> None:
     assert part.arrays["mless/heads"].shape[0] == 7
 
 
+def token_of_one(ids: Sequence[Mapping[str, Sequence[int]]]) -> tuple[int, int]:
+    """A problem, and a token of its plain prompt that no other problem has under any condition."""
+    every = [set().union(*prompts.values()) for prompts in ids]
+    others = [set().union(*every[:number], *every[number + 1 :]) for number in range(len(ids))]
+    only = ((number, sorted(set(prompts["none"]) - others[number])) for number, prompts in enumerate(ids))
+    return next((number, tokens[0]) for number, tokens in only if tokens)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_reducing_beforehand_changes_nothing(broken: bool) -> None:
+    """As on a GPU: before it is known whether all numbers are finite."""
+    study, model = study_of("tiny", probes={"affine": True}), loaded()
+    gauge, shard = (
+        PassRunner(model.model, 4096, probing=Probing(True)),
+        Shard(0, 0, tuple(load_problems(study.problems))),
+    )
+    prepared = prepare_shard(study, shard, maker_for(study, model), None)
+    if broken:
+        ids = [{name: prompt.ids for name, prompt in item.prompts.items()} for item in prepared]
+        model.model.get_input_embeddings().weight.data[token_of_one(ids)[1]] = math.nan
+    with capturing(model.model):
+        pending = start_shard(study, prepared, gauge, lambda _: None)
+    early, late = (one.reduced(study).part() for one in (pending.reducing(study), pending))
+    assert [record["status"] for record in late.records].count("failed") == int(broken)
+    assert early.records == late.records
+    assert early.arrays.keys() == late.arrays.keys()
+    for key in late.arrays:
+        np.testing.assert_array_equal(early.arrays[key], late.arrays[key])
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_fail_their_problem_alone(value: float) -> None:
     """A token whose embedding is broken; the others in the same batch are untouched."""
     study, model = study_of("tiny"), loaded()
     healthy = whole()
-    only = [set(record["prompts"]["none"]["ids"]) for record in healthy.records]
-    every = {
-        number: set().union(*(p["ids"] for p in healthy.records[number]["prompts"].values())) for number in range(8)
-    }
-    number, token = next(
-        (number, token)
-        for number in range(8)
-        for token in sorted(only[number])
-        if not any(token in every[other] for other in range(8) if other != number)
-    )
+    ids = [{name: prompt["ids"] for name, prompt in record["prompts"].items()} for record in healthy.records]
+    number, token = token_of_one(ids)
     model.model.get_input_embeddings().weight.data[token] = value
     part = measure(study, model)
     assert [record["status"] for record in part.records].count("failed") == 1

@@ -38,6 +38,14 @@ class PendingShard:
     todo: list[Prepared]  # those that have prompts
     measured: Measured | None  # the texts of `todo`, all conditions of a problem together
     finite: Callable[[], NDArray[np.bool_]]  # waits, and says of each text whether its numbers are finite
+    of_all: PendingCopy | None = None  # the arrays of all of `todo`, where they were asked for beforehand
+
+    def reducing(self, study: Study) -> PendingShard:
+        """The same shard, whose reduction over all of its problems is started as well: a GPU computes it behind the
+        passes, before the host knows that all numbers are finite."""
+        if self.measured is None or self.measured.errors:
+            return self
+        return replace(self, of_all=self._reduction(study, self.todo, self.measured))
 
     def reduced(self, study: Study) -> ReducedShard:
         """Wait for the device and reduce what it measured over the problems."""
@@ -46,13 +54,18 @@ class PendingShard:
         records = [_record(item) for item in sorted(good + failed, key=lambda item: item.number)]
         if not good or self.measured is None:
             return ReducedShard(PendingCopy({}), records)
+        if self.of_all is not None and len(good) == len(self.todo):
+            return ReducedShard(self.of_all, records)
+        return ReducedShard(self._reduction(study, good, self.measured), records)
+
+    def _reduction(self, study: Study, items: list[Prepared], measured: Measured) -> PendingCopy:
+        """The arrays of some problems, which are being copied to the host."""
         place = {item.number: i * len(study.conditions) for i, item in enumerate(self.todo)}
         names = [condition.name for condition in study.conditions]
-        prompts = {name: [item.prompts[name] for item in good] for name in names}
-        numbers = {name: [place[item.number] + i for item in good] for i, name in enumerate(names)}
+        prompts = {name: [item.prompts[name] for item in items] for name in names}
+        numbers = {name: [place[item.number] + i for item in items] for i, name in enumerate(names)}
         assert study.probes.attention is not None
-        arrays = reduce(prompts, numbers, self.measured, study.probes.attention) | tally(numbers, self.measured)
-        return ReducedShard(PendingCopy.of(arrays), records)
+        return PendingCopy.of(reduce(prompts, numbers, measured, study.probes.attention) | tally(numbers, measured))
 
     def _split(self, study: Study) -> tuple[list[Prepared], list[Prepared]]:
         """Problems that were measured, and those that ran out of memory or whose numbers are not finite."""

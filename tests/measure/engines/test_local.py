@@ -180,6 +180,26 @@ def measure(saved: Path, store: RunStore) -> list[str]:
     return [shard_name(str(saved), shard.index) for shard in shards]
 
 
+def test_a_shard_is_written_before_the_next_one_is_measured(
+    saved: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, where nothing is computed meanwhile: a kill loses no more than the shard at work."""
+    start_shard, put, begun = local.start_shard, Writer.put, []
+
+    def starting(study: Any, prepared: Any, *rest: Any) -> Any:
+        begun.append(("measured", prepared[0].number))
+        return start_shard(study, prepared, *rest)
+
+    def writing(writer: Writer, name: str, reduced: ReducedShard) -> None:
+        begun.append(("written", reduced.records[0]["number"]))
+        put(writer, name, reduced)
+
+    monkeypatch.setattr(local, "start_shard", starting)
+    monkeypatch.setattr(Writer, "put", writing)
+    measure(saved, store)
+    assert begun == [(what, number) for number in (0, 2, 4, 6) for what in ("measured", "written")]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("the model broke"), KeyboardInterrupt()])
 def test_shards_before_the_one_that_breaks_are_on_the_disk(
     saved: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch, error: BaseException

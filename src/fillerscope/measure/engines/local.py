@@ -28,6 +28,7 @@ from fillerscope.measure.engines.model_work import MissingShards, ModelWork, OnR
 from fillerscope.measure.plan import FileName, measuring, measuring_answers
 from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts, StudyShards
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
+from fillerscope.models.structure import device_of
 from fillerscope.store.contents import ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import RunStore
@@ -181,8 +182,9 @@ def measure_shards(
 ) -> None:
     """Measure shards in order and write them.
 
-    While the device works on a shard, the one before is reduced and written and the next one prepared."""
-    study = prompts.study
+    While a GPU works on a shard, the one before is written and the next one prepared. Elsewhere a shard is written as
+    soon as its passes are done."""
+    study, is_ahead = prompts.study, device_of(gauge.model).type == "cuda"
     pending: list[tuple[str, PendingShard]] = []
 
     def finish() -> None:
@@ -194,8 +196,12 @@ def measure_shards(
         try:
             for name, prepared in _ahead(prompts, missing):
                 started = start_shard(study, prepared, gauge, tick)
-                finish()
+                if is_ahead:
+                    started = started.reducing(study)
+                    finish()
                 pending.append((name, started))
+                if not is_ahead:
+                    finish()
         finally:
             finish()
 
