@@ -51,7 +51,10 @@ from fillerscope.study.study import Probes, Study
 
 BUDGETS = {"cpu": (1024, 2048, 4096), "cuda": (4096, 8192, 16384, 32768)}  # padded tokens of a plain batch
 NAME = "model"
-STAGES = ((ShardPrompts, "of"), (local, "start_shard"), (PendingShard, "reduced"), (Merger, "add"), (RunStore, "put"))
+STAGES = (
+    (ShardPrompts, "of"), (local, "start_shard"), (PendingShard, "reducing"), (PendingShard, "reduced"),
+    (Merger, "add"), (RunStore, "put"),
+)  # fmt: skip
 
 
 def main() -> None:

@@ -344,9 +344,11 @@ def token_of_one(ids: Sequence[Mapping[str, Sequence[int]]]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_reducing_beforehand_changes_nothing(broken: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_reducing_beforehand_changes_nothing(device: str, broken: bool) -> None:
     """As on a GPU: before it is known whether all numbers are finite."""
     study, model = study_of("tiny", probes={"affine": True}), loaded()
+    model.model.to(device)
     gauge, shard = (
         PassRunner(model.model, 4096, probing=Probing(True)),
         Shard(0, 0, tuple(load_problems(study.problems))),
