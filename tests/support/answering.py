@@ -55,9 +55,8 @@ def sending(body: bytes | Iterator[bytes], **headers: str) -> Send:
     return send
 
 
-def ask(url: str, **options: object) -> Reply:
+def ask(url: str, most: int = 4, **options: object) -> Reply:
+    """The reply to a prompt of three tokens, for an answer of `most` tokens."""
     spec = EndpointSpec.model_validate({"url": url, "retries": 0, "prompt": "ids", "timeout": 5.0} | options)
-    request = Request((5, 6, 7), 1)
-    return EndpointGenerator(spec, "tiny", tiny_tokenizer()).answer([request], Decoding(max_tokens=4), lambda _: None)[
-        0
-    ]
+    generator, request = EndpointGenerator(spec, "tiny", tiny_tokenizer()), Request((5, 6, 7), 1)
+    return generator.answer([request], Decoding(max_tokens=most), lambda _: None)[0]

@@ -381,6 +381,31 @@ def test_a_text_far_beyond_what_was_asked_for_is_no_answer(between, endpoint, to
     assert reply.error == "the server wrote 200000 characters where 3000 tokens were asked for"
 
 
+@pytest.mark.parametrize("counted", [None, 24, 26, 5000])
+def test_a_server_that_ignores_how_many_tokens_were_asked_for_is_found(counted, between, endpoint, tokenizer):
+    """It would be given answers under one condition that others were truncated before."""
+    text = "42 " * 500
+
+    def go_on(_, answer):
+        answer["choices"][0].update(text=text, finish_reason="stop")
+        answer["usage"] = None if counted is None else {"prompt_tokens": 0, "completion_tokens": counted}
+
+    (reply,) = endpoint(between(alter=go_on).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
+    written = max(counted or 0, len(tokenizer.encode(text)))
+    assert reply.finish == "failed"
+    assert reply.error == f"the server wrote {written} tokens where 24 were asked for: it ignores max_tokens"
+
+
+@pytest.mark.parametrize("counted", [24, 25])
+def test_a_stop_token_may_be_counted_besides(counted, between, endpoint, tokenizer):
+    def end(_, answer):
+        answer["choices"][0].update(text="42", finish_reason="stop")
+        answer["usage"] = {"prompt_tokens": 0, "completion_tokens": counted}
+
+    (reply,) = endpoint(between(alter=end).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
+    assert (reply.text, reply.finish) == ("42", "stop")
+
+
 # What stops the run
 
 

@@ -27,7 +27,7 @@ from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_co
 from fillerscope.answers.request import Finish, Reply, Request
 from fillerscope.errors import GenerationError, PromptError
 from fillerscope.problems.proxies import passwords
-from fillerscope.prompts.tokenizer import Tokenizer
+from fillerscope.prompts.tokenizer import Tokenizer, encode
 from fillerscope.study.generation import Decoding, EndpointSpec
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ Form = Literal["ids", "text"]
 
 _FORMS: dict[str, tuple[Form, ...]] = {"auto": ("ids", "text"), "ids": ("ids",), "text": ("text",)}
 _SHORTEST_SECRET = 8  # characters; a shorter key is a placeholder, which answers may contain by chance
+_SPELLED, _SPARE = 3, 16  # tokens of ours for one of a server (bytes that are no character come as three), and besides
 _FINISHES: dict[str | None, Finish] = {"stop": "stop", "length": "length"}
 
 
@@ -112,7 +113,8 @@ class EndpointGenerator:
     async def _one(self, server: Server, request: Request, decoding: Decoding) -> Reply:
         form = self._forms.get(server.refusals.url, _FORMS[self.spec.prompt][-1])
         try:
-            return self._reply(await self._ask(server, request, form, decoding), request, server.refusals)
+            completion = await self._ask(server, request, form, decoding)
+            return self._reply(completion, request, server.refusals, decoding.max_tokens)
         except (PromptRefused, PromptError) as refusal:
             return Reply("", 0, "failed", str(refusal))
 
@@ -122,7 +124,7 @@ class EndpointGenerator:
             raise PromptRefused("no text gives the tokens of this prompt again; use a server that takes token ids")
         return await server.complete(prompt, request.seed, decoding)
 
-    def _reply(self, completion: Completion, request: Request, refusals: Refusals) -> Reply:
+    def _reply(self, completion: Completion, request: Request, refusals: Refusals, most: int) -> Reply:
         if misread := _misread(completion, request):
             raise PromptRefused(misread)
         choice = completion.choices[0]
@@ -137,7 +139,15 @@ class EndpointGenerator:
         if beyond is not None:  # whatever the server went on to write
             finish = "stop"
         counted = 0 if beyond else used(completion, "completion_tokens")
+        self._refuse_longer(text, counted, most)
         return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
+
+    def _refuse_longer(self, text: str, counted: int, most: int) -> None:
+        """Refuse an answer that had more tokens than were asked for: under other conditions it may have been cut."""
+        of_text = len(encode(self.tokenizer, text))
+        if counted > most + 1 or of_text > _SPELLED * most + _SPARE:  # some count the stop token besides
+            written = max(counted, of_text)
+            raise PromptRefused(f"the server wrote {written} tokens where {most} were asked for: it ignores max_tokens")
 
     @cached_property
     def _ends(self) -> tuple[str, ...]:
