@@ -22,7 +22,15 @@ from fillerscope.store import run_folder
 from fillerscope.store.array_file import Part, Stacked
 from fillerscope.store.manifest import sealed
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import FORMAT, merged_name, shard_name, slug
+from fillerscope.store.schema import (
+    FORMAT,
+    answer_attention_name,
+    answers_name,
+    merged_name,
+    repeated_answers_name,
+    shard_name,
+    slug,
+)
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -807,3 +815,68 @@ def test_a_large_run_is_not_listed_anew_for_every_file(tmp_path: Path, monkeypat
     assert all(number - there <= (number + 1) // 5 for number, there in enumerate(listed, 1))
     assert RunStore.open(store.path).manifest["files"] == store.manifest["files"]
     assert store.verify() == []
+
+
+# Files that are made of others
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        (shard_name("tiny", 3), {merged_name("tiny")}),
+        (answers_name("tiny", 3), {answer_attention_name("tiny", 3), answer_attention_name("tiny")}),
+        (answer_attention_name("tiny", 3), {answer_attention_name("tiny")}),
+        (merged_name("tiny"), set()),
+        (repeated_answers_name("tiny", 3, "float32"), set()),
+    ],
+)
+@pytest.mark.parametrize("how", ["put", "adopt"])
+def test_a_file_that_is_replaced_takes_those_made_of_it_out_of_the_manifest(
+    store: RunStore, tmp_path: Path, how: str, name: str, made: set[str]
+) -> None:
+    """A kill may come before they are made anew: each would be sound by itself."""
+    others = [*(answer_attention_name("tiny", shard) for shard in (3, 4, None)), merged_name("tiny"), merged_name("b")]
+    written = {name, *others}
+    for one in dict.fromkeys([name, *others]):
+        store.put(one, PART)
+
+    def replace(part: Part) -> set[str]:
+        if how == "put":
+            store.put(name, part)
+            store.note("saved", part is OTHER)
+        else:
+            from_elsewhere = RunStore.create(tmp_path / str(part is OTHER), IDENTITY, STUDY)
+            from_elsewhere.put(name, part)
+            store.adopt({name: from_elsewhere})
+        return RunStore.open(store.path).manifest["files"].keys() - {"study.json"}
+
+    assert replace(PART) == written  # the same bytes
+    assert replace(OTHER) == written - made
+
+
+def test_files_that_come_together_stay_listed_together(store: RunStore, tmp_path: Path) -> None:
+    answers, lookback = answers_name("tiny", 3), answer_attention_name("tiny", 3)
+    from_elsewhere = RunStore.create(tmp_path / "other", IDENTITY, STUDY)
+    for name in (answers, lookback):
+        store.put(name, PART)
+        from_elsewhere.put(name, PART)
+    from_elsewhere.put(answers, OTHER)
+    from_elsewhere.put(lookback, PART)
+    store.adopt({answers: from_elsewhere, lookback: from_elsewhere})
+    assert {answers, lookback} <= RunStore.open(store.path).manifest["files"].keys()
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_file_that_changed_since_it_was_checked_is_checked_again(store: RunStore, mine: bool) -> None:
+    """Whoever changed it, of the same size and with its old times."""
+    store.put(NAME, PART)
+    reader = store if mine else RunStore.open(store.path)
+    assert_same(reader.get(NAME), PART)
+    file = store.path / NAME
+    times, content = file.stat(), bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for keys in (None, [], ["none/heads"]):
+        with refused("the file is damaged"):
+            reader.get(NAME, keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def read_part(path: Path, keys: list[str] | None = None) -> Part:
     from safetensors import SafetensorError, safe_open
 
     if keys:
-        return Part(_mapped(path, keys), [])
+        return Part(_read_arrays(path, keys), [])
     try:
         with safe_open(path, framework="numpy") as file:
             there = file.keys()
@@ -129,8 +130,8 @@ def read_part(path: Path, keys: list[str] | None = None) -> Part:
     return Part(arrays, records)
 
 
-def _mapped(path: Path, keys: list[str]) -> dict[str, Array]:
-    """Arrays of a file where they lie in it: nothing is copied, as what is merged is read once and written again."""
+def _read_arrays(path: Path, keys: list[str]) -> dict[str, Array]:
+    """Arrays of a file, without its records. It is not mapped: what is cut short meanwhile would end the process."""
     try:
         with open_file(path) as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -149,9 +150,15 @@ def _exactly(file: BufferedReader, size: int) -> bytes:
 def _array_at(file: BufferedReader, start: int, entry: Json) -> Array:
     dtype, shape = np.dtype(NAMES[entry["dtype"]]), tuple(entry["shape"])
     first, last = entry["data_offsets"]
-    if first < 0 or last - first != math.prod(shape) * dtype.itemsize:
+    if min(first, *shape, 0) < 0 or last - first != math.prod(shape) * dtype.itemsize:
         raise ValueError("an array has another size than its shape")
-    return np.memmap(file, dtype, "r", start + first, shape) if first < last else np.empty(shape, dtype)
+    if start + last > os.fstat(file.fileno()).st_size:
+        raise ValueError("an array ends behind the file")
+    array = np.empty(shape, dtype)
+    file.seek(start + first)
+    if array.size and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
+        raise ValueError("an array ends behind the file")
+    return array
 
 
 def read_layouts(path: Path, problems: int) -> Layouts:

@@ -28,11 +28,10 @@ from fillerscope.store.array_file import Part, fitted
 from fillerscope.store.contents import MEASURING, MEASURING_ANSWERS, measured_models, merged_files, stage_files
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.merge import Merger
+from fillerscope.store.reading import Stamp, stamp_of
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, PROBLEMS, Array, Manifest, answer_attention_name, merged_name
 from fillerscope.study.study import Study
-
-Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class LiveStore(RunStore):
         super().__init__(path, manifest, remote_of(path))
         self.checksums = checksums or self.remote is not None  # a copy may have files of before
         self.problems: int | None = None  # how many there will be, where that is known
-        self._seen: tuple[object, list[str]] | None = None
+        self._seen: tuple[object, dict[str, Stamp | None]] | None = None  # the manifest and the files, as they were
         self._parts: dict[str, Part] = {}  # by the name of the file that is not written yet
         self._merges: dict[str, _PartialMerge] = {}
         self._lock = RLock()
@@ -178,7 +177,7 @@ class LiveStore(RunStore):
 
     def _merge(self, whole: str, names: list[str]) -> Part | None:
         """The merged shards of one file. Shards that an earlier call has merged are not read again."""
-        shards = [(name, self.manifest["files"][name]["sha256"]) for name in names]
+        shards = [(name, (self.manifest["files"][name]["sha256"], stamp_of(self.path / name))) for name in names]
         merge = self._merges.get(whole)
         if merge is None or merge.shards != shards[: len(merge.shards)]:
             merge = _PartialMerge(Merger([], partial(RunStore.get, self)))  # a shard has gone or changed: start afresh
@@ -214,14 +213,15 @@ class LiveStore(RunStore):
         except OSError as error:
             raise StoreError(f"{self.path / name} was removed ({error}); open the run again") from None
 
-    def _existing(self) -> list[str]:
-        """The listed files that exist: one may be removed without the manifest being written."""
-        return [name for name in self.manifest["files"] if self._written(name)]
+    def _existing(self) -> dict[str, Stamp | None]:
+        """The listed files that exist: one may be removed or changed without the manifest being written."""
+        return {name: stamp_of(self.path / name) for name in self.manifest["files"] if self._written(name)}
 
     def _forget_checked(self, manifest: Manifest) -> None:
         """Check the checksums of files that were written again before they are read."""
         old, new = self.manifest["files"], manifest["files"]
-        self._checked.difference_update({name for name in old if old[name] != new.get(name)})
+        for name in [name for name in old if old[name] != new.get(name)]:
+            self._checked.pop(name, None)
 
     def _count_problems(self) -> int | None:
         """How many problems the run has: as noted, else as in the table of problems or in a merged file."""
@@ -251,10 +251,10 @@ class _PartialMerge:
     """The merger of one file's shards so far."""
 
     merger: Merger
-    shards: list[tuple[str, str]] = field(default_factory=list)  # name and checksum of each that was merged
+    shards: list[tuple[str, object]] = field(default_factory=list)  # name, checksum and stamp of each that was merged
     measured: bool = False  # whether any problem was: a shard in which all failed has no arrays
 
-    def append(self, shard: tuple[str, str], part: Part) -> None:
+    def append(self, shard: tuple[str, object], part: Part) -> None:
         self.merger.append(shard[0], part)
         self.shards.append(shard)
         self.measured = self.measured or bool(part.arrays)
@@ -265,12 +265,3 @@ class _PartialMerge:
             return None
         merged = self.merger.merged()
         return Part(merged.arrays, list(merged.records), merged.joined)  # the merger adds to its own list
-
-
-def stamp_of(path: Path) -> Stamp | None:
-    """What tells one version of a file from another: time of change, size and inode."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -9,9 +9,10 @@ from typing import cast
 
 from fillerscope.display import command
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, digest_of, json_bytes, parse_json, write_whole
+from fillerscope.files import Json, digest_of, is_temporary, json_bytes, parse_json, write_whole
 from fillerscope.store.addresses import address_of
 from fillerscope.store.job_part import is_part
+from fillerscope.store.lock import locked, writing_to
 from fillerscope.store.noted import damaged_fact
 from fillerscope.store.reading import read_steadily, unreadable
 from fillerscope.store.remote import RemoteFolder
@@ -97,3 +98,17 @@ def _is_valid(manifest: Json) -> bool:
         for entry in files.values()
     )
     return inside and entries
+
+
+def make_folder(path: Path, manifest: Manifest, remote: RemoteFolder | None) -> None:
+    """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
+    with writing_to(path):
+        names = {item.name for item in path.iterdir()} if path.is_dir() else set()
+        left = ("lock", PARTS_FOLDER)  # by a kill, and by jobs that measure parts of this run
+        others = {name for name in names if name not in left and not is_temporary(name, MANIFEST)}
+        if path.is_file() or (others and MANIFEST not in names):
+            raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
+        path.mkdir(parents=True, exist_ok=True)
+    with locked(path), writing_to(path):
+        if not (path / MANIFEST).exists():
+            write_manifest(path, manifest, remote)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -104,7 +105,14 @@ class Merger:
         shards = self._rows[key]
 
         def pieces() -> Iterator[Array]:
-            return (self.fetch(shard.name, [key]).arrays[key] for shard in shards)
+            with ThreadPoolExecutor(1) as thread:  # which reads one piece ahead
+                ahead: Future[Part] | None = None
+                for shard in shards:
+                    before, ahead = ahead, thread.submit(self.fetch, shard.name, [key])
+                    if before is not None:
+                        yield before.result().arrays[key]
+                if ahead is not None:
+                    yield ahead.result().arrays[key]
 
         problems = sum(shard.shape[0] for shard in shards)
         return Stacked((problems, *shards[0].shape[1:]), shards[0].dtype, pieces)

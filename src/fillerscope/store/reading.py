@@ -14,6 +14,7 @@ from fillerscope.files import file_sha256, read_limited
 from fillerscope.store.schema import Array
 
 Value = TypeVar("Value")
+Stamp = tuple[int, int, int, int]
 WAITS = (0.05, 0.2, 0.5)  # seconds before a file is read again
 MOST_HOLLOW = 1 << 26  # cells that an array would have were no axis of it empty
 TRANSIENT = (errno.EIO, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ESTALE, errno.EBUSY, errno.ENOMEM)
@@ -32,6 +33,15 @@ def size_of(path: Path) -> int | None:
         return None
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """What tells one version of a file from another, however its times were set; None where it is missing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def sha256_of(path: Path) -> str:

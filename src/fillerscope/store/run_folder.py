@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,8 @@ from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.lock import locked, writing_to
-from fillerscope.store.manifest import read_manifest, refuse_other_study, write_manifest
-from fillerscope.store.reading import read_steadily, sha256_of, size_of, unreadable, unusable
+from fillerscope.store.manifest import make_folder, read_manifest, refuse_other_study, write_manifest
+from fillerscope.store.reading import Stamp, read_steadily, sha256_of, size_of, stamp_of, unreadable, unusable
 from fillerscope.store.remote import RemoteFolder
 from fillerscope.store.schema import (
     COLUMN_TYPES,
@@ -42,11 +42,12 @@ from fillerscope.store.schema import (
     FORMAT,
     JOB,
     MANIFEST,
-    PARTS_FOLDER,
     STUDY,
     Array,
     Columns,
+    FileEntry,
     Manifest,
+    made_of,
     upgraded,
 )
 from fillerscope.store.tables import FREE, RATIO, arrow_type, read_table
@@ -63,7 +64,7 @@ class RunStore:
         self.path, self.manifest, self.remote = path, manifest, remote
         self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
         self._unlisted = 0  # files written since the manifest was
-        self._checked: set[str] = set()  # files whose checksum was compared when they were first read
+        self._checked: dict[str, Stamp | None] = {}  # files that were compared with their checksums, as they were then
 
     @classmethod
     def create(cls, path: Path, identity: Json, study: Json, part: JobPart | None = None) -> RunStore:
@@ -72,7 +73,7 @@ class RunStore:
             remote.pull()
         if not (path / MANIFEST).exists():
             empty: Manifest = {"format": FORMAT, "identity": identity, "files": {}}
-            _make_folder(path, empty if part is None else empty | {"part": str(part)}, remote)
+            make_folder(path, empty if part is None else empty | {"part": str(part)}, remote)
         store = cls.open(path)
         if store.part != part:
             raise StoreError(f"{path} holds {_told(store.part)}, not {_told(part)}; choose another folder with --out")
@@ -189,8 +190,7 @@ class RunStore:
             self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
             size, digest = write_whole(self.path / name, pieces)
             self._publish(name)
-            self.manifest["files"][name] = {"bytes": size, "sha256": digest}
-            self._checked.add(name)  # its checksum is that of the bytes just written
+            self._list({name: {"bytes": size, "sha256": digest}})
             self._unlisted += 1
             if self._unlisted > len(self.manifest["files"]) // SHARE:  # else all manifests together grow as a square
                 self._save_manifest()
@@ -220,16 +220,26 @@ class RunStore:
                 raise StoreError(f"{files[name].path / name} changed while it was copied; try again")
             self._publish(name)
         if wanted:
-            self.manifest["files"] |= {name: entries[name] for name in wanted}
-            self._checked.update(wanted)
+            self._list({name: entries[name] for name in wanted}, entries)
             self._save_manifest()
         return bool(wanted)
+
+    def _list(self, written: Mapping[str, FileEntry], sound: Collection[str] = ()) -> None:
+        """List files that were just written, and no longer those that were made of what they replace: a kill may come
+        before these are made anew. Those in `sound` were made of the new ones."""
+        listed = self.manifest["files"]
+        for name, entry in written.items():
+            for other in made_of(name) if listed.get(name) != entry else ():
+                if other not in sound:
+                    listed.pop(other, None)
+            listed[name] = entry
+            self._checked[name] = stamp_of(self.path / name)
 
     def forget(self, names: Iterable[str]) -> None:
         """List some files no longer: they are measured again."""
         for name in names:
             self.manifest["files"].pop(name, None)
-            self._checked.discard(name)
+            self._checked.pop(name, None)
         self._save_manifest()
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
@@ -271,12 +281,15 @@ class RunStore:
         return inside(self.path / name, self.path)
 
     def _check(self, name: str) -> None:
-        """Compare a file with its checksum before it is first used."""
+        """Compare a file with its checksum before it is first used, and again where it was changed since."""
         if not self.has(name):
             raise StoreError(f"{self.path / name} is missing or truncated; run the study again to restore it")
-        if name not in self._checked and (fault := self._fault(name)):
+        stamp = stamp_of(self.path / name)
+        if stamp is not None and self._checked.get(name) == stamp:
+            return
+        if fault := self._fault(name):
             raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to restore it")
-        self._checked.add(name)
+        self._checked[name] = stamp if self.remote is None else stamp_of(self.path / name)  # it may have been fetched
 
     def refuse_damaged(self) -> None:
         """Raise where any file is missing or damaged, whether it will be read or not."""
@@ -327,17 +340,3 @@ class RunStore:
 
 def _told(part: JobPart | None) -> str:
     return "a whole run" if part is None else f"part {part} of a run"
-
-
-def _make_folder(path: Path, manifest: Manifest, remote: RemoteFolder | None) -> None:
-    """Make a run folder with its first manifest, under the lock: two processes may do so at once."""
-    with writing_to(path):
-        names = {item.name for item in path.iterdir()} if path.is_dir() else set()
-        left = ("lock", PARTS_FOLDER)  # by a kill, and by jobs that measure parts of this run
-        others = {name for name in names if name not in left and not is_temporary(name, MANIFEST)}
-        if path.is_file() or (others and MANIFEST not in names):
-            raise StoreError(f"{path} exists and is not a fillerscope run; choose another folder with --out")
-        path.mkdir(parents=True, exist_ok=True)
-    with locked(path), writing_to(path):
-        if not (path / MANIFEST).exists():
-            write_manifest(path, manifest, remote)

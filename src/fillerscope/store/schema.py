@@ -228,6 +228,18 @@ def answer_attention_name(model: str, index: int | None = None) -> str:
     return f"lookback/{slug(model)}" + (".safetensors" if index is None else f"/{index:05d}.safetensors")
 
 
+def made_of(name: str) -> list[str]:
+    """The files that are made of a file of a shard, and hold other numbers than it once it is replaced."""
+    match = re.fullmatch(r"(shards|answers|lookback)/([^/]+)/(\d+)\.(?:safetensors|parquet)", name)
+    if match is None:
+        return []
+    folder, model, shard = match.groups()
+    if folder == "shards":
+        return [f"merged/{model}.safetensors"]
+    merged = f"lookback/{model}.safetensors"
+    return [merged] if folder == "lookback" else [f"lookback/{model}/{shard}.safetensors", merged]
+
+
 def slug(name: str) -> str:
     """A file name for a model: readable, and nearly always another one for every other name. Runs refuse the rest."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "_", name).strip("._")[-80:]

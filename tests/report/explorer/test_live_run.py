@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -230,6 +231,34 @@ def test_files_that_change_while_they_are_shown_are_checked_again(whole: Path, t
     (folder / SHARDS[1]).write_bytes(data)
     assert until(lambda: watched.overview()["damaged"])
     assert watched.overview()["checked"].startswith(f"1 files are damaged: {SHARDS[1]}: sha256 ")
+
+
+def test_numbers_of_damaged_bytes_go_once_the_file_is_mended(whole: Path, tmp_path: Path) -> None:
+    """The manifest is the same before and after, and so are size and time of the file."""
+    folder, name = tmp_path / "run", merged_name(MODEL)
+    shutil.copytree(whole, folder)
+    sound, times = (folder / name).read_bytes(), (folder / name).stat()
+
+    def write(data: bytes) -> None:
+        (folder / name).write_bytes(data)
+        os.utime(folder / name, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    damaged = [bytearray(sound) for _ in range(2)]
+    for number, data in enumerate(damaged):
+        data[len(data) // 2] ^= 1 + number
+    write(damaged[0])
+    watched = Watched(folder)
+    watched.check()
+    assert until(lambda: watched.overview()["damaged"])
+    made: list[str] = []
+    for data in (sound, sound, damaged[1]):
+        version = watched.overview()["version"]
+        write(data)
+        watched.remember(("made",), lambda run: made.append(str(run)))
+        assert watched.overview()["version"] != version
+        expected = "All" if data == sound else "1 files are damaged"
+        assert until(lambda expected=expected: watched.overview()["checked"].startswith(expected))
+    assert len(made) == 3
 
 
 def test_a_run_that_grew_is_checked_again_once_it_is_finished(whole: Path, tmp_path: Path) -> None:

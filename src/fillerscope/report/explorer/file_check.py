@@ -9,7 +9,8 @@ from threading import Lock, Thread
 
 from fillerscope.errors import StoreError
 from fillerscope.files import Json
-from fillerscope.store.live import LiveStore, Stamp, stamp_of
+from fillerscope.store.live import LiveStore
+from fillerscope.store.reading import Stamp, stamp_of
 
 _NOT_YET: Json = {"checked": "", "damaged": False}
 

@@ -97,6 +97,8 @@ class Driver:
         missing = [shard.index for shard, _ in work.missing(self.job.shards, named)]
         if stage.stage != MEASURING_ANSWERS:
             return StageGroup(number, missing, work=work, stage=stage)
+        unanswered = {shard.index for shard, _ in work.missing(self.job.shards, answers_name)}
+        missing = sorted({*missing, *unanswered})  # which will have other answers
         return StageGroup(number, missing, lambda shard: self._is_answered(number, shard), work=work, stage=stage)
 
     def _is_answered(self, model: int, shard: int) -> bool:
