@@ -66,6 +66,24 @@ def test_a_reply_in_time_leaves_no_deadline_behind(started: list[subprocess.Pope
     assert exchange(process, asked("three"), 60) == {"text": "three"}
 
 
+def test_a_thread_that_cannot_be_started_costs_no_later_deadline(
+    started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines = child_process._Deadlines()
+    monkeypatch.setattr(child_process, "_DEADLINES", deadlines)
+    process = echo(started)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            exchange(process, asked("one"), 0.1)
+    assert not deadlines._open
+    assert exchange(process, asked("late", seconds=600), 0.3) == {"lost": "hung"}
+
+
 def test_exchanges_of_several_threads_have_deadlines_of_their_own(started: list[subprocess.Popen[bytes]]) -> None:
     replies: dict[int, object] = {}
 

@@ -42,11 +42,12 @@ class _Deadlines:
     def start(self, process: subprocess.Popen[bytes], seconds: float) -> _Deadline:
         deadline = _Deadline(process, time.monotonic() + seconds)
         with self._changed:
-            self._open.add(deadline)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
-                self._thread.start()
-            elif deadline.time < self._wakes:
+                thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
+                thread.start()  # waits for the lock; where it cannot be started the next exchange tries again
+                self._thread = thread
+            self._open.add(deadline)
+            if deadline.time < self._wakes:
                 self._changed.notify()
         return deadline
 
@@ -117,6 +118,7 @@ def exchange(process: subprocess.Popen[bytes], question: object, seconds: float)
     except OSError:
         line = b""
     except BaseException:
+        _DEADLINES.end(deadline)  # before the process is waited for, after which its number may be another's
         kill(process)
         raise
     finally:
