@@ -15,6 +15,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
+from fillerscope.answers.endpoint import limits
 from fillerscope.answers.endpoint.client import open_client
 from fillerscope.answers.endpoint.errors import Refusals
 from fillerscope.answers.endpoint.generator import EndpointGenerator
@@ -104,6 +105,15 @@ def test_of_an_answer_no_more_is_kept_than_is_used() -> None:
         "choices": [{"text": "42", "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1},
     }
+
+
+@pytest.mark.parametrize("status", ["200", "201", "206"])
+def test_so_it_is_with_every_status_that_is_taken_for_an_answer(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    monkeypatch.setattr(limits, "_needed", lambda body: asked.append(body) or _needed(body))
+    with serving(sending(completion(), status=status)) as url:
+        assert ask(url).text == "42"
+    assert asked == [completion()] * 2  # the one that finds out what the server takes, and the answer
 
 
 def test_a_body_without_end_is_left() -> None:

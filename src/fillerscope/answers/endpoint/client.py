@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEY_CAME_BACK = "the server sent the key back as its answer, which is not kept"
 _NO_KEY = "none"  # local servers ask for no key, the client insists on one
 _CONNECT = 10.0  # seconds: a server that listens takes a connection at once
-_LONGEST_TOKEN, _LONG = 64, 100_000  # characters of a token, in long texts, and of a text that is never too long
+_LONGEST_TOKEN, _LONG = 64, 10_000  # characters of a token, in long texts, and of a text that is never too long
 _BYTES_OF_TOKEN, _BYTES = 1000, 1_000_000  # of a response: for every token that is asked for, and besides
 _SEEDS = 2**31  # some servers keep 32 bits and take the largest number for "random"
 

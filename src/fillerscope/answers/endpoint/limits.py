@@ -68,7 +68,7 @@ class LimitedClient(DefaultAsyncHttpxClient):
             refuse_large_json(response.content, min(MEMORY_OF_BYTE * self.most_bytes, MOST_MEMORY))
         except ValueError as error:
             return _stand_in(request, {REFUSED: str(error)}, status)
-        needed = _needed(response.content) if response.status_code == HTTPStatus.OK else None
+        needed = _needed(response.content) if response.is_success else None  # all of which the client reads as answers
         return response if needed is None else _stand_in(request, needed)
 
 
