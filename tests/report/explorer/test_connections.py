@@ -233,6 +233,16 @@ def test_where_all_are_being_answered_the_newest_is_dropped(quick: Callable[...,
         assert [client.recv(12) for client in asking] == [b"HTTP/1.1 200"] * 3
 
 
+def test_whoever_reads_nothing_makes_room_for_the_newest(quick: Callable[..., None]) -> None:
+    """Strangers could lock the user out for as long as an unread answer is waited for."""
+    quick(MOST=3, PATIENCE=3600, READING=3600)
+    with serving(Held()) as port, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connected(port, REQUEST.replace(b"/ ", b"/large ")))
+            time.sleep(0.2)
+        assert answer(port).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.parametrize(
     "sent",
     [

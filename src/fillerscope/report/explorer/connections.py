@@ -40,6 +40,7 @@ class LimitedProtocol(H11Protocol):
     _arrival: asyncio.TimerHandle | None = None  # the deadline of a request
     _reading: asyncio.TimerHandle | None = None  # the deadline of a client that reads nothing
     _since = 0.0
+    _unread_since: float | None = None  # where the client reads nothing of its answer
     _lines = 0  # of the request that is arriving, that are complete
     _address = 0  # bytes of its first one
     _last = b""  # bytes of it, as many as blanks may be in a row
@@ -82,10 +83,12 @@ class LimitedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._unread_since = self.loop.time()
         self._reading = self.loop.call_later(READING, self.drop)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._unread_since = None
         _cancel(self._reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,10 +102,14 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def _make_room(self) -> None:
-        """Drops the oldest connection that waits where there are too many: the newest may be the user's own."""
+        """Drops a connection where there are too many: the oldest that waits, else the one that has read nothing of
+        its answer for longest. This one, which may be the user's own, where all others are being answered."""
         if len(self.connections) > MOST:
-            resting = [one for one in self.connections if isinstance(one, LimitedProtocol) and one.waits]
-            min(resting, key=lambda one: one._since).drop()
+            others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
+            resting = {one: one._since for one in others if one.waits}
+            unread = {one: one._unread_since for one in others if one._unread_since is not None}
+            waiting = resting or unread
+            (min(waiting, key=lambda one: waiting[one]) if waiting else self).drop()
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
