@@ -20,6 +20,8 @@ from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
 from fillerscope.files import LISTING, list_written
+from fillerscope.store.array_file import Part
+from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, ProblemRecord
 from support.answered import build, drawn_at_random
 from support.synthetic import NONE, Synthetic
@@ -255,6 +257,22 @@ def test_tables_of_another_run_do_not_stay_beside_the_new_ones(run: Run, tmp_pat
     assert {path.name for path in out.iterdir()} == {*(path.name for path in written), "mine.csv", LISTING}
     export(run, out, "parquet")  # of the same run: both formats may lie there
     assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
+
+
+def test_tables_of_earlier_numbers_do_not_stay_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    """As after problems that had failed were measured again."""
+    folder = tmp_path / "run"
+    run, out = Synthetic(problems=4).build(folder), folder / "tables"
+    for kind in FORMATS:
+        export(run, out, kind)
+    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
+    store = RunStore.open(folder)
+    name = next(name for name in store.manifest["files"] if name.startswith("merged/"))
+    part = store.get(name)
+    with store.writing():
+        store.put(name, Part({key: array * 2 for key, array in part.arrays.items()}, part.records))
+    export(open_run(folder), out, "parquet")
+    assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

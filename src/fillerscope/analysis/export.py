@@ -52,8 +52,8 @@ def export(run: Run, folder: Path, kind: str = "parquet", force: bool = False) -
         folder.mkdir(parents=True, exist_ok=True)
         if not is_own:
             refuse_foreign(folder, [] if force else names, written_before(folder))
-            _remove_others(folder, of := digest_of(run.store.manifest))
-            list_written(folder, names, of)
+        _remove_others(folder, of := digest_of(run.store.manifest))
+        list_written(folder, names, of)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]
     return [path for path in written if path is not None]
 
