@@ -339,6 +339,7 @@ def test_answers_are_the_greedy_ones_of_plain_passes(case: Case) -> None:
 FIGURES = ("layers", "heads", "headmap", "depth", "composite")
 
 
+@pytest.mark.slow
 def test_figures_and_report_are_made(case: Case, tmp_path: Path) -> None:
     first = case.run[None].attention_layers()[0] + 1
     for name in FIGURES:

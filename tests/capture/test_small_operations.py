@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fillerscope.capture.small_operations import ROTATION, SmallOperations, _norm_of, _rotation_of
+from support.grid import some_fast
 from support.tiny import FAMILIES, tiny_model
 
 CUDA = torch.cuda.is_available()
@@ -45,7 +46,7 @@ def test_every_norm_of_a_model_is_computed_by_a_kernel(family: str, dtype: torch
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", ROTATING)
+@pytest.mark.parametrize("family", some_fast(ROTATING, "llama", "phi3"))
 def test_rotations_are_those_of_the_model(family: str, dtype: torch.dtype) -> None:
     model = model_of(family, dtype)
     (place,) = SmallOperations.of(model).rotations

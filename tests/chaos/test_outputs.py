@@ -13,6 +13,7 @@ from fillerscope.figures.saved import DRAWN
 from fillerscope.files import LISTING
 from support.chaos import is_long
 from support.forks import KILLED, Forks, finishing
+from support.grid import some_fast
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
 COMMANDS = {
@@ -35,8 +36,9 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found}
 
 
-@pytest.mark.parametrize("half", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["half", "whole"])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    ("name", "half"), some_fast([(name, half) for name in COMMANDS for half in (True, False)], ("export", True))
+)
 def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Path, name: str, half: bool) -> None:
     """Before a file gets its name, and while it is written."""
 

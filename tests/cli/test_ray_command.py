@@ -284,6 +284,7 @@ def test_a_node_that_dies_changes_no_byte(folder: Path, single: dict[str, bytes]
     assert files(out) == single
 
 
+@pytest.mark.slow
 @needs_ray
 def test_modules_beside_a_study_run_in_no_worker(folder: Path, tmp_path: Path) -> None:
     """Ray itself puts the folder in which it is started first on the import path of its workers."""

@@ -53,7 +53,11 @@ def test_pipes_and_devices_are_refused_and_not_waited_for(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "environment", [{"PYTHONIOENCODING": "ascii"}, {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}]
+    "environment",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        pytest.param({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}, marks=pytest.mark.slow),
+    ],
 )
 def test_terminals_that_know_ascii_alone(tmp_path: Path, environment: dict[str, str]) -> None:
     build(tmp_path / "answers", drawn_at_random(3))

@@ -6,6 +6,7 @@ In float64, so that rounding flips no choice."""
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from fillerscope.arm import hooks
 from fillerscope.models.loading import LoadedModel, wrap
 from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
+from support.grid import some_fast
 from support.tiny import tiny_model, tiny_tokenizer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # of the kernels: else Triton's interpreter runs them
@@ -99,8 +101,9 @@ def answers_and_logits(engine: LocalGenerator, asked: list[Request], decoding: D
     return replies, logits
 
 
-@pytest.mark.parametrize("decoding", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(
+    ("name", "decoding"), some_fast(list(product(CHANGES, (GREEDY, DRAWN))), ("plain", DRAWN), ("arm", GREEDY))
+)
 def test_answers_are_those_of_one_step_after_the_other(model: LoadedModel, name: str, decoding: Decoding) -> None:
     asked, graphs = requests(name), Uncaptured()
     expected = answered(engine_of(model, None), asked, decoding)
