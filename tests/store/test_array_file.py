@@ -74,6 +74,7 @@ def test_arrays_that_are_asked_for_are_those_of_the_whole_file(store: RunStore) 
         b'{"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}}',
         b'{"a": {"dtype": "F32", "shape": ["1"], "data_offsets": [0, 4]}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-900, -896]}}',
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}',
         b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [%d, %d]}}' % (1 << 70, (1 << 70) + 4),
     ],
 )  # fmt: skip

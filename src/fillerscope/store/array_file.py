@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 
 from fillerscope.files import LARGEST_JSON, Json, open_file, parse_json
 from fillerscope.store.layouts import Layouts
-from fillerscope.store.reading import refuse_hollow, unusable
+from fillerscope.store.reading import Stamp, refuse_hollow, stamp_of, unusable
 from fillerscope.store.schema import Array, ProblemRecord
 
 DTYPES = {"<f8": "F64", "<f4": "F32", "<i8": "I64", "<i4": "I32"}  # as numpy and as safetensors write them
@@ -134,17 +134,21 @@ def _read_arrays(path: Path, keys: list[str]) -> dict[str, Array]:
     """Arrays of a file, without its records. It is not mapped: what is cut short meanwhile would end the process."""
     try:
         with open_file(path) as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = parse_json(_exactly(file, length))
-            return {key: _array_at(file, 8 + length, header[key]) for key in keys}
-    except (struct.error, OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+            start, entries = _entries(path, stamp_of(path))
+            return {key: _array_at(file, start, entries[key]) for key in keys}
+    except (struct.error, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise unusable(path, error) from None
 
 
-def _exactly(file: BufferedReader, size: int) -> bytes:
-    if size > LARGEST_JSON or len(data := file.read(size)) != size:
-        raise ValueError("its header is longer than it")
-    return data
+@lru_cache(maxsize=1024)
+def _entries(path: Path, stamp: Stamp | None) -> tuple[int, Json]:  # noqa: ARG001  # a file that changes is another
+    """Where the arrays of a file begin, and what its header says of each. Merging asks for one array of all files after
+    the other, and a header holds records, which take long to read."""
+    with open_file(path) as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > LARGEST_JSON or len(data := file.read(length)) != length:
+            raise ValueError("its header is longer than it")
+        return 8 + length, {key: entry for key, entry in parse_json(data).items() if key != "__metadata__"}
 
 
 def _array_at(file: BufferedReader, start: int, entry: Json) -> Array:
