@@ -238,7 +238,7 @@ def test_whoever_reads_nothing_makes_room_for_the_newest(quick: Callable[..., No
     quick(MOST=3, PATIENCE=3600, READING=3600)
     with serving(Held()) as port, ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(connected(port, REQUEST.replace(b"/ ", b"/large ")))
+            stack.enter_context(connected(port, 9 * REQUEST.replace(b"/ ", b"/large ")))
             time.sleep(0.2)
         assert answer(port).startswith(b"HTTP/1.1 200")
 
