@@ -265,14 +265,14 @@ def test_tables_of_earlier_numbers_do_not_stay_in_the_folder_of_the_run(tmp_path
     run, out = Synthetic(problems=4).build(folder), folder / "tables"
     for kind in FORMATS:
         export(run, out, kind)
-    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
+    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet"}
     store = RunStore.open(folder)
     name = next(name for name in store.manifest["files"] if name.startswith("merged/"))
     part = store.get(name)
     with store.writing():
         store.put(name, Part({key: array * 2 for key, array in part.arrays.items()}, part.records))
     export(open_run(folder), out, "parquet")
-    assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
+    assert {path.suffix for path in out.iterdir()} == {".parquet"}
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,10 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found}
 
 
-@pytest.mark.parametrize(
-    ("name", "half"), some_fast([(name, half) for name in COMMANDS for half in (True, False)], ("export", True))
-)
-def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Path, name: str, half: bool) -> None:
+@pytest.mark.parametrize("case", some_fast(list(product(COMMANDS, (True, False))), ("export", True)), ids=str)
+def test_killed_while_writing_results(forks: Forks, finished: Path, tmp_path: Path, case: tuple[str, bool]) -> None:
     """Before a file gets its name, and while it is written."""
+    name, half = case
 
     def command(out: Path) -> list[Any]:
         return [word.format(run=finished, out=out) for word in COMMANDS[name]]

@@ -50,19 +50,34 @@ def export(run: Run, folder: Path, kind: str = "parquet", force: bool = False) -
     names, is_own = [f"{name}.{kind}" for name in tables_of(run)], is_inside(folder, run.path)
     with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out, or --force"):
         folder.mkdir(parents=True, exist_ok=True)
-        if not is_own:
+        if is_own:
+            _remove_earlier(folder, run)
+        else:
             refuse_foreign(folder, [] if force else names, written_before(folder))
-        _remove_others(folder, of := digest_of(run.store.manifest))
-        list_written(folder, names, of)
+            _remove_others(folder, of := digest_of(run.store.manifest))
+            list_written(folder, names, of)
         written = [write_table(run, name, folder, kind) for name in tables_of(run)]
     return [path for path in written if path is not None]
 
 
 def _remove_others(folder: Path, of: str) -> None:
     """Remove our tables of another run, or of this one as it was: nothing would tell them from the new ones."""
-    known = {f"{name}.{kind}" for name in TABLES for kind in FORMATS}
-    for name in known.intersection(written_before(folder)) if written_of(folder) != of else ():
+    for name in _known().intersection(written_before(folder)) if written_of(folder) != of else ():
         (folder / name).unlink(missing_ok=True)
+
+
+def _remove_earlier(folder: Path, run: Run) -> None:
+    """Remove tables in the folder of their run that are older than what it lists: those of the other format stay where
+    numbers are the same."""
+    listed = (run.path / MANIFEST).stat().st_mtime_ns
+    for path in [folder / name for name in _known() if (folder / name).is_file()]:
+        if path.stat().st_mtime_ns < listed:
+            path.unlink()
+
+
+def _known() -> set[str]:
+    """The names of all tables that there can be."""
+    return {f"{name}.{kind}" for name in TABLES for kind in FORMATS}
 
 
 def tables_of(run: Run) -> dict[str, Callable[[Run], Iterator[Columns]]]:

@@ -155,7 +155,8 @@ class PendingCopy:
         for name, tensor in tensors.items():
             host[name].copy_(tensor, non_blocking=True)
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
+        device = next(tensor.device for tensor in tensors.values() if tensor.is_cuda)
+        event.record(torch.cuda.current_stream(device))  # where the copies are, whichever device is the current one
         return cls(host, event)
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:

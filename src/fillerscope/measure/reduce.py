@@ -26,8 +26,9 @@ from fillerscope.study.study import AttentionProbe
 Named = Iterator[tuple[ArrayName, Tensor]]
 DTYPES = {"<f4": torch.float32, "<i4": torch.int32}  # of arrays with a row for each problem
 LENGTH_RATIO = 1.5  # of the longest to the shortest prompt of a length group
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of one condition that are computed at once: of fewer, a GPU has
-# so many small kernels to launch that its queue is full of them, and the next shard's passes come too late
+ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # values of one condition that are computed at once, at most: of fewer, a
+# GPU has so many small kernels to launch that its queue is full of them, and the next shard's passes come too late
+MEMORY_SHARE = 512  # bytes of a GPU's memory for each of them
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,14 @@ def _layer_slices(measured: Measured, conditions: Sequence[ConditionPrompts]) ->
     layers, heads, *_ = measured.received.shape
     grids = [grid for one in conditions for grid in (one.whole, *(group.grid for group in one.groups))]
     widest = heads * max(grid.valid.size for grid in grids)
-    step = max(1, ELEMENTS["cuda" if measured.received.is_cuda else "cpu"] // widest)
+    step = max(1, _most_elements(measured.received.device) // widest)
     return (slice(start, min(start + step, layers)) for start in range(0, layers, step))
+
+
+def _most_elements(device: torch.device) -> int:
+    if device.type != "cuda":
+        return ELEMENTS["cpu"]
+    return min(ELEMENTS["cuda"], torch.cuda.get_device_properties(device).total_memory // MEMORY_SHARE)
 
 
 def _means(measured: Measured, layers: slice, share: Tensor, diagonal: bool) -> Tensor:

@@ -42,7 +42,7 @@ class _Deadlines:
     def start(self, process: subprocess.Popen[bytes], seconds: float) -> _Deadline:
         deadline = _Deadline(process, time.monotonic() + seconds)
         with self._changed:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._watch, name="deadlines", daemon=True)
                 thread.start()  # waits for the lock; where it cannot be started the next exchange tries again
                 self._thread = thread

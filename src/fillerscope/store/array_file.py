@@ -134,17 +134,21 @@ def _read_arrays(path: Path, keys: list[str]) -> dict[str, Array]:
     """Arrays of a file, without its records. It is not mapped: what is cut short meanwhile would end the process."""
     try:
         with open_file(path) as file:
-            start, entries = _entries(path, stamp_of(path))
-            return {key: _array_at(file, start, entries[key]) for key in keys}
+            start, entries = _entries(path, stamp_of(file.fileno()))
+            arrays = {key: _array_at(file, start, entries[key]) for key in keys}
+        refuse_hollow(arrays.values())
+        return arrays
     except (struct.error, OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise unusable(path, error) from None
 
 
-@lru_cache(maxsize=1024)
-def _entries(path: Path, stamp: Stamp | None) -> tuple[int, Json]:  # noqa: ARG001  # a file that changes is another
+@lru_cache(maxsize=256)
+def _entries(path: Path, stamp: Stamp | None) -> tuple[int, Json]:
     """Where the arrays of a file begin, and what its header says of each. Merging asks for one array of all files after
     the other, and a header holds records, which take long to read."""
     with open_file(path) as file:
+        if stamp_of(file.fileno()) != stamp:
+            raise ValueError("it was replaced while it was read")
         (length,) = struct.unpack("<Q", file.read(8))
         if length > LARGEST_JSON or len(data := file.read(length)) != length:
             raise ValueError("its header is longer than it")

@@ -108,7 +108,7 @@ class LiveStore(RunStore):
         if part is None:
             return super().get(name, keys)
         wanted = list(part.arrays) if keys is None else keys
-        return Part({key: self._array(name, part, key) for key in wanted}, part.records)
+        return Part({key: self._array(name, part, key) for key in wanted}, [] if keys else part.records)
 
     def layouts(self, name: str, problems: int) -> Layouts:
         part = self._parts.get(name)
@@ -177,7 +177,8 @@ class LiveStore(RunStore):
 
     def _merge(self, whole: str, names: list[str]) -> Part | None:
         """The merged shards of one file. Shards that an earlier call has merged are not read again."""
-        shards = [(name, (self.manifest["files"][name]["sha256"], stamp_of(self.path / name))) for name in names]
+        stamps = self._existing()
+        shards = [(name, (self.manifest["files"][name]["sha256"], stamps.get(name))) for name in names]
         merge = self._merges.get(whole)
         if merge is None or merge.shards != shards[: len(merge.shards)]:
             merge = _PartialMerge(Merger([], partial(RunStore.get, self)))  # a shard has gone or changed: start afresh
@@ -214,8 +215,13 @@ class LiveStore(RunStore):
             raise StoreError(f"{self.path / name} was removed ({error}); open the run again") from None
 
     def _existing(self) -> dict[str, Stamp | None]:
-        """The listed files that exist: one may be removed or changed without the manifest being written."""
-        return {name: stamp_of(self.path / name) for name in self.manifest["files"] if self._written(name)}
+        """The listed files that exist: one may be removed or changed without the manifest being written. A copy of an
+        object store has files that were fetched since, and checks each before it is read."""
+        listed = self.manifest["files"]
+        if self.remote is not None:
+            return {name: None for name in listed if self._written(name)}
+        stamps = {name: stamp_of(self.path / name) for name in listed}
+        return {name: stamp for name, stamp in stamps.items() if stamp and stamp[1] == listed[name]["bytes"]}
 
     def _forget_checked(self, manifest: Manifest) -> None:
         """Check the checksums of files that were written again before they are read."""

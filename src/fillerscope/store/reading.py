@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -35,10 +36,11 @@ def size_of(path: Path) -> int | None:
         raise unreadable(path, error) from None
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """What tells one version of a file from another, however its times were set; None where it is missing."""
+def stamp_of(file: Path | int) -> Stamp | None:
+    """What tells one version of a file, or of an open one, from another, however its times were set; None where it is
+    missing."""
     try:
-        status = path.stat()
+        status = _steadily(lambda: os.stat(file))
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
