@@ -474,6 +474,20 @@ def test_without_the_model_it_says_why_not(page: Page, run: Run, tmp_path: Path)
         assert lines_on(page) == ["none", MLESS, RANDOM]
 
 
+def test_a_damaged_run_does_not_hide_the_others(page: Page, run: Run, tmp_path: Path) -> None:
+    damaged, sound = tmp_path / "damaged", tmp_path / "sound"
+    shutil.copytree(run.path, damaged)
+    shutil.copytree(run.path, sound)
+    with serving(damaged, sound) as served:
+        (damaged / "study.json").write_text("{")
+        look_at(page, f"{served.address}#tab=attention")
+        expect(page.locator(".run-name")).to_have_text("sound")
+        expect(page.get_by_role("alert")).to_have_text(
+            f"{damaged}/study.json is damaged; run the study again to restore it"
+        )
+        assert lines_on(page) == ["none", MLESS, RANDOM]
+
+
 def test_two_runs_side_by_side(page: Page, run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(run.path, other)

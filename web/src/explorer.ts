@@ -31,6 +31,10 @@ function namesHead({ layer, head, metric, queries, view, problem, x, first }: St
   return [layer, head, x, first].some((one) => one !== null) || Boolean(metric || queries || view || problem);
 }
 
+function alarmOf(text: string): HTMLElement {
+  return h("p", { role: "alert", class: "damaged" }, visible(text));
+}
+
 export class Explorer {
   private readonly address = new Address();
   private readonly main = h("main", { id: "main" });
@@ -44,8 +48,10 @@ export class Explorer {
   constructor(
     private readonly runs: string[],
     private readonly overviews: RunOverview[],
+    numbers: number[],
+    private readonly unreadable: string[],
   ) {
-    this.apis = runs.map((_, i) => new Api(i));
+    this.apis = numbers.map((number) => new Api(number));
   }
 
   start(ground: HTMLElement): void {
@@ -165,12 +171,10 @@ export class Explorer {
   private drawProgress(): void {
     const lines = this.chosen().flatMap((run) => {
       const { progress, checked, damaged } = this.overviews[run];
-      const alarm = damaged
-        ? [h("p", { role: "alert", class: "damaged" }, visible(`${this.runs[run]}: ${checked}`))]
-        : [];
+      const alarm = damaged ? [alarmOf(`${this.runs[run]}: ${checked}`)] : [];
       return progress.finished ? alarm : [...alarm, this.progressOf(run)];
     });
-    replace(this.bar, ...lines);
+    replace(this.bar, ...this.unreadable.map(alarmOf), ...lines);
   }
 
   private progressOf(run: number): HTMLElement {
@@ -206,13 +210,13 @@ export class Explorer {
     for (const [run, before] of this.overviews.entries()) {
       if (before.progress.finished && before.checked) continue;
       try {
-        const answer = await fetched(`/api/${run}/overview`);
+        const answer = await fetched(`/api/${this.apis[run].run}/overview`);
         if (!answer.ok) continue;
         const next = (await answer.json()) as RunOverview;
         this.overviews[run] = next;
         if (next.version !== before.version || next.checked !== before.checked) {
           this.apis[run].forget();
-          this.panes.filter((pane) => pane.api.run === run).forEach((pane) => (pane.overview = next));
+          this.panes.filter((pane) => pane.api === this.apis[run]).forEach((pane) => (pane.overview = next));
           await this.update();
         } else this.drawProgress();
       } catch {

@@ -14,10 +14,10 @@ async function start(): Promise<void> {
   takeToken();
   const answer = await fetched("/api/runs");
   if (!answer.ok) return refuse(answer);
-  const { runs, overviews } = (await answer.json()) as Runs;
+  const { runs, overviews, numbers, unreadable } = (await answer.json()) as Runs;
   const ground = document.getElementById("page")!;
   replace(ground);
-  new Explorer(runs, overviews).start(ground);
+  new Explorer(runs, overviews, numbers, unreadable).start(ground);
 }
 
 start().catch((error: Error) =>

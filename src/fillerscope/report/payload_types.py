@@ -103,8 +103,12 @@ class RunOverview(Overview):
 
 
 class Runs(TypedDict):
+    """The runs that can be shown, by label and by the number that their addresses have, and why others cannot."""
+
     runs: list[str]
+    numbers: list[int]
     overviews: list[RunOverview]
+    unreadable: list[str]
 
 
 # Attention

@@ -113,12 +113,25 @@ def test_the_runs(run: Run, tmp_path: Path) -> None:
     found = application([run.path, other.path, twin.path], ACCESS)
     told = ask(found, "/api/runs").json
     assert told["runs"] == [str(run.path), "other", str(twin.path)], "those of the same name by their paths"
+    assert (told["numbers"], told["unreadable"]) == ([0, 1, 2], [])
     for number, one in enumerate(told["overviews"]):
         again = ask(found, f"/api/{number}/overview").json
         assert {**again, "checked": ""} == {**one, "checked": ""}
         assert one["progress"]["finished"]
     assert [one["has"]["attention"] for one in told["overviews"]] == [True, True, False]
     assert ask(found, "/api/3/overview").error == "there are 3 runs, counted from 0"
+
+
+def test_a_damaged_run_does_not_hide_the_others(run: Run, tmp_path: Path) -> None:
+    other = Synthetic(conditions=(NONE,), problems=2).build(tmp_path / "other")
+    found, alone = application([other.path, run.path], ACCESS), application([other.path], ACCESS)
+    (other.path / "study.json").write_text("{")
+    told = ask(found, "/api/runs").json
+    assert (told["runs"], told["numbers"]) == ([run.path.name], [1])
+    assert {**ask(found, "/api/1/overview").json, "checked": ""} == {**told["overviews"][0], "checked": ""}
+    assert told["unreadable"] == [f"{other.path}/study.json is damaged; run the study again to restore it"]
+    refused = ask(alone, "/api/runs")
+    assert (refused.status, refused.error) == (400, told["unreadable"][0])
 
 
 def test_tables_are_those_that_are_exported(app: Starlette, run: Run, tmp_path: Path) -> None:

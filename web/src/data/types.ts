@@ -190,9 +190,12 @@ export interface RunOverview {
   damaged: boolean;
 }
 
+/** The runs that can be shown, by label and by the number that their addresses have, and why others cannot. */
 export interface Runs {
   runs: string[];
+  numbers: number[];
   overviews: RunOverview[];
+  unreadable: string[];
 }
 
 /** The text at each position: without filler, and of whole prompts by condition. */

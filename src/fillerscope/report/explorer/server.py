@@ -99,13 +99,22 @@ class Explorer:
         return made
 
     def all(self) -> Runs:
-        """Every run by name, with what the page must know first; their files begin to be checked."""
-        for watched in self.runs:
-            watched.check()
+        """Every run by name, with what the page must know first; their files begin to be checked. One that is damaged
+        does not hide the others."""
         names = [watched.name for watched in self.runs]
-        labels = [name if names.count(name) == 1 else str(one.path) for name, one in zip(names, self.runs, strict=True)]
-        overviews = [cast("RunOverview", watched.overview()) for watched in self.runs]
-        return {"runs": labels, "overviews": overviews}
+        told: Runs = {"runs": [], "numbers": [], "overviews": [], "unreadable": []}
+        for number, watched in enumerate(self.runs):
+            try:
+                watched.check()
+                told["overviews"].append(cast("RunOverview", watched.overview()))
+            except FillerscopeError as error:
+                told["unreadable"].append(str(error))
+            else:
+                told["numbers"].append(number)
+                told["runs"].append(watched.name if names.count(watched.name) == 1 else str(watched.path))
+        if not told["runs"]:
+            raise FigureError("; ".join(told["unreadable"]))
+        return told
 
     def watched(self, request: Request) -> Watched:
         number = int(request.path_params["number"])
