@@ -95,6 +95,22 @@ def test_the_prompts_are_those_that_attention_is_measured_on() -> None:
     assert len({*lengths.values()}) > 5  # there is something to mix up
 
 
+def test_a_small_context_leaves_as_much_room_under_every_condition() -> None:
+    """Else filler would shorten answers, and an effect of the context would be taken for one of the filler."""
+    study = answered_study(generation={"max_tokens": 60})
+    items = prepare_shard(study, shard_of(study), maker_of(study), 1024)
+    longest = [max(len(prompt) for prompt in item.prompts.values()) for item in items]
+    context = max(longest) + 20
+    table = ask(study, LocalGenerator(loaded(max_position_embeddings=context)), context)
+    for item, length in zip(items, longest, strict=True):
+        own = [place for place, number in enumerate(table["number"]) if number == item.number]
+        room = min(60, context - length)
+        assert {table["tokens"][place] for place in own if table["finish"][place] == "length"} == {room}
+        assert {table["finish"][place] for place in own} <= {"length", "stop"}
+    assert "length" in table["finish"]
+    assert context - min(longest) > 20, "some have more room than others"
+
+
 def test_what_is_said_to_be_shared_is() -> None:
     """Of one sample, what all prompts of a condition begin with, and no less; of several, the whole prompt."""
     study, recorder = answered_study(), Recorder()

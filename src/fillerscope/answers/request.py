@@ -13,6 +13,7 @@ from fillerscope.study.generation import Decoding
 from fillerscope.study.interventions import Knockout, Redistribution
 
 Finish = Literal["stop", "length", "failed"]
+NO_ROOM = "the prompt fills the model's context: there is no room for an answer"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Request:
     key: int = 0  # of the random numbers of the intervention
     filler: tuple[int, int] = (0, 0)  # where it starts and stops
     gap: tuple[int, int] = (0, 0)  # before which token how many positions are skipped
+    room: int | None = None  # the most tokens that its answer may have, where a context is small
+
+    def most_tokens(self, decoding: Decoding) -> int:
+        """How many tokens its answer may have."""
+        return decoding.max_tokens if self.room is None else min(decoding.max_tokens, self.room)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,8 @@ def _request(
     prefix = len(prompt) if study.generation.drawn(temperature) > 1 else shared
     seed = int(digest_of([study.seed, item.problem.id, temperature, sample])[:15], 16)
     change, key = changed(study, condition, prompt, sample)
-    return Request(prompt.ids, seed, prefix, change, key, prompt.filler, (prompt.question_start, prompt.gap))
+    gap = (prompt.question_start, prompt.gap)
+    return Request(prompt.ids, seed, prefix, change, key, prompt.filler, gap, item.room)
 
 
 def _row(task: AnswerTask, reply: Reply, text: str, grade: Grade, keep_ids: bool) -> tuple[object, ...]:

@@ -100,6 +100,9 @@ def _replies(study: Study, loaded: LoadedModel, item: Prepared, progress: Progre
         done += count
         progress.stage(text, round(done, 3), total)
 
-    requests = [Request(prompt.ids, shared=len(prompt), filler=prompt.filler) for prompt in item.prompts.values()]
+    requests = [
+        Request(prompt.ids, shared=len(prompt), filler=prompt.filler, room=item.room)
+        for prompt in item.prompts.values()
+    ]
     replies = checked_answers(loaded, requests, study.generation.decoding(0.0), tick)
     return dict(zip(item.prompts, replies, strict=True))

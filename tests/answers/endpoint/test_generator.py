@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -363,7 +364,7 @@ def test_half_a_character_is_replaced(between, endpoint, tokenizer):
 @pytest.mark.parametrize("counted", [-5, 10**30, True])
 def test_a_count_that_is_none_is_made_here(counted, between, endpoint, tokenizer):
     def miscount(_, answer):
-        answer["choices"][0]["text"] = "42"
+        answer["choices"][0].update(text="42", finish_reason="stop")
         answer["usage"] = {"prompt_tokens": counted, "completion_tokens": counted}
 
     (reply,) = endpoint(between(alter=miscount).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
@@ -404,6 +405,32 @@ def test_a_stop_token_may_be_counted_besides(counted, between, endpoint, tokeniz
 
     (reply,) = endpoint(between(alter=end).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
     assert (reply.text, reply.finish) == ("42", "stop")
+
+
+@pytest.mark.parametrize("counted", [None, 5, 24])
+def test_an_answer_that_a_smaller_context_truncates_is_none(counted, between, endpoint, tokenizer):
+    """Under a condition with a shorter prompt it would have more tokens."""
+
+    def cut(_, answer):
+        answer["choices"][0].update(text="42", finish_reason="length")
+        answer["usage"] = None if counted is None else {"prompt_tokens": 0, "completion_tokens": counted}
+
+    generator = endpoint(between(alter=cut).url)
+    (reply,) = generator.answer(asked(tokenizer)[:1], GREEDY, quiet)
+    if counted == 24:
+        assert (reply.finish, reply.tokens) == ("length", 24)
+        return
+    written = counted or len(tokenizer.encode("42"))
+    assert reply.finish == "failed"
+    assert reply.error.startswith(f"the server truncated the answer after {written} tokens, and 24 were asked for: ")
+
+
+def test_no_more_is_asked_for_than_a_context_has_room_for(between, endpoint, tokenizer):
+    seen, request = between(), asked(tokenizer)[0]
+    replies = endpoint(seen.url).answer([replace(request, room=room) for room in (0, 3)], GREEDY, quiet)
+    assert [reply.finish for reply in replies] == ["failed", "length"]
+    assert "no room" in replies[0].error
+    assert replies[1].tokens == 3
 
 
 # What stops the run

@@ -101,6 +101,9 @@ def test_no_answer_goes_beyond_the_context() -> None:
     assert [reply.tokens for reply in replies] == [8, 1, 0, 0]
     assert "no room" in replies[2].error
     assert list(replies[0].ids) == alone(model, asked[0], 8)
+    small = [Request(asked[0].ids, room=room) for room in (3, 0, 9)]
+    assert [reply.tokens for reply in answer(model, small)] == [3, 0, 8]
+    assert "no room" in answer(model, small)[1].error
 
 
 @pytest.mark.parametrize("engine", [LocalGenerator, AloneGenerator])

@@ -24,7 +24,7 @@ from fillerscope.answers.endpoint.client import KEY_CAME_BACK, Server, open_clie
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.answers.endpoint.replicas import Replicas, Talk
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
-from fillerscope.answers.request import Finish, Reply, Request
+from fillerscope.answers.request import NO_ROOM, Finish, Reply, Request
 from fillerscope.errors import GenerationError, PromptError
 from fillerscope.problems.proxies import passwords
 from fillerscope.prompts.tokenizer import Tokenizer, encode
@@ -113,8 +113,10 @@ class EndpointGenerator:
     async def _one(self, server: Server, request: Request, decoding: Decoding) -> Reply:
         form = self._forms.get(server.refusals.url, _FORMS[self.spec.prompt][-1])
         try:
-            completion = await self._ask(server, request, form, decoding)
-            return self._reply(completion, request, server.refusals, decoding.max_tokens)
+            if (most := request.most_tokens(decoding)) <= 0:
+                raise PromptRefused(NO_ROOM)
+            completion = await self._ask(server, request, form, decoding.model_copy(update={"max_tokens": most}))
+            return self._reply(completion, request, server.refusals, most)
         except (PromptRefused, PromptError) as refusal:
             return Reply("", 0, "failed", str(refusal))
 
@@ -140,6 +142,8 @@ class EndpointGenerator:
             finish = "stop"
         counted = 0 if beyond else used(completion, "completion_tokens")
         self._refuse_longer(text, counted, most)
+        if finish == "length":
+            self._refuse_shorter(text, counted, most)
         return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
 
     def _refuse_longer(self, text: str, counted: int, most: int) -> None:
@@ -148,6 +152,15 @@ class EndpointGenerator:
         if counted > most + 1 or of_text > _SPELLED * most + _SPARE:  # some count the stop token besides
             written = max(counted, of_text)
             raise PromptRefused(f"the server wrote {written} tokens where {most} were asked for: it ignores max_tokens")
+
+    def _refuse_shorter(self, text: str, counted: int, most: int) -> None:
+        """Refuse an answer that was truncated before it had as many tokens: a longer prompt would leave it fewer."""
+        written = counted or 2 * len(encode(self.tokenizer, text))  # which its tokens may be more than
+        if written + _SPARE < most:
+            raise PromptRefused(
+                f"the server truncated the answer after {counted or written // 2} tokens, and {most} were asked for: "
+                "its context or a limit of its own is smaller; lower generation.max_tokens, or serve a longer context"
+            )
 
     @cached_property
     def _ends(self) -> tuple[str, ...]:

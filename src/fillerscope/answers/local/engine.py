@@ -22,7 +22,7 @@ from fillerscope.answers.local.rows import PassSize, Row, start_order
 from fillerscope.answers.local.slots import NAME, packing_last_tokens, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.local.workspace import Workspace
-from fillerscope.answers.request import Reply, Request
+from fillerscope.answers.request import NO_ROOM, Reply, Request
 from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights, pass_tokens
 from fillerscope.models.attention import using_attention
 from fillerscope.models.loading import LoadedModel
@@ -174,7 +174,7 @@ class LocalGenerator:
         positions of cached tokens."""
         limits = [limit for limit in (context_length(self.model), self.limit) if limit is not None]
         taken = len(request.ids) + request.gap[1]
-        return min([decoding.max_tokens, *(limit - taken for limit in limits)])
+        return min([request.most_tokens(decoding), *(limit - taken for limit in limits)])
 
     def _report_logits(self, numbers: Sequence[int], logits: Tensor) -> None:
         if self.on_logits is not None:
@@ -191,7 +191,7 @@ class LocalGenerator:
                 reason = f"prompt and answer go beyond {self.limit} tokens, where this model changes all its positions"
                 return Reply("", 0, "failed", reason)
         if not row.generated:
-            return Reply("", 0, "failed", "the prompt fills the model's context: there is no room for an answer")
+            return Reply("", 0, "failed", NO_ROOM)
         ids = row.generated[:-1] if stopped else row.generated
         text = decode(self.tokenizer, ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.generated))

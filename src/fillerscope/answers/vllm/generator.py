@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fillerscope.answers.request import Reply, Request
+from fillerscope.answers.request import NO_ROOM, Reply, Request
 from fillerscope.display import first_line
 from fillerscope.errors import GenerationError, StudyError
 from fillerscope.models.hashed_view import hashed_view
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 ROWS = 512  # answers in progress at once, where memory holds as many
 SHARE = 0.9  # of the free memory of the GPU
-NO_ROOM = "the prompt fills the model's context: there is no room for an answer"
 # In a process of its own vLLM could not read files that are open here, and would leave when it likes.
 SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
@@ -91,7 +90,7 @@ class VllmGenerator:
         engine, done = self.engine, []
         try:
             for number in self._ordered(len(requests)):
-                if len(requests[number].ids) < self.context:
+                if self._most_tokens(requests[number], decoding) > 0:
                     params = self._params(requests[number], decoding, logprobs)
                     engine.add_request(str(number), {"prompt_token_ids": list(requests[number].ids)}, params)
                 else:
@@ -109,6 +108,9 @@ class VllmGenerator:
             raise
         return done
 
+    def _most_tokens(self, request: Request, decoding: Decoding) -> int:
+        return min(request.most_tokens(decoding), self.context - len(request.ids))
+
     def _ordered(self, count: int) -> list[int]:
         numbers = list(range(count))
         if self.order is not None:
@@ -120,7 +122,7 @@ class VllmGenerator:
 
         return SamplingParams(
             temperature=decoding.temperature, top_p=decoding.top_p, seed=request.seed, logprobs=logprobs,
-            max_tokens=min(decoding.max_tokens, self.context - len(request.ids)),
+            max_tokens=self._most_tokens(request, decoding),
             ignore_eos=True, stop_token_ids=sorted(self.stops), detokenize=False,
         )  # fmt: skip
 

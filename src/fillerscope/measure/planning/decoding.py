@@ -110,7 +110,8 @@ class Generation:
         return whole
 
     def _room(self, request: Request) -> int:
-        return self.limit if self.context is None else self.context - len(request.ids) - request.gap[1]
+        room = self.limit if request.room is None else request.room
+        return room if self.context is None else min(room, self.context - len(request.ids) - request.gap[1])
 
 
 class _Batch:
