@@ -52,6 +52,7 @@ class _Calibration(_Noted):
 class _ModelFacts(_Noted):
     label: str = ""
     template: str = ""
+    tokenizer: str = ""
     batch_tokens: Annotated[Count, Field(gt=0)] = 1
     selfcheck: _Check | None = None
     rowcheck: _RowCheck | None = None

@@ -24,6 +24,7 @@ DECIDING: dict[str, Decision] = {
     "engine of answers": lambda facts: (facts.get("answercheck") or {}).get("engine"),
     "thresholds of activations": lambda facts: facts.get("calibration"),
     "template": lambda facts: facts.get("template"),
+    "rules of the tokenizer": lambda facts: facts.get("tokenizer", "") if "template" in facts else None,
 }
 CHECKS = ("selfcheck", "rowcheck", "answercheck")
 

@@ -182,6 +182,7 @@ class ModelFacts(TypedDict, total=False):
 
     label: str
     template: str
+    tokenizer: str  # where it splits texts otherwise than its file says
     batch_tokens: int
     selfcheck: Json
     rowcheck: Json

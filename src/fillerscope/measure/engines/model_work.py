@@ -19,8 +19,10 @@ from fillerscope.capture.row_check import check_rows
 from fillerscope.measure.prepare import Shard, ShardPrompts, refuse_missing_layers
 from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
 from fillerscope.models.loading import LoadedModel
+from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.structure import layer_count, vocabulary_of
 from fillerscope.models.tensor_parallel import least
+from fillerscope.models.tokenizer_rules import other_splits
 from fillerscope.progress import Progress
 from fillerscope.prompts.prompt import PromptMaker
 from fillerscope.store.array_file import Part
@@ -82,6 +84,9 @@ class ModelWork:
         study = self.study
         maker = PromptMaker.of(tokenizer, study.prompt, study.template_of(self.spec), study.seed, known)
         self.note(label=self.folder.label, template=maker.template)
+        if isinstance(self.folder, ModelFolder) and (said := other_splits(tokenizer, self.folder.path)):
+            self.say_once(said)
+            self.note(tokenizer=said)
         return ShardPrompts(self.study, maker, context_of(self.folder))
 
     def say_once(self, text: str) -> None:

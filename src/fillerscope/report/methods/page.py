@@ -64,7 +64,8 @@ def _model(run: ModelRun, spec: ModelSpec) -> str:
     parts = [
         spec.name, f"{shape[0]} layers of {shape[1]} heads{_hybrid(run, shape[0])}" if shape else "",
         f"dtype {noted.get('dtype') or spec.dtype}",
-        f"template {template}", f"digest {noted['digest']}" if noted.get("digest") else "",
+        f"template {template}", run.facts.get("tokenizer", ""),
+        f"digest {noted['digest']}" if noted.get("digest") else "",
     ]  # fmt: skip
     if spec.endpoint:
         called = spec.endpoint.model or spec.name
