@@ -238,3 +238,13 @@ def test_replies_become_verdicts() -> None:
     assert table["tokens"] == [7, 7, 4, 9, 3, 9]
     assert table["note"] == ["", "", "", "", "the server says 500", ""]
     assert table["text"][5].startswith("half a character, ?, and")
+
+
+def test_answers_to_raw_prompts_end_at_the_next_question_under_every_condition() -> None:
+    raw = {"template": "raw", "raw": "{system}\nQuestion: {question}\nAnswer:"}
+    study = answered_study(prompt=raw, generation={"max_tokens": 5})
+    recorder = Recorder()
+    ask(study, recorder)
+    assert {request.heading for requests, _ in recorder.calls for request in requests} == {"Question:"}
+    ask(answered_study(generation={"max_tokens": 5}), recorder)
+    assert not any(request.heading for request in recorder.calls[-1][0])

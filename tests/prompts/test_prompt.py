@@ -24,7 +24,7 @@ from fillerscope.prompts.fillers import filler_ids
 from fillerscope.prompts.prompt import FILLER, QUESTION, SYSTEM, TAIL, Prompt, PromptMaker, messages, token_texts
 from fillerscope.prompts.tokenizer import decode, encode
 from fillerscope.study.conditions import PRESETS, Condition
-from fillerscope.study.study import DEFAULT_SYSTEM, PromptSpec
+from fillerscope.study.study import DEFAULT_SYSTEM, Example, PromptSpec
 from support.grid import case
 from support.tiny import tiny_tokenizer
 
@@ -65,9 +65,9 @@ def with_template(template: str | None) -> Any:
 
 
 def adding(single: str) -> Any:
-    """The tiny tokenizer, putting special tokens around every text as in `[BOS] $A`."""
+    """The tiny tokenizer, putting special tokens around every text as in `[BOS] $A`. The last one ends texts."""
     tokenizer = with_template(None)
-    names = {"[BOS]": "<|endoftext|>", "[EOS]": "<|im_end|>"}
+    names = {"[BOS]": "<|endoftext|>", "[SEP]": "<|im_start|>", "[EOS]": "<|im_end|>"}
     for short, name in names.items():
         single = single.replace(short, name)
     special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in names.values() if name in single]
@@ -425,13 +425,13 @@ def test_tokens_that_what_follows_changes(tokenizer: Any, system: str, question:
     assert (tokenizer.convert_ids_to_tokens(prompt.ids), list(prompt.spans)) == tokens
 
 
-ADDED = ("[BOS] $A", "[BOS] $A [EOS]", "$A [EOS]", "$A")
+ADDED = ("[BOS] $A", "[BOS] $A [SEP]", "$A [SEP]", "$A")
 
 
 @pytest.mark.parametrize("single", ADDED)
 def test_special_tokens_that_the_tokenizer_adds_are_no_part_of_the_question(single: str) -> None:
     tokenizer = adding(single)
-    opening, closing = ("<|endoftext|>" if "[BOS]" in single else ""), ("<|im_end|>" if "[EOS]" in single else "")
+    opening, closing = ("<|endoftext|>" if "[BOS]" in single else ""), ("<|im_start|>" if "[SEP]" in single else "")
     for raw, question in product(RAWS, ("What is 2 + 2?", "les\n", " 🙂", "<|im_end|>")):
         with case(raw, question):
             made_by = maker(tokenizer, raw=raw, system="Anna has 3 app")
@@ -441,6 +441,15 @@ def test_special_tokens_that_the_tokenizer_adds_are_no_part_of_the_question(sing
             assert list(prompt.spans) == spans_by_bytes(tokenizer, prompt.ids, opening + before, question)
             assert span(prompt, TAIL)[-1:] == tokenizer.encode(closing, add_special_tokens=False) or not closing
             assert_filler_changes_nothing(made_by, question, first=1 if opening else 0)
+
+
+@pytest.mark.parametrize("single", ["$A [EOS]", "[BOS] $A [EOS]", "$A [EOS] [SEP]"])
+def test_a_tokenizer_that_ends_every_text_is_refused(single: str) -> None:
+    """The model would answer after the end of the text."""
+    made_by = maker(tokenizer := adding(single))
+    assert refusal(made_by).startswith("this tokenizer ends every text with '<|im_end|>', and a prompt goes on")
+    tokenizer.chat_template = TRIMMING  # which writes its own special tokens
+    assert maker(tokenizer).plain("What is 2 + 2?").ids
 
 
 def test_the_bos_token_stays_first() -> None:
@@ -600,6 +609,47 @@ def test_gemma_with_its_chat_template(question: str) -> None:
         assert_filler_changes_nothing(made_by, question, first=1)
     finally:
         gemma.chat_template = None
+
+
+TURN = "<|im_start|>{{ m.role }}\n{{ m.content }}"
+WORKED = [Example(question="1 + 1?", answer="<think>One and one.</think> 2"), Example(question="2 + 2?", answer="4")]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[-1].content }}",
+        "{% for m in messages if m.role == 'user' %}" + TURN + "{% endfor %}",
+        "{% for m in messages %}{% if loop.index != 2 %}" + TURN + "{% endif %}{% endfor %}",
+        "{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}",
+        "{% for m in messages | reverse %}" + TURN + "{% endfor %}",
+        "{% for m in messages[-3:] %}" + TURN + "{% endfor %}",
+    ],
+    ids=["question alone", "no answers", "not the first", "no thoughts", "turned round", "last ones"],
+)
+@pytest.mark.parametrize("system", [DEFAULT_SYSTEM, ""], ids=["system", "no system"])
+def test_a_template_that_leaves_out_worked_examples_is_refused(template: str, system: str) -> None:
+    made_by = maker(with_template(template), system=system, examples=WORKED)
+    expected = r"the chat template leaves out or changes (worked examples|the system text); write `template: raw`"
+    assert re.fullmatch(expected, refusal(made_by))
+
+
+@pytest.mark.parametrize("template", [TRIMMING, NO_SYSTEM_ROLE, TINY.chat_template], ids=["trim", "no role", "chatml"])
+def test_a_template_that_shows_worked_examples(template: str) -> None:
+    tokenizer = with_template(template)
+    text = tokenizer.decode(maker(tokenizer, system="user", examples=WORKED).plain("3 + 3?").ids)
+    assert all(one.question in text and one.answer in text for one in WORKED)
+
+
+def test_a_system_text_that_stands_in_the_template_is_missed_all_the_same() -> None:
+    tokenizer = with_template("A chat.{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    assert tokenizer.decode(maker(tokenizer, system="A").plain("2 + 2?").ids) == "A chat.A\n\n2 + 2?"
+
+
+@pytest.mark.parametrize("change", ["[:12]", "| replace('x', 'y')", ".lower()"])
+def test_a_template_that_changes_questions_is_refused(change: str) -> None:
+    made_by = maker(with_template("{{ messages[-1].content" + change + " }}"), system="")
+    assert "the chat template " in refusal(made_by, "What is X plus x, where x is 3?")
 
 
 def test_a_template_that_drops_the_system_turn_gets_it_with_the_question() -> None:

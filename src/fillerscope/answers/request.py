@@ -28,6 +28,7 @@ class Request:
     filler: tuple[int, int] = (0, 0)  # where it starts and stops
     gap: tuple[int, int] = (0, 0)  # before which token how many positions are skipped
     room: int | None = None  # the most tokens that its answer may have, where a context is small
+    heading: str = ""  # of a question; a line that begins with it is no longer of the answer
 
     def most_tokens(self, decoding: Decoding) -> int:
         """How many tokens its answer may have."""

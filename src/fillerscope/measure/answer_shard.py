@@ -143,7 +143,7 @@ def _request(
     seed = int(digest_of([study.seed, item.problem.id, temperature, sample])[:15], 16)
     change, key = changed(study, condition, prompt, sample)
     gap = (prompt.question_start, prompt.gap)
-    return Request(prompt.ids, seed, prefix, change, key, prompt.filler, gap, item.room)
+    return Request(prompt.ids, seed, prefix, change, key, prompt.filler, gap, item.room, item.heading)
 
 
 def _row(task: AnswerTask, reply: Reply, text: str, grade: Grade, keep_ids: bool) -> tuple[object, ...]:

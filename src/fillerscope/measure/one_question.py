@@ -101,7 +101,7 @@ def _replies(study: Study, loaded: LoadedModel, item: Prepared, progress: Progre
         progress.stage(text, round(done, 3), total)
 
     requests = [
-        Request(prompt.ids, shared=len(prompt), filler=prompt.filler, room=item.room)
+        Request(prompt.ids, shared=len(prompt), filler=prompt.filler, room=item.room, heading=item.heading)
         for prompt in item.prompts.values()
     ]
     replies = checked_answers(loaded, requests, study.generation.decoding(0.0), tick)

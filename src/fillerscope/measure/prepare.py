@@ -40,9 +40,8 @@ class Prepared:
     error: str = ""
     may_pass: bool = False  # whether the error is not the question's: it may not come again
     tokens: tuple[str, ...] = ()  # texts of the tokens without filler
-    room: int | None = (
-        None  # tokens beside the longest prompt: an answer has no more under any condition
-    )
+    heading: str = ""  # of a question in a raw prompt, at which an answer ends
+    room: int | None = None  # tokens beside the longest prompt: an answer has no more under any condition
     classes: NDArray[np.int64] | None = None  # of every token without filler, where activations are wanted
 
 
@@ -109,7 +108,7 @@ def prepare(study: Study, maker: PromptMaker, context: int | None, number: int, 
     probe, tokens = study.probes.activations, tuple(map(maker.token_text, plain.ids))
     classes = None if probe is None else classify(tokens, probe.classes)
     room = None if context is None else context - longest
-    return Prepared(number, problem, prompts, tokens=tokens, room=room, classes=classes)
+    return Prepared(number, problem, prompts, tokens=tokens, heading=maker.heading, room=room, classes=classes)
 
 
 def refuse_missing_layers(study: Study, layers: int, label: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import count
 from typing import Literal
 
 import numpy as np
@@ -28,7 +29,8 @@ SYSTEM, FILLER, QUESTION, TAIL = range(4)
 BEYOND = 64  # characters after which a text that differs is another one
 MOST_OTHER = 64  # tokens at the end of a text that are others where more follows; usually one to three
 _UNTOLD = "so its tokens cannot be told from those that follow: change the prompt, or use another tokenizer"
-_MARK = "\u2407QUESTION\u2407"  # stands for the question while a template is taken apart
+_MARK = "\u2407Question\u2407"  # stands for the question while a template is taken apart
+_SHOWN = "\u2407Shown {}\u2407"  # stands for the system text and worked examples meanwhile
 _DATE = "26 Jul 2024"  # what templates that ask for it print as the date; see render_template.py for the others
 
 
@@ -126,6 +128,8 @@ class PromptMaker:
         text = self._render(question)
         if not (text.startswith(before) and text.endswith(after)):
             raise PromptError("the chat template changes with the question; write `template: raw`")
+        if text[len(before) : len(text) - len(after)].strip() != question.strip():
+            raise PromptError(f"the chat template changes the question {question[:40]!r}; write `template: raw`")
         ids = self._encode(text)
         start, _ = self._boundary(ids, text[: len(before)])
         _, stop = self._boundary(ids, text[: len(text) - len(after)])
@@ -157,29 +161,61 @@ class PromptMaker:
         parts = self._render(_MARK).split(_MARK)
         if len(parts) != 2:
             raise PromptError(f"the chat template shows the question {len(parts) - 1} times; write `template: raw`")
+        if self.template == "chat":
+            self._refuse_left_out()
         return parts[0], parts[1]
 
+    def _refuse_left_out(self) -> None:
+        """Refuse a template that leaves out the system text or a worked example, or changes it. Marks in their place
+        are looked for too: a short text may stand in the template itself."""
+        for spec in (self.spec, self._marked):
+            text = self._rendered(self._turns(spec, _MARK))
+            shown = [part for example in spec.examples for part in (example.question, example.answer)]
+            is_whole = spec.system.strip() in text, _in_order(text, [*shown, _MARK])
+            if not all(is_whole):
+                what = "worked examples" if is_whole[0] else "the system text"
+                raise PromptError(f"the chat template leaves out or changes {what}; write `template: raw`")
+
     def _render(self, question: str) -> str:
-        system, examples = self.spec.system, self.spec.examples
-        if self.template == "raw":
-            return self._raw(question)
+        return self._raw(question) if self.template == "raw" else self._rendered(self._turns(self.spec, question))
+
+    def _rendered(self, turns: list[dict[str, str]]) -> str:
         try:
-            text = self._chat(messages(system, question, examples))
-            if system.strip() in text:
-                return text
-        except (TemplateLimitError, RendererError):
-            raise
-        except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
-            pass
-        merged = messages("", question, examples)
-        merged[0]["content"] = f"{system}\n\n{merged[0]['content']}" if system else merged[0]["content"]
-        try:
-            return self._chat(merged)
+            return self._chat(turns)
         except (TemplateLimitError, RendererError):
             raise
         except Exception as error:
             reason = " ".join(str(error).split())
             raise PromptError(f"the chat template refuses a plain question: {reason}") from None
+
+    def _turns(self, spec: PromptSpec, question: str) -> list[dict[str, str]]:
+        """The turns; the first one begins with the system text where the template shows no turn of that."""
+        if self._has_system_turn:
+            return messages(spec.system, question, spec.examples)
+        first, *others = messages("", question, spec.examples)
+        return [{**first, "content": f"{spec.system}\n\n{first['content']}"}, *others]
+
+    @cached_property
+    def _has_system_turn(self) -> bool:
+        """Whether the template shows a system text in a turn of its own, or there is none."""
+        if not self.spec.system:
+            return True
+        try:
+            return all(
+                spec.system.strip() in self._chat(messages(spec.system, _MARK, spec.examples))
+                for spec in (self.spec, self._marked)
+            )
+        except (TemplateLimitError, RendererError):
+            raise
+        except Exception:  # templates raise what they like, mostly on a role they do not know; some drop it
+            return False
+
+    @cached_property
+    def _marked(self) -> PromptSpec:
+        """The spec with marks in the place of its texts."""
+        marks = map(_SHOWN.format, count())
+        examples = tuple(Example(question=next(marks), answer=next(marks)) for _ in self.spec.examples)
+        return self.spec.model_copy(update={"system": next(marks) if self.spec.system else "", "examples": examples})
 
     def _raw(self, question: str) -> str:
         before, after = (part.replace("{system}", self._raw_system) for part in self.spec.raw.split("{question}"))
@@ -195,6 +231,12 @@ class PromptMaker:
         answers = [example.answer for example in self.spec.examples]
         examples = [f"{text}{end}{answer}" for text, end, answer in zip(asked, ends, answers, strict=True)]
         return gap.join([*([self.spec.system] if self.spec.system or not examples else []), *examples])
+
+    @cached_property
+    def heading(self) -> str:
+        """What stands before every question in a raw prompt, on its line; empty where nothing does."""
+        before = self.spec.raw.replace("{system}", "").partition("{question}")[0] if self.template == "raw" else ""
+        return before.rpartition("\n")[2].strip()
 
     def _chat(self, turns: list[dict[str, str]]) -> str:
         return apply_chat_template(self.tokenizer, turns, add_generation_prompt=True, date_string=_DATE)
@@ -217,8 +259,19 @@ class PromptMaker:
         whole = encode(self.tokenizer, text, add_special_tokens=True)
         for at in range(len(whole) - len(ids) + 1):
             if whole[at : at + len(ids)] == ids:
-                return whole[:at], whole[at + len(ids) :]
+                self._refuse_ended(closing := whole[at + len(ids) :])
+                return whole[:at], closing
         raise PromptError("this tokenizer gives a text other tokens when it adds its special ones to it")
+
+    def _refuse_ended(self, closing: Sequence[int]) -> None:
+        """Refuse a tokenizer that ends every text: the model would answer after the end of the text."""
+        end = self.tokenizer.eos_token_id
+        if end is not None and end in closing:
+            raise PromptError(
+                f"this tokenizer ends every text with {self.token_text(end)!r}, and a prompt goes on with its answer: "
+                "set add_eos_token to false in tokenizer_config.json, or take the token out of tokenizer.json's "
+                "post_processor"
+            )
 
     def _boundary(self, ids: list[int], head: str) -> tuple[int, int]:
         """How many of `ids` lie within `head`, a prefix of their text, and how many it takes to cover it.
@@ -260,6 +313,17 @@ class PromptMaker:
             random = generator(self.seed, condition.name, "position", problem)
             return int(random.integers(start, stop + 1))
         return start if condition.position == "before_question" else stop
+
+
+def _in_order(text: str, parts: Sequence[str]) -> bool:
+    """Whether a text has these parts one after the other, but for blanks around them."""
+    place = 0
+    for part in map(str.strip, parts):
+        found = text.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
 
 
 def messages(system: str, question: str, examples: Sequence[Example] = ()) -> list[dict[str, str]]:

@@ -24,6 +24,7 @@ from fillerscope.answers.endpoint.client import KEY_CAME_BACK, Server, open_clie
 from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
 from fillerscope.answers.endpoint.replicas import Replicas, Talk
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count, turn_ends
+from fillerscope.answers.next_question import without_next
 from fillerscope.answers.request import NO_ROOM, Finish, Reply, Request
 from fillerscope.errors import GenerationError, PromptError
 from fillerscope.problems.proxies import passwords
@@ -144,7 +145,8 @@ class EndpointGenerator:
         self._refuse_longer(text, counted, most)
         if finish == "length":
             self._refuse_shorter(text, counted, most)
-        return Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
+        reply = Reply(text, token_count(self.tokenizer, text, counted, ended=finish == "stop"), finish)
+        return without_next(reply, request.heading, self.tokenizer)
 
     def _refuse_longer(self, text: str, counted: int, most: int) -> None:
         """Refuse an answer that had more tokens than were asked for: under other conditions it may have been cut."""

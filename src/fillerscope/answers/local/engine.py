@@ -22,6 +22,7 @@ from fillerscope.answers.local.rows import PassSize, Row, start_order
 from fillerscope.answers.local.slots import NAME, packing_last_tokens, register
 from fillerscope.answers.local.stops import stop_ids
 from fillerscope.answers.local.workspace import Workspace
+from fillerscope.answers.next_question import without_next
 from fillerscope.answers.request import NO_ROOM, Reply, Request
 from fillerscope.capture.memory import kv_bytes_a_token, memory_beside_weights, pass_tokens
 from fillerscope.models.attention import using_attention
@@ -194,4 +195,5 @@ class LocalGenerator:
             return Reply("", 0, "failed", NO_ROOM)
         ids = row.generated[:-1] if stopped else row.generated
         text = decode(self.tokenizer, ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.generated))
+        reply = Reply(text, len(ids), "stop" if stopped else "length", ids=tuple(row.generated))
+        return without_next(reply, request.heading, self.tokenizer)

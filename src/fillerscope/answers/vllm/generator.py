@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fillerscope.answers.next_question import without_next
 from fillerscope.answers.request import NO_ROOM, Reply, Request
 from fillerscope.display import first_line
 from fillerscope.errors import GenerationError, StudyError
@@ -61,7 +62,8 @@ class VllmGenerator:
     def answer(self, requests: Sequence[Request], decoding: Decoding, tick: Callable[[float], None]) -> list[Reply]:
         replies: dict[int, Reply] = {}
         for number, output in self._outputs(requests, decoding, tick):
-            replies[number] = self._reply(output.token_ids, str(output.finish_reason))
+            reply = self._reply(output.token_ids, str(output.finish_reason))
+            replies[number] = without_next(reply, requests[number].heading, self.tokenizer)
         return [replies.get(number) or Reply("", 0, "failed", NO_ROOM) for number in range(len(requests))]
 
     def first_tokens(self, requests: Sequence[Request], count: int) -> list[list[tuple[int, float]]]:
