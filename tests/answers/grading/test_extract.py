@@ -76,11 +76,107 @@ ANNOUNCED = [
     (r"#### \$1,234", "1,234"),
     ("#### -3.", "-3"),
     ("#### $x + 1$", "x + 1"),
+    ("The answer is .5", ".5"),
+    (r"The answer is $\begin{pmatrix} 1 \\ 2 \end{pmatrix}$.", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    ("The answer is: .5.", ".5"),
+    ("The answer is **.5**", ".5"),
+    ("Answer: .125", ".125"),
+    ("The answer is -.5 m", "-.5 m"),
+    ("The total is .50", ".50"),
+    ("The total is $.50.", ".50"),
+    ("#### .5 cups", ".5"),
+    ("答案是.5。", ".5"),
+    ("The answer is ...5", "5"),
+    ("The answer is ..5", "5"),
+    ("The answer is Rs. 5.", "5"),
+    ("The answer is 5€.", "5€"),
 ]
 
 
 def test_what_an_answer_phrase_announces() -> None:
     assert others(ANNOUNCED) == {}
+
+
+LETTERS = [
+    ("The correct answer is option B.", "(B)"),
+    ("The answer is Option (B).", "(B)"),
+    ("The answer is option **B**.", "(B)"),
+    ("The answer is choice B because 4 > 3", "(B)"),
+    ("The correct option is B.", "B"),
+    ("Correct choice: (B)", "(B)"),
+    ("The answer is (B) Paris.", "(B) Paris"),
+    ("The answer is **(B)** New York.", "(B) New York"),
+    ("The answer is: Option B) 42", "(B) 42"),
+    ("The answer is option B, 42 apples", "(B) 42"),
+    ("The answer is **Option B**: Paris", "(B) Paris"),
+    ("The answer is (B) $x + 1$ for all $x$.", "(B) x + 1"),
+    ("The answer is (A) x = 5, so the rest follows", "(A) 5"),
+    ("The answer is (B), not (A)", "(B)"),
+    ("The answer is (B) the one who came first to the party on Monday", "(B)"),
+    ("The answer is A train.", None),  # an article
+    ("The answer is option Bob", None),
+    ("The answer is (A) or (B) whichever", None),  # two choices
+    ("The answer is option A or option B", None),
+    ("The answer is (A) 5 or (B) 6 apples", "5"),  # as without letters
+    ("The correct option is found by adding 3 and 4.", None),
+]
+
+
+def test_a_choice_keeps_its_letter() -> None:
+    assert others(LETTERS) == {}
+
+
+THOUGHT = [
+    ("<think>I guess \\boxed{41}?</think>\nThe answer is 42.", "42"),
+    ("I guess \\boxed{41}?</think>\nSo she has 42.", "42"),  # the template opened it
+    ("<think>The answer is 41.</think>\n12 + 30 = 42", "42"),
+    ("<think>a</think> <think>The answer is 41.</think> It is \\boxed{42}.", "42"),
+    ("<think>It is \\boxed{42}.</think>\n", "42"),
+    ("<think>It is \\boxed{42}.</think>\n / / / /", "42"),  # no answer there
+    ("<think>Let me see.</think> I do not know.", None),
+]
+
+
+BARE = [
+    (" 8", "8"),
+    ("8.", "8"),
+    ("-8", "-8"),
+    ("**8**\n", "8"),
+    ("$x + 1$", "x + 1"),
+    (r"\[ \frac{1}{2} \]", r"\frac{1}{2}"),
+    ("\\(8\\)", "8"),
+    ("8 apples", "8"),
+    ("$1,000.", "1,000"),
+    (".5", ".5"),
+    ("(B)", "(B)"),
+    ("B", "B"),
+    ("**Paris**.", "Paris"),
+    ("8 / / / /", "8"),
+    (r"\frac{1}{2}", r"\frac{1}{2}"),
+    (r"#### \frac{1}{2}", r"\frac{1}{2}"),
+    (r"11,\! 111,\! 100", r"11,\! 111,\! 100"),
+    ("<think>Is it \\boxed{7}?</think>\n\n8", "8"),
+    ("She has 8", None),
+    ("I do not know.", None),
+    ("我不知道。", None),
+    ("Я не знаю 12", None),
+    ("Париж.", "Париж"),
+    ("8\n9", None),
+    ("/ / / /", None),
+    ("he he he he", None),
+    ("", None),
+    ("...", None),
+    ("<think>7</think>", None),
+]
+
+
+def test_what_is_nothing_but_an_answer_is_one() -> None:
+    assert others(BARE) == {}
+    assert extract("8", truncated=True) is None
+
+
+def test_what_follows_the_thinking_counts_first() -> None:
+    assert others(THOUGHT) == {}
 
 
 CONCLUDED = [
@@ -95,6 +191,18 @@ CONCLUDED = [
     ("5 apples + 7 apples = 12 apples.", "12"),
     ("6 + 6 = 12\nThe farmer walks to the market in the morning.", "12"),
     ("6 + 6 = 12\n\n/////\nThe farmer", "12"),
+    ("So it costs Rs. 5 in all.", "5"),
+    ("12 + 30 = 42€", "42"),
+    ("1/4 + 1/4 = .5", ".5"),
+    ("So the probability is .25.", ".25"),
+    ("\\[ x = 42. \\]", "42"),
+    ("\\( x = 42 \\)", "42"),
+    ("\\[\n12 + 30 = 42\n\\]\n", "42"),
+    ("$$\n12 + 30 = 42\n$$", "42"),
+    ("Therefore,\n\\[\nx = \\frac{1}{2}\n\\]", "x = \\frac{1}{2}"),
+    (r"Therefore, the area is $$\frac{1}{2}\times 3 = {\frac{3}{2}}.$$", r"\frac{1}{2}\times 3 = {\frac{3}{2}}"),
+    ("So the result is\n\n$$\nx = 42\n$$.", "x = 42"),
+    ("So she has 5.\n\\[ 12 + 30 = 42 \\]", "5"),  # the conclusion is a sentence of its own
 ]
 
 

@@ -110,6 +110,24 @@ SAME = [
     ("\u22123", "-3"),
     ("5\u200b", "5"),
     ("7", r"$\boxed{7}$"),
+    ("5€", "5"),
+    ("5 €", "€5"),
+    ("5£", "5"),
+    ("5 ₹", "5"),
+    (r"5\$", "5 dollars"),
+    ("Rs. 5", "5"),
+    ("Rs 5", "5₹"),
+    ("USD 5", r"\$5"),
+    ("EUR 1,000", "1000"),
+    (r"\$1,000", "1000"),
+    ("1,000 dollars", "1000"),
+    ("1,000 €, 2 €", "2, 1000"),
+    ("42", "The answer is 42."),
+    ("42", r"\boxed{42}"),
+    ("Paris", "The correct answer is: Paris."),
+    ("B", "Option B"),
+    ("42 / / /", "42"),
+    ("he he he", "he he he"),
 ]
 DIFFERENT = [
     ("5", "6"),
@@ -125,6 +143,13 @@ DIFFERENT = [
     ("204_8", "204_5"),
     ("12 i", "12"),
     ("1,2,3", "1,2"),
+    ("5€", r"\$5"),
+    ("USD 5", "5£"),
+    ("USD 6", "5"),
+    ("43", "The answer is 42."),
+    ("42 1 1 1", "42"),
+    (r"\$1,000", "1"),
+    ("1, 200 cm", "1200"),
 ]
 
 
@@ -165,6 +190,27 @@ VERDICTS: list[tuple[str, str, Finish, Grade]] = [
 def test_verdicts(grader: Grader) -> None:
     for text, reference, finish, grade in VERDICTS:
         assert grader.grade(text, reference, finish) == grade, text
+
+
+CHOICES = [
+    ("The answer is: Option B) 42", "B", "right"),
+    ("The answer is: Option B) 42", "42", "right"),
+    ("The answer is: Option B) 42", "(B) 42", "right"),
+    ("The answer is: Option B) 42", "A", "wrong"),
+    ("The answer is: Option B) 42", "(A) 42", "wrong"),
+    ("The answer is: Option B) 42", "43", "wrong"),
+    ("The answer is (B) Paris.", "B", "right"),
+    ("The answer is (B) Paris.", "Paris", "right"),
+    ("The answer is (B) Paris.", "Rome", "wrong"),
+    ("The correct answer is option B.", "Option B", "right"),
+    ("The correct option is B.", "(B)", "right"),
+    ("The correct option is B.", "C", "wrong"),
+    ("The answer is (A) 5 or (B) 6 apples", "A", "wrong"),
+]
+
+
+def test_a_choice_is_right_by_its_letter_or_its_value(grader: Grader) -> None:
+    assert [case for case in CHOICES if grader.grade(*case[:2], "stop").verdict != case[2]] == []
 
 
 def test_another_finish_is_refused(grader: Grader) -> None:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from fillerscope.answers.grading.numbers import read_numeral
+from fillerscope.answers.grading.units import split_unit
 
 DEEPEST = 12  # brackets within brackets; what is deeper is one value
 
@@ -101,9 +102,14 @@ def _separated(text: str, within: bool = False) -> list[str]:
         return [r"\cup", *parts]
     strong = _split(text, "strong")
     if not strong:
-        return [] if read_numeral(text) and not within else _split(text, "weak")
-    weak = ([part] if read_numeral(part) else _split(part, "weak") or [part] for part in strong)
+        return [] if _is_number(text) and not within else _split(text, "weak")
+    weak = ([part] if _is_number(part) else _split(part, "weak") or [part] for part in strong)
     return [part for parts in weak for part in parts]
+
+
+def _is_number(text: str) -> bool:
+    r"""With or without a unit: the comma of `\$1,000` separates nothing."""
+    return bool(read_numeral(text) or read_numeral(split_unit(text)[0]))
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -25,7 +25,8 @@ _CHOICE = re.compile(
 _ANOTHER = re.compile(r"\([A-J]\)|\b[A-J][).:]|^(?:,|(?:or|and)\b|\\text\{ ?(?:or|and)\b)")  # several choices are none
 _LETTER = re.compile(r"\(?([A-Ja-j])\)?")
 _LEAD = re.compile(
-    r"(?:\\text\{[^{}]*\b(?:is|are|be|equals?|answer)[ :]*\}|(?:the )?(?:final )?answer(?: is|:)|option|choice) ?(.+)",
+    r"(?:\\text\{[^{}]*\b(?:is|are|be|equals?|answer)[ :]*\}|(?:the )?(?:final |correct )?answer(?: is:?|:)"
+    r"|option|choice) ?(.+)",
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"[a-zA-Z]{4,}(?:[ -][a-zA-Z]+)*")
@@ -43,7 +44,7 @@ class Comparison:
         self.expressions = expressions
 
     def same(self, reference: str, answer: str) -> bool:
-        answer = _without_lead(answer)
+        reference, answer = _without_lead(reference), _without_lead(answer)
         letters = _letters(reference, answer)
         if letters is not None:
             return letters
@@ -183,10 +184,10 @@ def _without_letter(text: str) -> str:
     return _choice(text)[1] or text
 
 
-def _without_lead(answer: str) -> str:
+def _without_lead(text: str) -> str:
     """`\\text{The answer is } 5` is 5."""
-    match = _LEAD.fullmatch(answer)
-    return match[1].strip() if match else answer
+    match = _LEAD.fullmatch(text)
+    return match[1].strip() if match else text
 
 
 def _exact(text: str, reference: str) -> str:

@@ -5,16 +5,22 @@ The first of these that a text holds:
 1. the last complete and non-empty `\boxed{...}` or `\fbox{...}`; of nested boxes the innermost; of boxes with
    nothing but a comma, "and" or "or" between them, all;
 2. what follows the last phrase of ANNOUNCING or ANSWER ("the answer is 12", "Answer: x + 1", "答案是12"; "#### 42",
-   where it is all there is on the line: otherwise that is a heading);
+   where it is all there is on the line: otherwise that is a heading); of a choice, its letter and what is behind it;
 3. the last sentence that opens with a word of CONCLUDING, or says what a SUMMARY is ("So she has 12 left.",
-   "The total is 12."): what follows the summary, otherwise the sentence's last number or formula;
+   "The total is 12."): what follows the summary, otherwise the sentence's last number or formula; a displayed formula
+   that ends the text belongs to the sentence before it;
 4. a number after `=` that ends the last line with a digit or a formula ("12 + 30 = 42"): nothing comes after it that
-   could be the answer, though words may (of a filler that the model repeats, say).
+   could be the answer, though words may;
+5. a single line that is nothing but a formula, a number with its unit, a choice or one word ("42 cm", "(B)", "Paris"):
+   so a prompt without a chat template is answered after worked examples.
+
+What is before `</think>` counts only where nothing after it holds an answer. A filler that is repeated at the end of
+the text, or of an answer, is removed first (`repeats.py`).
 
 A number that merely occurs is not an answer, and what stands in a fenced program says nothing. Of a text that was
 truncated, a closed box counts as ever, an answer phrase in a whole sentence, and nothing else: what a derivation
 concludes on its way ("So x = 2 is a root.") is not what it would have ended with, and the number of an equation
-at the end may lack digits.
+at the end may lack digits. A sentence that a filler follows up to the limit is whole.
 
 Takes time in proportion to the text, whatever the text. Does not know what is right, nor any mathematics.
 """
@@ -24,10 +30,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fillerscope.answers.grading.repeats import without_repeats
 from fillerscope.problems.boxed import boxed
 
 ANNOUNCING = ("####",)
-ANSWER = ("answer", "answers", "final result")
+ANSWER = ("answer", "answers", "final result", "correct option", "correct choice")
 SUMMARY = ("total", "result", "sum", "final value", "solution")
 LINKS = ("is", "are", "was", "be", "equals", "comes to")
 CONCLUDING = (
@@ -45,6 +52,7 @@ FUNCTIONS = {
 ANSWER_CHINESE = ("答案", "最终结果")
 LINKS_CHINESE = ("是", "为", "為", "等于")
 CONCLUDING_CHINESE = ("所以", "因此", "因而", "故", "综上", "总之", "于是", "总共", "一共")
+THOUGHT = "</think>"
 TRIES = 50  # so many phrases are tried, from the last one back
 REACH = 300  # how far behind a phrase its answer may reach, in characters
 WORD = 40
@@ -65,12 +73,15 @@ _SUMMED = re.compile(rf"\b(?:{'|'.join(SUMMARY)})\b{_LINK}", re.IGNORECASE)
 _CONCLUDED = re.compile(
     rf"[^\w$\\]*(?:(?:and |then )?(?:{'|'.join(CONCLUDING)})\b|(?:{'|'.join(CONCLUDING_CHINESE)}))", re.IGNORECASE
 )
-_SENTENCE_END = re.compile(r"(?<=[.!?])(?:[*_\"')\]]{1,3})?\s|\n|(?<=[" + _STOPS + "])")
-_LINE_END = re.compile(r"\n|[.!?](?:\s|[*_\"')]|$)|[;" + _STOPS + r"\uff1b]|\b(?:because|since)\b")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\bRs\.)(?<!\\!)(?:[*_\"')\]]{1,3})?\s|\n|(?<=[" + _STOPS + "])")
+_LINE_END = re.compile(r"\n|(?<!\bRs)(?<!\\)[.!?](?:\s|[*_\"')]|$)|[;" + _STOPS + r"\uff1b]|\b(?:because|since)\b")
 _PROGRAM = re.compile(rf"```[ \t]*(?:{'|'.join(LANGUAGES)})\s.*?(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _MARKUP = " \t\r\n*_:=~`\"'>#-"
+_CLAUSE_START = re.compile(r"\A(?:[ \t\r*_`\"'~,!]|\.(?!\d)|(?<=\.)\.)+")  # a point may begin a decimal
+_CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice) \*{0,2}(?:\(([A-J])\)|([A-J])\b(?![-'])[).:]?)|\(([A-J])\)|([A-J])[):]")
 _SPAN = re.compile(r"\$\$([^$]+)\$\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|(?<!\\)\$(?!\s)([^$\n]*[^$\s\\])\$(?!\d)", re.DOTALL)
 _LETTER = r"[^\W\u3040-\u30ff\u4e00-\u9fff]"  # Chinese and Japanese write no space between a number and a word
+_LONELY = re.compile(rf"[*_\"'$]{{0,3}}(?:\([A-J]\)|(?:(?!\d){_LETTER}|['-]){{1,{WORD}}})\.?[*_\"'$]{{0,3}}\.?")
 _DIGITS = r"(?:\d{1,3}(?:[, ]\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _MIXED = r"\d{1,9} \d{1,9}/\d{1,9}(?![\d/])"
 _NUMBER = re.compile(
@@ -80,19 +91,34 @@ _TIME = r"\d+(?::\d+)+(?:\s?[ap]\.?m\b)?"  # a ratio, too
 _NUMERIC = re.compile(rf"(?<!{_LETTER})(?<!\.)(?:{_TIME}|{_NUMBER.pattern})(?!{_LETTER})", re.IGNORECASE)
 _COUNTED = re.compile(rf"(?:{_NUMBER.pattern})(?: [a-z]+){{0,3}}")
 _WORD = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z]{2,}")
+_ESCAPING = re.compile(r"\\(?![a-zA-Z])")  # of a sign, as in `\$5`
+_BOX = re.compile(r"\\(?:boxed|fbox)\b")
+_OTHER_WORD = re.compile(r"[^\W\d_a-zA-Z]{2,}")  # of another script
 _MATHEMATICAL = re.compile(r"[\d$\\]")
-_EQUATION_AT_END = re.compile(rf"=\s?[\\$€£*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}[\s.$*)]{{0,9}}$")
+_MONEY = "$€£¥₹"
+_EQUATION_AT_END = re.compile(
+    rf"=\s?[\\{_MONEY}*]{{0,4}}({_NUMBER.pattern})(?:\s?[^\W\d]{{1,20}}){{0,3}}(?:[\s.{_MONEY}*)]|\\[\])]){{0,9}}$"
+)
+_DISPLAYS = ((r"\[", r"\]"), ("$$", "$$"))
 
 
 def extract(text: str, truncated: bool = False) -> str | None:
-    """The answer in a text as it is written there, or None. `truncated`: the text ended at the token limit."""
+    """The answer in a text, or None. `truncated`: the text ended at the token limit."""
+    _, thought, rest = text.rpartition(THOUGHT)
+    if thought and rest.strip() and (answer := _extract(rest, truncated)):
+        return answer
+    return _extract(text, truncated)
+
+
+def _extract(text: str, truncated: bool) -> str | None:
     if content := boxed(text, truncated):
-        return content
+        return without_repeats(content)
     prose = _PROGRAM.sub("\n", text)
-    sentences = list(_sentences(prose))
+    kept = without_repeats(prose, truncated)
     if truncated:
-        return _announced(prose.removesuffix(sentences[-1]))
-    return _announced(prose) or _concluded(sentences) or _equation(prose)
+        return _announced(_whole_sentences(prose) if kept == prose else kept)
+    concluding = _with_display(kept)
+    return _announced(kept) or _concluded(list(_sentences(concluding))) or _equation(concluding) or _bare(kept)
 
 
 def extract_box(reference: str) -> str:
@@ -114,7 +140,8 @@ def _announced(text: str) -> str | None:
 
 def _is_alone(text: str, start: int) -> bool:
     """Whether a line holds from here on a formula or a number with its unit: not "Case 2: x > 3", "1. Add them"."""
-    line = text[start : start + REACH].partition("\n")[0].strip(_MARKUP.replace("-", "") + ".$\\")
+    line = without_repeats(text[start : start + REACH].partition("\n")[0], cut=True)
+    line = _ESCAPING.sub("", line).strip(_MARKUP.replace("-", "") + ".$")
     return _is_formula(line) or bool(_COUNTED.fullmatch(line))
 
 
@@ -130,8 +157,33 @@ def _concluded(sentences: list[str]) -> str | None:
 
 def _equation(text: str) -> str | None:
     last = next((line for line in reversed(text.splitlines()) if _MATHEMATICAL.search(line)), "")
-    match = _EQUATION_AT_END.search(last.rstrip()[-100:])
+    match = _EQUATION_AT_END.search(without_repeats(last).rstrip()[-100:])
     return match[1] if match else None
+
+
+def _bare(text: str) -> str | None:
+    """A text that is nothing but an answer."""
+    line = text.strip()
+    if "\n" in line or _BOX.search(line) or len(line) > REACH:  # an empty box is no answer
+        return None
+    is_value = _is_alone(line, 0) and not _OTHER_WORD.search(line)
+    return _after(line, 0, words=True) if is_value or _LONELY.fullmatch(line) else None
+
+
+def _with_display(text: str) -> str:
+    r"""The text with the displayed formula that ends it on the line before: `Therefore,\n\[ x = 42 \]`."""
+    whole = text.rstrip(" \r\n.")
+    for opening, closing in _DISPLAYS:
+        before, start, formula = whole.removesuffix(closing).rpartition(opening)
+        if start and whole.endswith(closing):
+            line = " ".join(formula.split()).rstrip(" .,")  # a full stop would end the sentence
+            return f"{before.rstrip()} {opening}{line}{closing}"
+    return text
+
+
+def _whole_sentences(text: str) -> str:
+    """A truncated text without its last sentence."""
+    return text.removesuffix(list(_sentences(text))[-1])
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -153,11 +205,32 @@ def _after(text: str, start: int, words: bool = False) -> str | None:
     clause = _first_clause(reach)
     if _is_formula(clause):
         return clause
+    if words and (answer := _chosen(clause)):
+        return answer
+    if value := _value(clause):
+        return value
+    return clause if words and re.fullmatch(rf"(?=.*\w)\S{{1,{WORD}}}", clause) else None
+
+
+def _chosen(clause: str) -> str | None:
+    """`(B) 42` of "Option B) 42", as the reference may be either of both; `(B)` where too many words follow."""
+    choice = _CHOICE.match(clause)
+    if not choice:
+        return None
+    rest = re.split(r"\bnot\b", clause[choice.end() :])[0].strip(" *_,:")
+    if _CHOICE.search(rest):
+        return None  # several choices are none
+    letter = next(group for group in choice.groups() if group)
+    words = rest if len(rest) <= WORD else ""
+    return f"({letter}) {_value(rest) or words}".strip()
+
+
+def _value(clause: str) -> str | None:
+    """The first formula among words, otherwise the first number."""
     if span := next((each for each in _SPAN.finditer(clause) if _is_formula(_content(each))), None):
         return _content(span)
-    if number := _NUMERIC.search(clause.rpartition("=")[2]) or _NUMERIC.search(clause):
-        return number[0]
-    return clause if words and re.fullmatch(rf"(?=.*\w)\S{{1,{WORD}}}", clause) else None
+    number = _NUMERIC.search(clause.rpartition("=")[2]) or _NUMERIC.search(clause)
+    return number[0] if number else None
 
 
 def _last(sentence: str) -> str | None:
@@ -170,16 +243,17 @@ def _last(sentence: str) -> str | None:
 
 def _first_clause(reach: str) -> str:
     end = _LINE_END.search(reach)
-    clause = reach[: end.start()] if end else reach
-    clause = clause.strip(" \t\r*_`\"'~.,!").removeprefix("\\$").strip("$ ")
+    clause = (reach[: end.start()] if end else reach).rstrip(" \t\r*_`\"'~.,!")
+    clause = without_repeats(_CLAUSE_START.sub("", clause).removeprefix("\\$").strip("$ "), cut=end is None)
     return clause if re.search(r"\\[(\[]", clause) else re.sub(r"\s*\\[)\]]$", "", clause)  # of "answer \(x = 5\)"
 
 
 def _content(span: re.Match[str]) -> str:
-    return str(next(group for group in span.groups() if group is not None)).strip().rstrip(".,")
+    content = next(group for group in span.groups() if group is not None)
+    return without_repeats(str(content)).strip().rstrip(".,")
 
 
 def _is_formula(text: str) -> bool:
     """Something with a digit or a symbol, and no words but those of formulas."""
-    plain = re.sub(r"\\(?:text|mathrm|textbf|mbox)\s?\{[^{}]*\}|\\[a-zA-Z]+", " 0 ", text)
+    plain = re.sub(r"\\(?:text|mathrm|textbf|mbox|begin|end)\s?\{[^{}]*\}|\\[a-zA-Z]+", " 0 ", text)
     return bool(re.search(r"\w", plain)) and all(word in FUNCTIONS for word in _WORD.findall(plain))

@@ -46,7 +46,7 @@ cent ¢
 euro eur 欧元
 gbp £
 yuan cny rmb yen jpy 元 ¥ 円
-rupee rs ₹
+rupee rs inr ₹
 degree deg °
 radian rad
 celsius
@@ -74,6 +74,7 @@ LETTERS = ("m", "g", "L")  # units that are often written bare; other letters be
 
 _NUMBER_END = r"(?:(?<=[\d})!])|(?<=\\pi))"
 _CJK = r"[\u3040-\u30ff\u4e00-\u9fff]"
+_CODE = re.compile(r"(Rs|USD|EUR|GBP|CNY|RMB|JPY|INR)\.? ?(?=[-\d.])(.*)", re.DOTALL)  # before an amount
 _PERCENT = re.compile(r"(.*?) ?(?:\\?%|\bpercent(?:age)?|\\text\{ ?percent ?\})", re.DOTALL)
 _DEGREE = re.compile(r"(.*?) ?\^ ?\\circ ?(?:\\text\{ ?)?([CF]?)(?: ?\})?", re.DOTALL)
 _WRAPPED = re.compile(r"(.*\S) ?\\text\{([^{}]*)\} ?(?:\^ ?\{?([23])\}?)?", re.DOTALL)
@@ -92,6 +93,10 @@ def split_unit(text: str, other: str = "") -> tuple[str, str]:
     for symbol, name in SYMBOLS.items():
         if text.startswith((symbol, "-" + symbol)):
             return text.replace(symbol, "", 1).strip(), name
+        if text.endswith(symbol):
+            return text.removesuffix(symbol).strip(), name
+    if found := _CODE.fullmatch(text):
+        return found[2], NAMES[found[1].lower()]
     if found := _PERCENT.fullmatch(text):
         return found[1], PERCENT
     if found := _DEGREE.fullmatch(text):
