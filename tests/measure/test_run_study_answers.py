@@ -430,6 +430,10 @@ def test_another_version_of_what_judges_is_another_identity_of_answers_alone(
     assert name_of(small(saved, **attention)) == before[1]
 
 
+def refuse(reason: str) -> None:
+    raise StoreError(reason)
+
+
 @pytest.mark.parametrize("kind", ["answers", "attention"])
 def test_what_failed_is_tried_again_on_request(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -458,6 +462,15 @@ def test_what_failed_is_tried_again_on_request(
     again = run_study(study, tmp_path / "run")
     assert {name: entry["sha256"] for name, entry in again.manifest["files"].items()} == before
     heard, put = Heard(), RunStore.put
+    with monkeypatch.context() as down:
+        down.setattr(RunStore, "put", lambda *_: refuse("no space left"))
+        down.setattr(LocalGenerator, "answer", lambda *_: refuse("the server has gone"))
+        with pytest.raises(StoreError, match=r"no space left|the server has gone"):
+            run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
+    kept = RunStore.open(tmp_path / "run")
+    assert {name: entry["sha256"] for name, entry in kept.manifest["files"].items()} == before
+    run_study(study, tmp_path / "run", heard)
+    assert heard.lines[-1] == f"{tmp_path / 'run'} is complete already: nothing to measure"
     with monkeypatch.context() as full:
 
         def no_room(store: RunStore, name: str, part: Any) -> None:

@@ -30,7 +30,7 @@ from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.addresses import local_folder, remote_of
 from fillerscope.store.contents import merged_files, shard_files
-from fillerscope.store.failures import files_with_failures, merged_from
+from fillerscope.store.failures import files_with_failures
 from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import recording
@@ -93,7 +93,7 @@ def run_study(
     refuse_unshared(study, choices.ray is not None)
     store = create_store(path, identity, study.model_dump(mode="json"), choices.part)
     if choices.retry_failed:
-        _forget_failures(store, study, shards, progress)
+        _repeat_failures(store, study, shards, progress)
     todo = [task for task in tasks if not is_complete(store, task.study, task.spec, shards)]
     if choices.part and not shards.own:
         progress.say(_nothing_to_do(choices.part, shards, len(problems)))
@@ -135,15 +135,13 @@ def _measure(
         measure_model(work, shards, on_measured if work.folder.untrained is None else None)
 
 
-def _forget_failures(store: RunStore, study: Study, shards: StudyShards, progress: Progress) -> None:
+def _repeat_failures(store: RunStore, study: Study, shards: StudyShards, progress: Progress) -> None:
     progress.stage("looking for failures", 0, None)
-    with store.writing():
-        numbers = [shard.index for shard in shards.own]
-        if found := files_with_failures(store, study, numbers):
-            progress.say(f"{len(found)} files with failures: their shards are measured again")
-            store.forget([*found, *merged_from(study, found, numbers)])
-        else:
-            progress.say("nothing failed")
+    if found := files_with_failures(store, study, [shard.index for shard in shards.own]):
+        progress.say(f"{len(found)} files with failures: their shards are measured again")
+        store.repeat(found)
+    else:
+        progress.say("nothing failed")
 
 
 def _part_folder(run: Path, part: JobPart) -> Path:

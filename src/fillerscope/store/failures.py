@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from fillerscope.store.contents import (
-    ANSWERING,
-    MEASURING,
-    MEASURING_ANSWERS,
-    measured_models,
-    merged_files,
-    stage_files,
-)
+from fillerscope.store.contents import ANSWERING, MEASURING, MEASURING_ANSWERS, measured_models, stage_files
 from fillerscope.store.run_folder import RunStore
 from fillerscope.study.study import Study
 
@@ -32,17 +25,6 @@ def files_with_failures(store: RunStore, study: Study, shards: Iterable[int]) ->
             if stage == ANSWERING and MEASURING_ANSWERS in stages:
                 found += [stages[MEASURING_ANSWERS](model, number) for number in failed]
     return found
-
-
-def merged_from(study: Study, files: Sequence[str], shards: Sequence[int]) -> list[str]:
-    """The merged files that hold something of these files of shards: they are to be merged anew."""
-    given = set(files)
-    return [
-        whole
-        for model, asked in measured_models(study)
-        for whole, named in merged_files(asked, model).items()
-        if any(named(model, number) in given for number in shards)
-    ]
 
 
 def _has_failed(store: RunStore, stage: str, name: str) -> bool:

@@ -7,6 +7,7 @@ file or the new one. Does not know what the arrays mean, and needs no torch.
 from __future__ import annotations
 
 import io
+import os
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -64,6 +65,7 @@ class RunStore:
         self.path, self.manifest, self.remote = path, manifest, remote
         self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
         self._unlisted = 0  # files written since the manifest was
+        self._repeated: set[str] = set()  # files that are to be written again
         self._checked: dict[str, Stamp | None] = {}  # files that were compared with their checksums, as they were then
 
     @classmethod
@@ -71,7 +73,7 @@ class RunStore:
         """Open the folder of this identity, or of a part of its run, which is made where it is missing."""
         if (remote := remote_of(path)) is not None:
             remote.pull()
-        if not (path / MANIFEST).exists():
+        if not os.path.exists(path / MANIFEST):  # no error where the name is too long
             empty: Manifest = {"format": FORMAT, "identity": identity, "files": {}}
             make_folder(path, empty if part is None else empty | {"part": str(part)}, remote)
         store = cls.open(path)
@@ -162,8 +164,8 @@ class RunStore:
         return self.remote.has(name, entry["bytes"])
 
     def is_sound(self, name: str) -> bool:
-        """Whether a file has the listed checksum. Reads all of it."""
-        if name not in self.manifest["files"] or self._fault(name):
+        """Whether a file has the listed checksum, and is not to be written again. Reads all of it."""
+        if name in self._repeated or name not in self.manifest["files"] or self._fault(name):
             return False
         return self.remote is None or self.remote.is_like_copy(name) or not self._remote_fault(name)
 
@@ -234,13 +236,11 @@ class RunStore:
                     listed.pop(other, None)
             listed[name] = entry
             self._checked[name] = stamp_of(self.path / name)
+            self._repeated.discard(name)
 
-    def forget(self, names: Iterable[str]) -> None:
-        """List some files no longer: they are measured again."""
-        for name in names:
-            self.manifest["files"].pop(name, None)
-            self._checked.pop(name, None)
-        self._save_manifest()
+    def repeat(self, names: Iterable[str]) -> None:
+        """Take some files for unsound until they were written again: until then they stay, since that may fail."""
+        self._repeated.update(names)
 
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """The contents of a file, or only some of its arrays: the others are not read."""
