@@ -225,4 +225,4 @@ def test_a_record_of_other_types_is_none(tmp_path: Path, changes: dict[str, Any]
 @pytest.mark.parametrize("pid", [10**30, -1])
 def test_a_process_that_cannot_be_is_not_alive(tmp_path: Path, pid: int) -> None:
     ended(make(tmp_path, 1).path, pid=pid)
-    assert status_of(tmp_path)[0].alive is not True
+    assert status_of(tmp_path)[0].alive is False

@@ -55,7 +55,7 @@ class JobRecord:
             return None
         try:
             return abs(psutil.Process(self.pid).create_time() - self.born) < 1
-        except psutil.Error:
+        except (psutil.Error, ValueError, OverflowError):  # no process has such a number
             return False
 
 
