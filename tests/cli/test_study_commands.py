@@ -97,6 +97,20 @@ def test_skipped_rows_are_shown_and_counted(command: Command, model: Path, tmp_p
     assert json.loads(command("run", "my.yaml", "--out", "run", "--json").out)["data"]["skipped"] == 2
 
 
+def test_repeated_questions_are_said_before_a_run_and_after(command: Command, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "twice.csv").write_text("question,answer\nWhat is 2*3?,6\nWhat is 2*3?,6\nWhat is 3*3?,9\n")
+    told = "1 of 3 problems repeats the question of an earlier one: intervals and p values take them for independent"
+    assert told in command("fields", "twice.csv", "--model", model).out
+    assert json.loads(command("fields", "twice.csv", "--model", model, "--json").out)["repeated"] == 1
+    problems = {"source": "twice.csv"}
+    Path("my.yaml").write_text(yaml.safe_dump({"name": "mine", "models": [str(model)], "problems": problems}))
+    assert told in command("check", "my.yaml").out
+    begun = command("run", "my.yaml", "--out", "run")
+    assert told in begun.err, "when it starts"
+    assert told in command("findings", "run").out
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["data"]["repeated"] == 1
+
+
 @pytest.mark.parametrize("name", ["study.json", "manifest.json", "figures/new.yaml"])
 def test_a_study_is_not_written_into_a_run(command: Command, tmp_path: Path, name: str) -> None:
     run = Synthetic(problems=2).build(tmp_path / "run").path
@@ -185,6 +199,14 @@ def test_fields_show_what_was_recognised(command: Command, model: Path) -> None:
     assert [one["graded"] for one in record["first"]] == ["5", "6"]
     assert record["prompt"]["filler_tokens"] == 55
     assert record["prompt"]["after"].startswith(QUESTION[:10])
+
+
+def test_fields_name_columns_left_aside_and_choices_that_are_not_asked(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mc.csv").write_text("question,prompt,A,B,C,answer,label\nWhat?,Say: what?,1,2,3,2,easy\n")
+    shown = command("fields", "mc.csv").out
+    assert "question  question (left aside: prompt)" in shown
+    assert "answer    answer: the whole text (left aside: label)" in shown
+    assert "only question is asked, not A, B, C; write the choices into question" in shown
 
 
 def test_fields_judge_a_link_by_what_it_leads_to(command: Command, tmp_path: Path) -> None:

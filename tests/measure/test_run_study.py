@@ -169,6 +169,14 @@ def test_what_cannot_change_a_number_does_not(saved: Path, same: Callable[[str],
     assert identity(study_of(saved, **same(str(saved)))) == identity(study_of(saved))
 
 
+def test_a_run_says_first_that_choices_are_not_asked(saved: Path, tmp_path: Path) -> None:
+    rows, listener = tmp_path / "choices.csv", Listener()
+    rows.write_text("question,A,B,C,answer\nWhat is 1 + 1?,1,2,3,2\n")
+    run_study(study_of(saved, problems={"source": str(rows)}), tmp_path / "run", listener)
+    advice = "write the choices into question if it does not hold them"
+    assert listener.said[0] == f"{rows}: of a multiple-choice question only question is asked, not A, B, C; {advice}"
+
+
 def test_skipped_rows_are_kept_counted_and_no_part_of_the_identity(saved: Path, tmp_path: Path) -> None:
     rows = [{"id": f"r{number}", "question": f"What is {number}?", "answer": str(number)} for number in range(3)]
     mixed, clean = tmp_path / "mixed.jsonl", tmp_path / "clean.jsonl"

@@ -132,6 +132,72 @@ def test_an_instruction_with_an_input_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path, row | {"input": ""}).problems[0].question == "Add the numbers."
 
 
+@pytest.mark.parametrize(
+    ("row", "first", "second", "role"),
+    [
+        ({"question": "a?", "answer": "First 1 + 1.", "final_answer": "2"}, "answer", "final_answer", "answer"),
+        ({"question": "a?", "answer": "#### 3", "gold": 2.0}, "answer", "gold", "answer"),
+        ({"question": "a?", "Answer": "3", "answer": "2"}, "Answer", "answer", "answer"),
+        ({"question": "a?", "answer": "3", "final_answer": ["2"]}, "answer", "final_answer", "answer"),
+        ({"prompt": "a?", "query": "b?"}, "prompt", "query", "question"),
+        ({"problem": "A story.", "question": "a?"}, "problem", "question", "question"),
+        ({"prompt": "Be brief.", "instruction": "a?"}, "prompt", "instruction", "question"),
+    ],
+)
+def test_two_columns_that_differ_are_refused_until_the_study_names_one(
+    tmp_path: Path, row: dict[str, Any], first: str, second: str, role: str
+) -> None:
+    message = refusal(tmp_path, row)
+    assert f"rows.jsonl:1: both {first} and {second} hold text, and either may be the {role}; name one" in message
+    assert f"`problems.fields.{role}`" in message
+    (problem,) = read(tmp_path, row, fields={role: first}).problems
+    assert (problem.question if role == "question" else problem.answer) in str(row[first])
+
+
+@pytest.mark.parametrize(
+    ("row", "question", "answer"),
+    [
+        ({"problem": "a?", "solution": SOLVED, "answer": "7", "unique_id": "x", "id": 3}, "a?", "7"),
+        ({"question": "a?", "answer": GSM8K, "final_answer": "18"}, "a?", "18"),
+        ({"question": "a?", "answer": 2.0, "target": "2", "gold": None}, "a?", "2"),
+        ({"ID": "2024-I-1", "Problem": "a?", "Solution": "long " * 20, "Answer": 204}, "a?", "204"),
+        ({"question": "a?", "prompt": "Solve: a?", "answer": "2", "label": "algebra"}, "a?", "2"),
+    ],
+)
+def test_columns_that_agree_or_stand_beside_the_usual_ones_are_no_doubt(
+    tmp_path: Path, row: dict[str, Any], question: str, answer: str
+) -> None:
+    (problem,) = read(tmp_path, row).problems
+    assert (problem.question, problem.answer) == (question, answer)
+
+
+def test_columns_left_aside_are_named(tmp_path: Path) -> None:
+    row = {"question": "a?", "prompt": "Solve: a?", "answer": "2", "label": "algebra"}
+    data = recognised(tmp_path, row)
+    assert [data.aside(role) for role in ("id", "question", "answer")] == [(), ("prompt",), ("label",)]
+    assert recognised(tmp_path, row, fields={"question": "question"}).aside("question") == ()
+
+
+@pytest.mark.parametrize(
+    ("choices", "names"),
+    [
+        ({"choices": ["1", "2"]}, "choices"),
+        ({"Options": "A) 1 B) 2"}, "Options"),
+        ({"A": 1, "B": 2, "C": 3, "D": 4}, "A, B, C, D"),
+        ({"option_A": 1, "option_B": 2, "option_C": 3}, "option_A, option_B, option_C"),
+    ],
+)
+def test_choices_that_are_not_asked_are_said(tmp_path: Path, choices: dict[str, Any], names: str) -> None:
+    data = recognised(tmp_path, {"question": "a?", **choices, "answer": 1})
+    start = f"of a multiple-choice question only question is asked, not {names}; write the choices into question"
+    assert data.not_asked.startswith(start)
+
+
+def test_two_numbers_and_empty_columns_are_no_choices(tmp_path: Path) -> None:
+    row = {"question": "3 + 4?", "A": 3, "B": 4, "choices": [], "options": None, "answer": 7}
+    assert recognised(tmp_path, row).not_asked == ""
+
+
 def test_the_record_names_all_columns(tmp_path: Path) -> None:
     data = recognised(
         tmp_path, {"id": 1, "question": "a?", "level": 3}, {"id": 2, "prompt": "b?"}, {"id": 3, "prompt": "c?"}

@@ -182,6 +182,15 @@ def test_many_reasons_are_cut_and_still_counted(tmp_path: Path) -> None:
     assert record["skipped_rows"][0]["place"] == f"{path}:2"
 
 
+def test_repeated_questions_are_kept_and_counted(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path / "rows.jsonl", *['{"question": "x y", "answer": "1"}'] * 3, '{"question": " x  y", "answer": "2"}'
+    )
+    data = read_problems(ProblemsSpec(source=str(path)))
+    assert (len(data.problems), data.repeated, data.record()["repeated"]) == (4, 3, 3)
+    assert read_problems(ProblemsSpec(limit=64)).repeated == 0
+
+
 ANSWERS = ["#### 1", "#### ", "x", "", "\\boxed{1}", "\\boxed{}", "\\boxed{1} #### 2", True, 3, "####"]
 COLUMNS = ["answer", "target", "solution", "Solution"]
 

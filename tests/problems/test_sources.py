@@ -107,10 +107,10 @@ def test_usual_names_are_recognised(tmp_path: Path, question: str, answer: str) 
 
 
 def test_earlier_names_win_and_the_rest_is_meta(tmp_path: Path) -> None:
-    row = {"id": 7, "unique_id": "u/1", "prompt": "raw", "problem": "What?", "target": "t", "answer": "a"}
+    row = {"id": 7, "unique_id": "u/1", "prompt": "raw", "problem": "What?", "target": "a", "answer": "a"}
     (problem,) = load(jsonl(tmp_path, row))
     assert (problem.id, problem.question, problem.answer) == ("u/1", "What?", "a")
-    assert problem.meta == {"id": 7, "prompt": "raw", "target": "t"}
+    assert problem.meta == {"id": 7, "prompt": "raw", "target": "a"}
 
 
 def test_a_mapping_names_the_columns(tmp_path: Path) -> None:

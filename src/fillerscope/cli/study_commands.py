@@ -12,6 +12,7 @@ from fillerscope.analysis.findings.wording import plural
 from fillerscope.cli import tables
 from fillerscope.display import command, printable, readable
 from fillerscope.errors import ProblemError
+from fillerscope.problems.problem import repeated_problems
 from fillerscope.problems.sources import skipped_rows
 from fillerscope.report.preview.check import ModelCheck, StudyCheck, check_study
 from fillerscope.report.preview.data import DataPreview, ProblemPreview, preview_data
@@ -129,10 +130,15 @@ def _show_data(data: DataPreview) -> None:
         columns = ", ".join(recognised.columns[role]) or ("numbered by row" if role == "id" else "none")
         named = " (named by you)" if role in recognised.named else ""
         how = f": {recognised.answers}" if role == "answer" and recognised.answers else ""
-        tables.lines([f"  {role:<9} {columns}{named}{how}"])
+        aside = f" (left aside: {', '.join(names)})" if (names := recognised.aside(role)) else ""
+        tables.lines([f"  {role:<9} {columns}{named}{how}{aside}"])
     tables.lines([f"  {'others':<9} {', '.join(recognised.others) or 'none'}"])
+    if recognised.not_asked:
+        tables.lines([f"  {recognised.not_asked}"])
     if data.skipped:
         tables.lines([f"  {skipped_rows(data.rows, len(data.skipped), str(data.skipped[0]))}"])
+    if data.repeated:
+        tables.lines([f"  {repeated_problems(data.repeated, data.count)}"])
     if data.unanswered:
         tables.lines([f"  {data.unanswered:,} of {data.count:,} problems have no answer to grade by"])
     tables.lines(["Other columns: `problems: {fields: {question: COLUMN, answer: COLUMN}}` in the study."])

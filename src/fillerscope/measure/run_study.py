@@ -26,6 +26,7 @@ from fillerscope.measure.reuse import has_more_conditions, holds
 from fillerscope.measure.shared_model import create_store, refuse_unshared
 from fillerscope.measure.tasks import Task, tasks_of
 from fillerscope.models.resolve import resolve
+from fillerscope.problems.problem import repeated_problems
 from fillerscope.problems.sources import Problem, read_problems, skipped_rows
 from fillerscope.progress import SILENT, PlannedStage, Progress, announce
 from fillerscope.store.addresses import local_folder, remote_of
@@ -73,8 +74,12 @@ def run_study(
     problems = data.problems
     if data.recognised is not None and data.recognised.form != "whole":
         progress.say(f"{study.problems.source}: the reference answer is {data.recognised.answers}")
+    if data.recognised is not None and data.recognised.not_asked:
+        progress.say(f"{study.problems.source}: {data.recognised.not_asked}")
     if data.skipped:
         progress.say(skipped_rows(data.rows, len(data.skipped), str(data.skipped[0])))
+    if data.repeated:
+        progress.say(repeated_problems(data.repeated, len(problems)))
     if study.generation is not None:
         _refuse_unanswered(problems, study.problems.source)
     folders: dict[str, ModelSource] = {

@@ -5,7 +5,7 @@ Where problems come from is in `sources.py`; how an answer is judged is in `answ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fillerscope.errors import ProblemError
@@ -27,3 +27,17 @@ class Problem:
             raise ProblemError("a problem needs a non-empty id; give every problem its own")
         if not self.question.strip():
             raise ProblemError(f"problem {self.id!r} has an empty question; give its text, or leave it out")
+
+
+def repeated_questions(questions: Iterable[str]) -> int:
+    """How many questions equal an earlier one, but for blanks."""
+    texts = [" ".join(question.split()) for question in questions]
+    return len(texts) - len(set(texts))
+
+
+def repeated_problems(repeated: int, problems: int) -> str:
+    """One line that says how many problems repeat a question, and what that does to statistics."""
+    return (
+        f"{repeated:,} of {problems:,} problems {'repeats' if repeated == 1 else 'repeat'} the question of an earlier "
+        "one: intervals and p values take them for independent, which makes both too small"
+    )

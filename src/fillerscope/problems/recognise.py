@@ -6,6 +6,7 @@ people to see; `problems.fields` and `problems.answer_form` of a study go before
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Literal, get_args
 from fillerscope.errors import ProblemError
 from fillerscope.files import Json
 from fillerscope.problems.boxed import boxed
-from fillerscope.problems.rows import BadRow, Row, one_line
+from fillerscope.problems.rows import BadRow, Row, number_text, one_line
 from fillerscope.study.data_sets import Role
 from fillerscope.study.study import ProblemsSpec
 
@@ -29,6 +30,8 @@ RECOGNISED: dict[Role, tuple[str, ...]] = {
         "answer", "target", "expected_answer", "final_answer", "gold", "gold_answer", "ground_truth", "label",
     ),
 }  # fmt: skip
+# What stands beside a question or an answer and is neither: a prompt around it, a topic.
+BESIDE: dict[Role, tuple[str, ...]] = {"question": ("prompt",), "answer": ("label",)}
 # Columns that often hold the working as well: taken for answers only where they show which part is the answer, or where
 # all of them are short.
 WORKED = ("solution", "output", "response", "completion")
@@ -40,6 +43,7 @@ FORMS: dict[Form, str] = {
     "box": "what stands in its last \\boxed{}",
 }
 MARKED: tuple[Form, ...] = ("hashes", "box")  # forms that show which part of a text is the answer
+_CHOICES = re.compile(r"(?:(?i:answer_)?(?i:choices?|options?))|(?:(?i:option|choice)[ _]?)?[A-E]")
 _HASHES = re.compile(r"(?<!#)####(?!#)")
 
 
@@ -55,6 +59,7 @@ class Recognised:
     form: Form
     matching: int  # answers that are written in this form
     written: int  # answers that are not empty
+    choices: tuple[str, ...] = ()  # columns of a multiple-choice question, which are not asked
 
     def column(self, row: Row, role: Role) -> str | None:
         """The column of a row that has this role."""
@@ -73,6 +78,20 @@ class Recognised:
         some = "" if self.matching == self.written else f" ({self.matching} of {self.written} have it)"
         boxes = f"; {self.matching} of {self.written} are in a \\boxed{{}}, which grading takes off"
         return FORMS[self.form] + (some if self.form != "whole" else boxes if self.matching else "")
+
+    def aside(self, role: Role) -> tuple[str, ...]:
+        """Columns that have a usual name of a role and are not taken for it."""
+        names = () if role in self.named or role not in BESIDE else RECOGNISED[role]
+        return tuple(name for name in self.others if name.lower() in names)
+
+    @property
+    def not_asked(self) -> str:
+        """One line that says which choices are no part of the question: empty where there are none."""
+        if not self.choices:
+            return ""
+        asked, choices = ", ".join(self.columns["question"]), one_line(", ".join(self.choices))
+        advice = f"write the choices into {asked} if it does not hold them"
+        return f"of a multiple-choice question only {asked} is asked, not {choices}; {advice}"
 
     def record(self) -> Json:
         """The same for programs and for the run folder."""
@@ -104,7 +123,8 @@ def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
         _refuse_some_hashes(texts, columns["answer"])
     sign: Form = "box" if form == "whole" else form
     matching = sum(_extract(text, sign) is not None for _, text in texts)
-    return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts))
+    choices = _choices(rows, others)
+    return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts), choices)
 
 
 def recognised_alike(rows: Sequence[Row], others: Sequence[Row], spec: ProblemsSpec) -> Recognised | None:
@@ -134,17 +154,47 @@ def column_of(row: Row, role: Role, named: Mapping[Role, str]) -> str | None:
     return next((by_lower[name] for name in RECOGNISED[role] if name in by_lower), None)
 
 
-def refuse_two_questions(row: Row, named: Mapping[Role, str]) -> None:
-    """An instruction with an input of its own is a question in two parts, which nobody can put together but its
-    author."""
-    by_lower = {name.lower(): name for name in reversed(row.fields)}
-    if "question" in named or not {"instruction", "input"} <= by_lower.keys():
-        return
-    column = column_of(row, "question", named)
-    if column == by_lower["instruction"] and str(row.fields[by_lower["input"]] or "").strip():
-        both = f"{by_lower['instruction']} and {by_lower['input']}"
-        advice = "name one as `problems.fields.question`, or join them in a column of its own"
-        raise BadRow(row.place, f"both {both} hold text, and either may be the question; {advice}")
+def refuse_rivals(row: Row, named: Mapping[Role, str]) -> None:
+    """Refuse a row in which two columns may be the question, or the answer, and differ.
+
+    An instruction with an input of its own is a question in two parts, which nobody can put together but its author."""
+    for role in BESIDE:
+        column = None if role in named else column_of(row, role, named)
+        rival = _rival(row, role, column) if column else None
+        if rival is not None:
+            advice = f"name one as `problems.fields.{role}` (`--field {role}=COLUMN`)"
+            advice += ", or join them in a column of its own" if role == "question" else ""
+            raise BadRow(row.place, f"both {column} and {rival} hold text, and either may be the {role}; {advice}")
+
+
+def _rival(row: Row, role: Role, column: str) -> str | None:
+    """Another column that has a usual name of a role and says something else."""
+    is_beside = column.lower() in BESIDE[role]
+    names = [name for name in RECOGNISED[role] if is_beside or name not in BESIDE[role]]
+    others = [name for name in row.fields if name != column and name.lower() in names]
+    text = _text_as(row.fields[column], role) if others else ""
+    return next((name for name in others if text and _text_as(row.fields[name], role) not in ("", text)), None)
+
+
+def _text_as(value: object, role: Role) -> str:
+    """What a value says as a question or an answer, less the working before it; empty where it says nothing."""
+    if role == "question":
+        return value.strip() if isinstance(value, str) else ""
+    if not _is_filled(value):
+        return ""
+    whole = number_text(value) if isinstance(value, float) and math.isfinite(value) else str(value)
+    return next((text for form in MARKED if (text := _extract(whole, form))), whole).strip()
+
+
+def _is_filled(value: object) -> bool:
+    return value == value and value not in (None, [], {}) and bool(str(value).strip())
+
+
+def _choices(rows: Sequence[Row], others: Sequence[str]) -> tuple[str, ...]:
+    """Columns that hold the choices of a multiple-choice question: a list of them, or one column for each."""
+    columns = [name for name in others if _CHOICES.fullmatch(name)]
+    filled = [name for name in columns if any(_is_filled(row.fields.get(name)) for row in rows)]
+    return tuple(name for name in filled if name[-1] not in "ABCDE" or len(filled) > 2)
 
 
 def _taken(rows: Iterable[Row], role: Role, named: Mapping[Role, str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from fillerscope.errors import ProblemError
 from fillerscope.files import Json, digest_of_list
 from fillerscope.problems.arithmetic import generate
 from fillerscope.problems.hub import fetch
-from fillerscope.problems.problem import Meta, Problem
+from fillerscope.problems.problem import Meta, Problem, repeated_questions
 from fillerscope.problems.readers import read_rows
 from fillerscope.problems.recognise import (
     RECOGNISED,
@@ -26,7 +26,7 @@ from fillerscope.problems.recognise import (
     names_of,
     recognise,
     recognised_alike,
-    refuse_two_questions,
+    refuse_rivals,
 )
 from fillerscope.problems.rows import BadRow, Row, kind_of, number_text, one_line
 from fillerscope.progress import SILENT, Progress
@@ -56,11 +56,17 @@ class ProblemSet:
     rows: int = 0
     skipped: tuple[BadRow, ...] = ()
 
+    @property
+    def repeated(self) -> int:
+        """How many problems have the question of an earlier one."""
+        return repeated_questions(problem.question for problem in self.problems)
+
     def record(self) -> Json:
-        """What was recognised, and the rows that were skipped, for programs and for the run folder."""
+        """What was recognised, repeated questions and skipped rows, for programs and for the run folder."""
         recognised = self.recognised.record() if self.recognised else {}
         first = [bad.record() for bad in self.skipped[:MOST_RECORDED]]
-        return recognised | {"rows": self.rows, "skipped": len(self.skipped), "skipped_rows": first}
+        counts = {"rows": self.rows, "repeated": self.repeated, "skipped": len(self.skipped)}
+        return recognised | counts | {"skipped_rows": first}
 
 
 def skipped_rows(read: int, skipped: int, first: str) -> str:
@@ -249,7 +255,7 @@ def _failing(error: ProblemError) -> Iterator[Row]:
 
 def _check(row: Row, spec: ProblemsSpec) -> None:
     """Refuse a row that is no problem whatever the others are."""
-    refuse_two_questions(row, spec.fields)
+    refuse_rivals(row, spec.fields)
     _question(row, column_of(row, "question", spec.fields))
     _short(row, column_of(row, "answer", spec.fields), required="answer" in spec.fields)
 

@@ -57,6 +57,7 @@ class DataPreview:
     first: tuple[ProblemPreview, ...]
     rows: int = 0  # that were read
     skipped: tuple[BadRow, ...] = ()
+    repeated: int = 0  # questions of earlier problems
 
     @classmethod
     def of(cls, spec: ProblemsSpec, data: ProblemSet) -> DataPreview:
@@ -64,7 +65,7 @@ class DataPreview:
         first = tuple(map(ProblemPreview.of, data.problems[:SHOWN]))
         return cls(
             spec.source, format_of(spec.source), len(data.problems), unanswered, data.recognised, first, data.rows,
-            data.skipped,
+            data.skipped, data.repeated,
         )  # fmt: skip
 
     def record(self) -> Json:
@@ -74,6 +75,7 @@ class DataPreview:
             "format": self.format,
             "problems": self.count,
             "rows": self.rows,
+            "repeated": self.repeated,
             "skipped": len(self.skipped),
             "skipped_rows": [bad.record() for bad in self.skipped[:MOST_RECORDED]],
             "without_answer": self.unanswered,
