@@ -104,14 +104,43 @@ def test_accuracy_and_what_failed(rows: list[Accuracy]) -> None:
 
 
 def test_pass_at_k_is_the_chance_among_all_choices_of_k(rows: list[Accuracy]) -> None:
+    """Over the problems of which so many samples were judged under every condition."""
     for row in rows:
-        found = marks(row.model, row.temperature, row.condition, row.samples, range(11))
-        assert list(row.passes) == [k for k in (1, 2, 3) if k <= row.samples]
+        found = {name: marks(row.model, row.temperature, name, row.samples, range(11)) for name in CONDITIONS}
+        assert list(row.passes) == list(row.passes_n) == [k for k in (1, 2, 3) if k <= row.samples]
         for k, value in row.passes.items():
-            chances = [
-                np.mean([any(chosen) for chosen in combinations(problem, k)]) for problem in found if len(problem) >= k
-            ]
-            assert value == pytest.approx(np.mean(chances))
+            shared = [n for n in range(11) if all(len(problems[n]) >= k for problems in found.values())]
+            own = [found[row.condition][n] for n in shared]
+            chances = [np.mean([any(chosen) for chosen in combinations(problem, k)]) for problem in own]
+            assert (value, row.passes_n[k]) == (pytest.approx(np.mean(chances)), len(shared))
+    assert any(0 < row.passes_n[3] < row.n for row in rows if row.samples == 3)
+
+
+def test_pass_at_k_of_two_conditions_is_over_the_same_problems(tmp_path: Path) -> None:
+    """One sample of each hard problem fails under the filler. Its pass@4 is not that of the easy ones alone, beside
+    that of all problems."""
+
+    def draw(key: Key) -> Row:
+        verdict = "right" if key[1] < 5 else "failed" if (key[3], key[4]) == ("mless", 3) else "wrong"
+        return answer(verdict, np.random.default_rng(0))
+
+    names = ("none", "mless")
+    none, mless = compare(build(tmp_path / "run", draw, 10, conditions=names, temperature=1, samples=4))
+    assert none.passes == mless.passes == {1: 0.5, 4: 1.0}
+    assert none.passes_n == mless.passes_n == {1: 10, 4: 5}
+    assert (mless.n, mless.failed, mless.failed_answers, none.failed_answers) == (10, 0, 5, 0)
+
+
+def test_a_condition_without_enough_samples_takes_pass_at_k_from_no_other(tmp_path: Path) -> None:
+    def draw(key: Key) -> Row:
+        return answer("failed" if (key[3], key[4]) == ("mless", 0) else "right", np.random.default_rng(0))
+
+    none, mless = compare(
+        build(tmp_path / "run", draw, 3, conditions=("none", "mless"), temperature=1, samples=4, k=[1, 4])
+    )
+    assert (none.passes, none.passes_n) == ({1: 1.0, 4: 1.0}, {1: 3, 4: 3})
+    assert (mless.passes[1], mless.passes_n) == (1.0, {1: 3, 4: 0})
+    assert math.isnan(mless.passes[4])
 
 
 def test_without_k_the_usual_ones_are_told_as_far_as_samples_go(tmp_path: Path) -> None:
@@ -128,6 +157,7 @@ def test_pairs_hold_only_what_was_answered_under_both(rows: list[Accuracy]) -> N
         assert change.difference == pytest.approx(math.fsum(gaps) / len(gaps))
         assert (change.gained, change.lost) == (sum(gap > 1e-9 for gap in gaps), sum(gap < -1e-9 for gap in gaps))
         assert change.difference_low < change.difference < change.difference_high
+        assert change.paired_accuracy - change.paired_baseline == pytest.approx(change.difference)
     compared = [row for row in rows if row.against]
     assert any(row.against.pairs < row.n for row in compared)  # failed without filler, not with it
     assert any(row.against.pairs < 11 - row.failed for row in compared)
@@ -195,6 +225,9 @@ def test_rows_of_groups_are_of_their_problems_alone(run: Run) -> None:
         numbers = groups[row.group]
         judged = [m for m in marks("a", row.temperature, row.condition, row.samples, numbers) if m]
         assert row.n + row.failed == len(numbers)
+        assert row.failed_answers == row.samples * len(numbers) - sum(
+            len(m) for m in marks("a", row.temperature, row.condition, row.samples, numbers)
+        )
         assert row.n == len(judged)
         if judged:
             assert row.accuracy == pytest.approx(np.mean([share(problem) for problem in judged]))
@@ -262,7 +295,8 @@ def test_a_record_is_flat(rows: list[Accuracy]) -> None:
         assert record["accuracy"] == row.accuracy
         assert record["pairs"] == (row.against.pairs if row.against else 0)
         assert record["pass@1"] == row.passes[1]
-        assert set(record) == set(rows[0].record()) | {f"pass@{k}" for k in row.passes}
+        assert record["pass@1_n"] == row.passes_n[1]
+        assert set(record) == set(rows[0].record()) | {f"pass@{k}{end}" for k in row.passes for end in ("", "_n")}
 
 
 VERDICT = st.sampled_from(VERDICTS)

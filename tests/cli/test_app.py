@@ -305,6 +305,7 @@ def test_compare(command: Command, answered: Path) -> None:
     line = next(line for line in shown.out.splitlines() if line.startswith("│ mless"))
     assert [cell.strip() for cell in line.strip("│").split("│")] == [
         "mless", str(row.n), str(row.failed), f"{100 * row.accuracy:.1f} [{100 * row.low:.1f}, {100 * row.high:.1f}]",
+        str(change.pairs),
         f"{100 * change.difference:+.1f} [{100 * change.difference_low:+.1f}, {100 * change.difference_high:+.1f}]",
         f"{change.adjusted:.3g}", f"{change.p:.3g}", str(change.gained), str(change.lost),
         f"{100 * change.detectable:.1f}", f"{row.tokens:.0f}", f"{100 * row.cut_off:.0f}",
@@ -313,6 +314,23 @@ def test_compare(command: Command, answered: Path) -> None:
     told = shown.out.partition("What A shows:\n")[2]
     assert told.startswith(" 1. Truncated answers, mless, greedy: ")
     assert "What B shows:\n 1. Truncated answers, mless, greedy: " in told, "no sentence leaves its model open"
+
+
+def test_compare_shows_answers_that_failed_and_what_pass_at_k_is_over(command: Command, tmp_path: Path) -> None:
+    """One sample of each hard problem failed under the filler: no problem did."""
+
+    def draw(key: Key) -> Row:
+        verdict = "right" if key[1] < 5 else "failed" if (key[3], key[4]) == ("mless", 3) else "wrong"
+        return graded(verdict, np.random.default_rng(0), truncated=False)
+
+    run = build(tmp_path / "run", draw, 10, conditions=("none", "mless"), temperature=1, samples=4)
+    shown = command("compare", run.path).out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert [row[:3] for row in rows[:2]] == [["none", "10", "0"], ["mless", "10", "5"]]
+    assert "failed answers" in shown
+    assert "failed problems" not in shown
+    assert [row[:3] for row in rows[2:]] == [[name, "50.0", "100.0 (n = 5)"] for name in ("none", "mless")]
+    assert "pass@k: over problems of which k samples were judged under every condition; n where" in shown
 
 
 def test_compare_as_json(command: Command, answered: Path) -> None:
@@ -359,8 +377,8 @@ def test_nothing_that_is_missing_is_shown_as_a_number(command: Command, tmp_path
         assert shown.code == 0
         assert not re.search(r"\b(nan|inf|NaN|Infinity)\b", shown.out), shown.out
     compared = command("compare", folder).out
-    assert re.search(r"│ mless +│ 0 │ +2 │ - +│ - +│ - +│ - +│ 0 │ 0 │ - +│", compared)
-    assert re.search(r"│ mful +│ 1 │ +1 │ 100\.0 +│ \+0\.0 +│ 1 +│ 1 +│ 0 │ 0 │ - +│", compared)
+    assert re.search(r"│ mless +│ 0 │ +2 │ +4 │ - +│ 0 +│ - +│ - +│ - +│ 0 │ 0 │ - +│", compared)
+    assert re.search(r"│ mful +│ 1 │ +1 │ +2 │ 100\.0 +│ 1 +│ \+0\.0 +│ 1 +│ 1 +│ 0 │ 0 │ - +│", compared)
     assert "none to mless: 0 gained, 0 lost\n" in command("flips", folder).out
 
 
@@ -821,6 +839,12 @@ def test_a_reader_who_leaves_early_is_no_error(made: Path) -> None:
     line = f"{shlex.quote(sys.executable)} -m fillerscope.cli.app heads {shlex.quote(str(made))} --top 12 --json | true"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, timeout=60)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("text", ["-5 + 3", "-x + 3 = 5"])
+def test_a_text_that_begins_with_a_dash_gets_a_hint(command: Command, text: str) -> None:
+    assert "write -- before a text that begins with -; see fillerscope try --help" in command("try", text).complaint
+    assert "write --" not in command("try", "a", "--nosuch", "a b").complaint
 
 
 def test_ctrl_c_says_how_to_go_on(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,21 @@ def test_failed_answers_are_counted_and_not_judged(tmp_path: Path) -> None:
     assert "Truncated answers, mless" not in labels(found)
 
 
+def test_rates_are_over_the_problems_of_their_difference(tmp_path: Path) -> None:
+    """Of ten answers under the filler that did not fail, as many are right as of the same ones without."""
+
+    def draw(key: Key) -> Row:
+        failed = key[3] == "mless" and key[1] >= 10
+        verdict = "failed" if failed else "right" if key[1] % 2 and key[1] < 10 else "wrong"
+        return answer(verdict, np.random.default_rng(0), truncated=key[1] >= 10)
+
+    found = headline(build(tmp_path / "run", draw, 20, conditions=["none", "mless"], shard=20))
+    assert "50.0% against 50.0% without filler, +0.0 [" in found.verdict
+    assert "paired over 10 problems" in found.verdict
+    assert tile(found, "Truncated answers, mless")[0] == "0% against 0%"
+    assert "Truncated answers:" not in found.verdict
+
+
 def test_attention_comes_before_accuracy_which_sets_the_tone(tmp_path: Path) -> None:
     found = headline(Synthetic(right={"none": 0.5, "mless": 0.5}).build(tmp_path / "run"))
     assert [line.partition(":")[0] for line in found.lines[:2]] == ["Attention in layer 1", "Accuracy"]

@@ -52,7 +52,7 @@ def _limited(random: np.random.Generator, truncated: bool | None) -> bool:
 def build(
     folder: Path, draw: Callable[[Key], Row], problems: int = 11, models: Sequence[str] = ("a",),
     metas: Sequence[dict[str, Any]] | None = None, conditions: Sequence[str] = CONDITIONS, shard: int = 4,
-    **generation: Any,
+    questions: Sequence[str] | None = None, **generation: Any,
 ) -> Run:  # fmt: skip
     """Written as a run is: shards of answers, and the problems beside them."""
     study = Study.model_validate({
@@ -64,7 +64,7 @@ def build(
     store = RunStore.create(folder, {"answered": True}, study.model_dump(mode="json"))
     numbers = range(problems)
     store.put_table(PROBLEMS, {
-        "id": [f"p{n}" for n in numbers], "question": [f"What is {n}?" for n in numbers],
+        "id": [f"p{n}" for n in numbers], "question": list(questions or (f"What is {n}?" for n in numbers)),
         "answer": [str(n) for n in numbers], "meta": [json.dumps(metas[n] if metas else {}) for n in numbers],
     })  # fmt: skip
 

@@ -6,7 +6,7 @@ p values are adjusted by Holm over every comparison in the table at hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ from fillerscope.files import Json
 from fillerscope.study.conditions import BASELINE
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 NAN = float("nan")
 USUAL_K = (1, 4, 8, 16)
 
@@ -48,14 +49,18 @@ class Accuracy:
     group: str
     n: int  # problems with an answer that could be judged
     failed: int  # problems without one
+    failed_answers: int  # of all problems
     accuracy: float
     low: float
     high: float
     tokens: float  # mean length of an answer
     cut_off: float  # share that the token limit truncated
+    shortest_truncated: float  # tokens of the shortest truncated answer
+    longest_truncated: float
     unanswered: float  # share that ended by itself and holds no answer
     diversity: float
-    passes: dict[int, float]  # pass@k
+    passes: dict[int, float]  # pass@k, over problems of which k samples were judged under every condition
+    passes_n: dict[int, int]  # how many problems these are
     against: Difference | None = None  # None for the baseline itself
 
     @property
@@ -64,9 +69,10 @@ class Accuracy:
 
     def record(self) -> Json:
         """Flat, for tables and programs."""
-        row = {key: value for key, value in asdict(self).items() if key not in ("passes", "against")}
+        row = {key: value for key, value in asdict(self).items() if key not in ("passes", "passes_n", "against")}
         row |= asdict(self.against or Difference())
-        return row | {f"pass@{k}": value for k, value in self.passes.items()}
+        row |= {f"pass@{k}": value for k, value in self.passes.items()}
+        return row | {f"pass@{k}_n": n for k, n in self.passes_n.items()}
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,10 @@ class Difference:
     adjusted: float = NAN  # by Holm over the table
     detectable: float = NAN  # the smallest difference that so many pairs show with 80% power
     needed: float = NAN  # pairs that would show the difference that was seen
+    paired_accuracy: float = NAN  # over the pairs alone, whose difference it is
+    paired_baseline: float = NAN
+    paired_truncated: float = NAN  # share of the answers to these problems
+    paired_truncated_baseline: float = NAN
     truncated_p: float = NAN  # of a difference in how many answers were truncated
     finished: int = 0  # problems whose answers all ended by themselves under both
     finished_difference: float = NAN  # over these
@@ -145,17 +155,25 @@ class _Cell:
 
     def rows(self, group: str, sheets: dict[str, Sheet]) -> list[Accuracy]:
         """A row for each condition of a group of problems."""
-        rows = [self._row(group, condition, sheet) for condition, sheet in sheets.items()]
+        judged = {k: _judged_alike(sheets.values(), k) for k in self._wanted_k()}
+        rows = [self._row(group, condition, sheet, judged) for condition, sheet in sheets.items()]
         return [row if row.condition == BASELINE else self._compared(row, sheets) for row in rows]
 
-    def _row(self, group: str, condition: str, sheet: Sheet) -> Accuracy:
+    def _wanted_k(self) -> list[int]:
+        assert self.run.study.generation is not None
+        return [k for k in self.run.study.generation.k or USUAL_K if k <= self.samples]
+
+    def _row(self, group: str, condition: str, sheet: Sheet, judged: dict[int, Mask]) -> Accuracy:
+        """`judged`: by k, the problems that pass@k is over."""
         means = sheet.means
         kept = means[np.isfinite(means)]
         low, high = _interval(kept, self.samples)
+        passes = {k: _pass(sheet, problems, k) for k, problems in judged.items()}
         return Accuracy(
             self.run.name, self.run.label, self.temperature, self.samples, condition, group,
-            len(kept), len(means) - len(kept), float(kept.mean()) if len(kept) else NAN, low, high, sheet.tokens,
-            sheet.share("finish", "length"), sheet.unanswered, sheet.diversity, _passes(self.run, sheet, self.samples),
+            len(kept), len(means) - len(kept), int((~sheet.given).sum()), float(kept.mean()) if len(kept) else NAN,
+            low, high, sheet.tokens, sheet.share("finish", "length"), *sheet.truncated_tokens, sheet.unanswered,
+            sheet.diversity, {k: value for k, (value, _) in passes.items()}, {k: n for k, (_, n) in passes.items()},
         )  # fmt: skip
 
     def _compared(self, row: Accuracy, sheets: dict[str, Sheet]) -> Accuracy:
@@ -170,19 +188,30 @@ def _interval(means: Floats, samples: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _passes(run: ModelRun, sheet: Sheet, samples: int) -> dict[int, float]:
-    assert run.study.generation is not None
-    wanted = [k for k in run.study.generation.k or USUAL_K if k <= samples]
-    chances = {k: pass_at_k(sheet.given.sum(axis=1), (sheet.right & sheet.given).sum(axis=1), k) for k in wanted}
-    return {k: float(np.nanmean(values)) if np.isfinite(values).any() else NAN for k, values in chances.items()}
+def _judged_alike(sheets: Collection[Sheet], k: int) -> Mask:
+    """[problem]: whether at least k samples were judged under every condition. A condition that has no such problem
+    at all is left aside: it would take those of all others."""
+    enough = [sheet.given.sum(axis=1) >= k for sheet in sheets]
+    return np.asarray(np.all([one for one in enough if one.any()] or enough, axis=0))
+
+
+def _pass(sheet: Sheet, problems: Mask, k: int) -> tuple[float, int]:
+    """pass@k over some problems, and how many they are; NaN and 0 under a condition with too few samples of them."""
+    given, right = sheet.given[problems], sheet.right[problems]
+    chances = pass_at_k(given.sum(axis=1), (right & given).sum(axis=1), k)
+    n = int(np.isfinite(chances).sum())
+    return (float(chances.mean()) if n else NAN), n
 
 
 def _against(sheet: Sheet, baseline: Sheet, samples: int) -> Difference:
     whole = _difference(sheet.means, baseline.means, samples)
+    cut = _difference(sheet.truncated_means, baseline.truncated_means, samples)
     ended = _difference(sheet.finished_means, baseline.finished_means, samples)
     return replace(
         whole,
-        truncated_p=_difference(sheet.truncated_means, baseline.truncated_means, samples).p,
+        paired_truncated=cut.paired_accuracy,
+        paired_truncated_baseline=cut.paired_baseline,
+        truncated_p=cut.p,
         finished=ended.pairs,
         finished_difference=ended.difference,
         finished_low=ended.difference_low,
@@ -200,7 +229,8 @@ def _difference(means: Floats, baseline: Floats, samples: int) -> Difference:
     low, high = (float(bound) for bound in paired_interval(gaps, _generator()))
     p = float(mcnemar_exact(gained, lost)) if samples == 1 else permutation_test(gaps, _generator())
     power = _power_of_one(gaps) if samples == 1 else _power_of_several(gaps)
-    return Difference(len(gaps), mean, low, high, gained, lost, p, p, *power)
+    rates = float(means[both].mean()), float(baseline[both].mean())
+    return Difference(len(gaps), mean, low, high, gained, lost, p, p, *power, *rates)
 
 
 def _power_of_one(gaps: Floats) -> tuple[float, float]:

@@ -79,6 +79,12 @@ class Sheet:
         return np.asarray(self.fields["finish"] == "length") & self.given
 
     @property
+    def truncated_tokens(self) -> tuple[float, float]:
+        """The length of the shortest and of the longest truncated answer; NaN where there is none."""
+        lengths = self.fields["tokens"][self.truncated]
+        return (float(lengths.min()), float(lengths.max())) if lengths.size else (float("nan"), float("nan"))
+
+    @property
     def unanswered(self) -> float:
         """Of the answers that did not fail, how many ended by themselves and hold no answer."""
         silent = np.isin(self.fields["verdict"], UNANSWERED) & ~self.truncated

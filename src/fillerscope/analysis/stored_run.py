@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fillerscope.analysis.answer_tables import AnswerTables
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.problems.problem import repeated_questions
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import AnsweredProblem
 from fillerscope.study.conditions import BASELINE, Condition
@@ -109,6 +110,12 @@ class StoredRun:
     def problems(self) -> list[AnsweredProblem]:
         """Id, question, answer and meta of each problem that was to be answered."""
         return [problem.copy() for problem in self._tables.problems]
+
+    def repeated(self) -> int:
+        """How many problems have the question of an earlier one; a run without answers has only noted it."""
+        if self.has_answers:
+            return repeated_questions(problem["question"] for problem in self.problems())
+        return int(self.store.manifest.get("data", {}).get("repeated", 0))
 
     @cached_property
     def _tables(self) -> AnswerTables:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fillerscope.analysis.findings.answers import answer_findings
+from fillerscope.analysis.findings.repeated import repeated_findings
 from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.api import open_run
@@ -56,7 +57,8 @@ def show_comparison(path: Path, models: list[str], by: str | None, verbose: bool
     rows = run.compare(by, models)
     whole = rows if by is None else run.compare(models=models)
     floors = {model: noise_floor(run[model]) for model in models or run.models}
-    told = {model: answer_findings(run[model], whole, floor) for model, floor in floors.items()}
+    repeated = repeated_findings(run)
+    told = {model: repeated + answer_findings(run[model], whole, floor) for model, floor in floors.items()}
     if json:
         tables.print_json({
             "run": str(path), "rows": rows.records(),

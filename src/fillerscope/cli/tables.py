@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fillerscope.analysis.accuracy import Accuracy, Difference
 from fillerscope.analysis.estimate import MISSING, Estimate
@@ -126,13 +126,14 @@ def comparison(rows: Sequence[Accuracy]) -> None:
         table(f"{chosen[0].label}, {drawing(chosen[0])}: accuracy under each condition", columns, body)
         if chosen[0].samples > 1:
             _passes(chosen)
-    lines(LEGEND)
+    lines(LEGEND if not any(row.failed for row in rows) else (*LEGEND, FAILED))
 
 
 def accuracies(rows: Sequence[Accuracy]) -> None:
     """Print the accuracies of one model in few columns: `comparison` has all of them."""
     several = len({(row.temperature, row.samples) for row in rows}) > 1
-    columns = ["condition", *(["drawn"] if several else []), "accuracy %", "difference", "p Holm"]
+    counts = ["n", "pairs"] if any(row.failed for row in rows) else []
+    columns = ["condition", *(["drawn"] if several else []), *counts, "accuracy %", "difference", "p Holm"]
     if any(row.cut_off for row in rows):
         columns.append("truncated %")
     table("", columns, [[_short(row)[name] for name in columns] for row in rows], keys=2 if several else 1)
@@ -173,15 +174,22 @@ LEGEND = (
     "p Holm: adjusted over all comparisons shown.",
     "Detectable: percentage points that one such comparison shows with 80% power.",
 )
+FAILED = "Failed problems: without any answer to judge, and in no n. Pairs: answered under both, and so compared."
 COMPARED = (
-    "group", "condition", "n", "failed", "accuracy %", "difference, percentage points", "p Holm", "p", "+", "-",
-    "detectable", "tokens", "truncated %", "no answer %",
+    "group", "condition", "n", "failed problems", "failed answers", "accuracy %", "pairs",
+    "difference, percentage points", "p Holm", "p", "+", "-", "detectable", "tokens", "truncated %", "no answer %",
 )  # fmt: skip
+SHOWN_WHERE: dict[str, Callable[[Accuracy], object]] = {  # other columns are always shown
+    "group": lambda row: row.group,
+    "failed problems": lambda row: row.failed,
+    "failed answers": lambda row: row.failed_answers != row.failed,
+    "pairs": lambda row: row.failed,
+}
 
 
 def _is_shown(name: str, rows: Sequence[Accuracy]) -> bool:
-    """Columns that are empty or 0 in every row are left out."""
-    return name not in ("group", "failed") or any(getattr(row, name) for row in rows)
+    """Columns that say nothing in any row are left out."""
+    return name not in SHOWN_WHERE or any(map(SHOWN_WHERE[name], rows))
 
 
 def _compared(row: Accuracy) -> dict[str, str]:
@@ -190,13 +198,15 @@ def _compared(row: Accuracy) -> dict[str, str]:
         "group": row.group,
         "condition": row.condition,
         "n": str(row.n),
-        "failed": str(row.failed),
+        "failed problems": str(row.failed),
+        "failed answers": str(row.failed_answers),
         "accuracy %": row.estimate.percent(),
         "tokens": _known(row.tokens, ".0f"),
         "truncated %": _known(100 * row.cut_off, ".0f"),
         "no answer %": _known(100 * row.unanswered, ".0f"),
     }
     against = {
+        "pairs": str(change.pairs),
         "difference, percentage points": change.estimate.points(),
         "+": str(change.gained),
         "-": str(change.lost),
@@ -215,11 +225,17 @@ def _passes(rows: Sequence[Accuracy]) -> None:
     named = [name for name in ("group", "condition") if _is_shown(name, rows)]
     columns = (*named, *(f"pass@{k} %" for k in rows[0].passes), "distinct 2-grams")
     body = [
-        [*(str(getattr(row, name)) for name in named), *(_known(100 * share, ".1f") for share in row.passes.values()),
-         _known(row.diversity, ".3f")]
+        [*(_compared(row)[name] for name in named), *(_pass(row, k) for k in row.passes), _known(row.diversity, ".3f")]
         for row in rows
-    ]  # fmt: skip
+    ]
     table(f"{rows[0].label}, {drawing(rows[0])}: unbiased pass@k and diversity", columns, body)
+    if any(n < row.n for row in rows for n in row.passes_n.values()):
+        lines(["pass@k: over problems of which k samples were judged under every condition; n where these are fewer."])
+
+
+def _pass(row: Accuracy, k: int) -> str:
+    shown, n = _known(100 * row.passes[k], ".1f"), row.passes_n[k]
+    return f"{shown} (n = {n})" if 0 < n < row.n else shown
 
 
 def flips(changed: Sequence[Flip], names: tuple[str, str], top: int) -> None:

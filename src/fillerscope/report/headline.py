@@ -18,6 +18,7 @@ from fillerscope.analysis.findings.all import available_comparison, findings_of,
 from fillerscope.analysis.findings.answers import SMALL, Comparison, comparisons
 from fillerscope.analysis.findings.attention_claims import sentences_like
 from fillerscope.analysis.findings.finding import Finding, Verdict
+from fillerscope.analysis.findings.repeated import REPEATED
 from fillerscope.analysis.findings.significance import drawing, significance_words
 from fillerscope.analysis.findings.wording import compared_with, plural
 from fillerscope.analysis.run import Run
@@ -109,7 +110,8 @@ def _parts(run: Run, findings: dict[str, Finding], answers: Sequence[Comparison]
     main = [_attention(run, findings), _accuracy(run, answers, family)] if run.fillers else []
     parts = [part for part in main if part]
     others = _others(run, answers)
-    return [*parts, _Part((others,))] if parts and others else parts
+    repeated = (_Part((findings[REPEATED].text,)),) if REPEATED in findings else ()
+    return [*repeated, *parts, *([_Part((others,))] if others else [])] if parts else []
 
 
 def _nothing(run: Run, left_out: Sequence[str]) -> str:
@@ -164,8 +166,8 @@ def _accuracy(run: Run, answers: Sequence[Comparison], family: int) -> _Part | N
     truncated = (f"Truncated answers: {one.truncation}.",) if one.is_truncated else ()
     small = f", and no change of more than {100 * SMALL:g} percentage points" if one.verdict is Verdict.FAILS else ""
     text = (
-        f"Accuracy{drawn}: {significance_words(change)}{small}. {row.accuracy:.1%} against {one.baseline.accuracy:.1%} "
-        f"{one.without}, {points(change)} (p = {change.adjusted:.2g} after Holm over "
+        f"Accuracy{drawn}: {significance_words(change)}{small}. {change.paired_accuracy:.1%} against "
+        f"{change.paired_baseline:.1%} {one.without}, {points(change)} (p = {change.adjusted:.2g} after Holm over "
         f"{plural(family, 'comparison')}; paired over {plural(change.pairs, 'problem')})."
     )
     return _Part((*truncated, text), tone, "accuracy")

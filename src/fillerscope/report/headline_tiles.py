@@ -98,16 +98,15 @@ def _accuracy(run: StoredRun, one: Comparison) -> Fact:
 def _form(run: StoredRun, answers: Sequence[Comparison]) -> Fact | None:
     """A condition that only truncates answers must be seen to."""
     one = next((one for one in answers if one.row.condition == run.main), None)
-    if one is None or not (one.row.n and one.baseline.n):
+    if one is None or not one.change.pairs:
         return None
-    row, baseline = one.row, one.baseline
+    row, baseline, change = one.row, one.baseline, one.change
     note = (
         f"{row.tokens:.0f} against {baseline.tokens:.0f} tokens; ended without an answer: {row.unanswered:.0%} against "
         f"{baseline.unanswered:.0%}"
     )
-    return Fact(
-        f"Truncated answers, {name_of(run, run.main)}", f"{row.cut_off:.0%} against {baseline.cut_off:.0%}", note
-    )
+    value = f"{change.paired_truncated:.0%} against {change.paired_truncated_baseline:.0%}"
+    return Fact(f"Truncated answers, {name_of(run, run.main)}", value, note)
 
 
 def _first_layer(run: StoredRun, findings: Mapping[str, Finding]) -> Fact | None:

@@ -82,7 +82,9 @@ def test_what_only_holds_before_the_adjustment_is_not_claimed(tmp_path: Path) ->
 @given(st.floats(-1, 1), st.one_of(st.floats(0, 1), st.sampled_from([ALPHA, math.nan])))
 def test_the_verdict_follows_the_adjusted_p(difference: float, adjusted: float) -> None:
     change = Difference(5, difference, difference, difference, 3, 2, 0.001, adjusted)
-    row = Accuracy("a", "A", 0, 1, "mless", "", 5, 0, 0.5, 0, 1, 9, 0, 0, math.nan, {}, change)
+    row = Accuracy(
+        "a", "A", 0, 1, "mless", "", 5, 0, 0, 0.5, 0, 1, 9, 0, math.nan, math.nan, 0, math.nan, {}, {}, change
+    )  # fmt: skip
     one = Comparison(row, replace(row, against=None), change, "without filler", 64)
     if math.isnan(adjusted):
         assert one.verdict is UNKNOWN
@@ -134,9 +136,19 @@ def test_the_numbers_are_those_of_the_sentence(tmp_path: Path) -> None:
 def test_failed_problems_are_in_no_difference_and_are_counted(tmp_path: Path) -> None:
     table = solved({"none": 20, "mless": 20}, failed={"none": range(3), "mless": range(30, 32)})
     finding = found(run_of(tmp_path / "run", table))["accuracy_mless"]
-    assert (finding.facts["accuracy"], finding.facts["baseline"]) == pytest.approx((20 / 38, 17 / 37))
+    assert (finding.facts["accuracy"], finding.facts["baseline"]) == pytest.approx((17 / 35, 17 / 35))
     assert (finding.estimates["difference"].value, finding.estimates["difference"].n) == (0.0, 35)
     assert "0 better and 0 worse of 35 problems (5 more failed under one or the other)" in finding.text
+
+
+def test_the_rates_of_a_sentence_are_those_of_its_difference(tmp_path: Path) -> None:
+    """Sixteen hard problems fail under the filler, and five others without it."""
+    failed = {"mless": range(24, 40), "none": range(5)}
+    run = run_of(tmp_path / "run", solved({"none": 20, "mless": 20}, failed))
+    accuracy, form = found(run).values()
+    assert "+0.0 [" in accuracy.text
+    assert " 78.9% are right, against 78.9% without filler: 0 better and 0 worse of 19 problems (" in accuracy.text
+    assert form.text.endswith("ended without an answer (over 24 and 35 problems).")
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -206,12 +218,15 @@ def test_no_sentence_is_nonsense(
 # Truncated answers
 
 
-def truncated_run(folder: Path, limits: dict[str, range], table: dict[str, list[str]]) -> Run:
-    """`limits`: by condition, the problems whose answers the token limit ended."""
+def truncated_run(
+    folder: Path, limits: dict[str, range], table: dict[str, list[str]], tokens: dict[str, int] | None = None
+) -> Run:
+    """`limits`: by condition, the problems whose answers the token limit ended; `tokens`: after how many, if not 64."""
 
     def draw(key: Key) -> Row:
         ended = key[1] in limits.get(key[3], range(0))
-        return answer(table[key[3]][key[1]], np.random.default_rng(key[1]), truncated=ended)
+        row = answer(table[key[3]][key[1]], np.random.default_rng(key[1]), truncated=ended)
+        return row | {"tokens": (tokens or {}).get(key[3], 64)} if row["finish"] == "length" else row
 
     return build(folder, draw, len(table["none"]), conditions=list(table), shard=20, max_tokens=64)
 
@@ -237,6 +252,35 @@ def test_the_difference_over_problems_answered_to_the_end(tmp_path: Path) -> Non
     assert (truncated.estimates["difference"].value, truncated.estimates["difference"].n) == (0.0, 30)
     assert truncated.numbers["low"] == truncated.estimates["difference"].low
     assert accuracy.estimates["difference"].value == pytest.approx(-0.25)
+
+
+def test_answers_that_the_models_context_ended_need_another_one(tmp_path: Path) -> None:
+    """No larger limit makes room for them."""
+    limits, table = {name: range(40) for name in ("none", "mless")}, solved({"none": 0, "mless": 0})
+    run = truncated_run(tmp_path / "run", limits, table, {"none": 40, "mless": 27})
+    text = answer_findings(run[None], compare(run))[0].text
+    assert "100% of the answers are truncated after 27 to 40 tokens, by generation.max_tokens (64) or by the" in text
+    assert "without filler; use less filler or a model with a longer context. No problem" in text
+    assert "set generation.max_tokens" not in text
+    same = truncated_run(tmp_path / "same", limits, table, {"none": 40, "mless": 40})
+    assert "truncated after 40 tokens, by" in answer_findings(same[None], compare(same))[0].text
+
+
+def test_where_only_some_reach_the_limit_both_remedies_are_named(tmp_path: Path) -> None:
+    limits, table = {name: range(40) for name in ("none", "mless")}, solved({"none": 0, "mless": 0})
+    run = truncated_run(tmp_path / "run", limits, table, {"mless": 27})
+    text = answer_findings(run[None], compare(run))[0].text
+    assert "truncated after 27 to 64 tokens, by generation.max_tokens (64) or by the model's context, against" in text
+    assert "; set generation.max_tokens to 128 or more, and use less filler or a model with a longer context." in text
+
+
+def test_shares_of_truncated_answers_are_those_of_the_pairs(tmp_path: Path) -> None:
+    """Of the answers under the filler that did not fail, all are truncated, and none of the same problems without."""
+    table = solved({"none": 20, "mless": 20}, failed={"mless": range(10, 40)})
+    run = truncated_run(tmp_path / "run", {"mless": range(10), "none": range(20, 40)}, table)
+    assert "100% of the answers are truncated at 64 tokens, against 0% without filler, a significant" in (
+        answer_findings(run[None], compare(run))[0].text
+    )
 
 
 def test_a_tenth_is_not_spoken_of(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_answers_are_told_as_they_were_drawn(full: Run, tmp_path: Path) -> None:
     assert "a permutation test" in said
     assert "McNemar" not in said
     assert "Wilson" not in said
-    assert "for k = 1, 4 and 8." in said
+    assert "for k = 1, 4 and 8. It is over the problems of which at least k samples were judged" in said
     assert "sampled answers" in prose(found["Seeds"])
 
 

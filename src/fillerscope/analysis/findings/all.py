@@ -15,6 +15,7 @@ from fillerscope.analysis.findings.controls import control_findings
 from fillerscope.analysis.findings.finding import Finding
 from fillerscope.analysis.findings.mechanism import mechanism_findings
 from fillerscope.analysis.findings.placement import placement_findings
+from fillerscope.analysis.findings.repeated import repeated_findings
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.noise import Noise, noise_floor
 from fillerscope.analysis.run import ANSWER, Run
@@ -26,9 +27,10 @@ T = TypeVar("T")
 
 def findings_of(run: ModelRun, compared: Sequence[Accuracy]) -> list[Finding]:
     """All findings on one model; p is adjusted over `compared`, the comparison of all models."""
+    repeated = available(lambda: repeated_findings(run)) or []
     attention = available(lambda: _attention(run)) or []
     mechanism = available(lambda: mechanism_findings(run) + control_findings(run)) or []
-    return attention + mechanism + answer_findings(run, compared, available_noise(run))
+    return repeated + attention + mechanism + answer_findings(run, compared, available_noise(run))
 
 
 def _attention(run: ModelRun) -> list[Finding]:

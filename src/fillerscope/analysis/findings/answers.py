@@ -48,16 +48,17 @@ class Comparison:
         if not self.change.pairs:
             return False
         differs = self.change.truncated_p < ALPHA  # false for NaN
-        return differs or max(self.row.cut_off, self.baseline.cut_off) > MOST_TRUNCATED
+        return differs or max(self.change.paired_truncated, self.change.paired_truncated_baseline) > MOST_TRUNCATED
 
     @property
     def truncation(self) -> str:
         """How many answers were truncated, what to do, and the difference over the others."""
         change = self.change
         more = f", a significant difference (p = {change.truncated_p:.2g})" if change.truncated_p < ALPHA else ""
+        cause, advice = self._cause
         text = (
-            f"{self.row.cut_off:.0%} of the answers are truncated at {self.limit} tokens, against "
-            f"{self.baseline.cut_off:.0%} {self.without}{more}; set generation.max_tokens to {2 * self.limit} or more"
+            f"{change.paired_truncated:.0%} of the answers are truncated {cause}, against "
+            f"{change.paired_truncated_baseline:.0%} {self.without}{more}; {advice}"
         )
         if not change.finished:
             return f"{text}. No problem was answered to the end under both"
@@ -65,6 +66,21 @@ class Comparison:
             f"{text}. Over the {plural(change.finished, 'problem')} answered to the end under both the difference is "
             f"{change.finished_estimate.points()} percentage points (p = {change.finished_p:.2g})"
         )
+
+    @property
+    def _cause(self) -> tuple[str, str]:
+        """Where truncated answers end, and what to do. Those that are shorter than `max_tokens` were ended by the
+        model's context, or their server does not count its tokens."""
+        sides = [side for side in (self.row, self.baseline) if side.cut_off > 0]
+        shortest = min((side.shortest_truncated for side in sides), default=self.limit)
+        longest = max((side.longest_truncated for side in sides), default=self.limit)
+        raise_limit = f"set generation.max_tokens to {2 * self.limit} or more"
+        if shortest >= self.limit:
+            return f"at {self.limit} tokens", raise_limit
+        lengths = f"{shortest:.0f} to {longest:.0f}" if longest > shortest else f"{shortest:.0f}"
+        cause = f"after {lengths} tokens, by generation.max_tokens ({self.limit}) or by the model's context"
+        make_room = "use less filler or a model with a longer context"
+        return cause, make_room if longest < self.limit else f"{raise_limit}, and {make_room}"
 
 
 def comparisons(run: StoredRun, rows: Sequence[Accuracy]) -> list[Comparison]:
@@ -96,8 +112,8 @@ def _truncation(one: Comparison) -> Finding:
         finding_name("truncated", one.row), text, "accuracy", condition=one.row.condition, main="difference",
         estimates={"difference": one.change.finished_estimate},
         facts={
-            "truncated": one.row.cut_off, "truncated_none": one.baseline.cut_off, "p": one.change.truncated_p,
-            "finished": one.change.finished, "finished_p": one.change.finished_p,
+            "truncated": one.change.paired_truncated, "truncated_none": one.change.paired_truncated_baseline,
+            "p": one.change.truncated_p, "finished": one.change.finished, "finished_p": one.change.finished_p,
         },
     )  # fmt: skip
 
@@ -110,7 +126,8 @@ def _accuracy(one: Comparison) -> Finding:
         condition=row.condition, main="difference", verdict=one.verdict,
         estimates={"difference": change.estimate},
         facts={
-            "accuracy": row.accuracy, "baseline": one.baseline.accuracy, "p": change.p, "adjusted": change.adjusted
+            "accuracy": change.paired_accuracy, "baseline": change.paired_baseline, "p": change.p,
+            "adjusted": change.adjusted,
         },
     )  # fmt: skip
 
@@ -120,8 +137,8 @@ def _change(one: Comparison) -> str:
     test = "exact McNemar" if row.samples == 1 else "permutation test"
     missing = row.n + row.failed - change.pairs
     return (
-        f"{change.estimate.points()} percentage points, {significance(change)}. {row.accuracy:.1%} are right, against "
-        f"{one.baseline.accuracy:.1%} {one.without}: {change.gained} better and {change.lost} worse of "
+        f"{change.estimate.points()} percentage points, {significance(change)}. {change.paired_accuracy:.1%} are "
+        f"right, against {change.paired_baseline:.1%} {one.without}: {change.gained} better and {change.lost} worse of "
         f"{plural(change.pairs, 'problem')}{f' ({missing} more failed under one or the other)' if missing else ''}; "
         f"{test} p = {change.p:.3g}, {change.adjusted:.3g} after Holm."
     )
@@ -148,7 +165,7 @@ def _form(one: Comparison) -> Finding:
     shown = (
         f"{row.tokens:.0f} tokens on average against {baseline.tokens:.0f}; {row.cut_off:.1%} against "
         f"{baseline.cut_off:.1%} truncated; {row.unanswered:.1%} against {baseline.unanswered:.1%} ended without an "
-        "answer"
+        f"answer{'' if row.n == baseline.n else f' (over {row.n} and {baseline.n} problems)'}"
     )
     if not (row.n and baseline.n):
         shown = "cannot be told: all answers failed under one or the other"

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 
 from fillerscope.analysis.accuracy import USUAL_K, Accuracy
+from fillerscope.analysis.findings.all import available
 from fillerscope.analysis.findings.claim import ALPHA
+from fillerscope.analysis.findings.repeated import repeated_findings
 from fillerscope.analysis.mechanism import SEED, TESTED
 from fillerscope.analysis.noise import way_of
 from fillerscope.analysis.power import detectable_difference
@@ -27,6 +29,7 @@ def statistics(run: Run, table: Sequence[Accuracy]) -> Section:
         f"All intervals ({level:.0%}) and tests are over problems; a comparison sets each problem against itself under "
         "none. Intervals are not adjusted for the number of heads, layers or conditions."
     ]
+    paragraphs += [finding.text for finding in available(lambda: repeated_findings(run)) or []]
     paragraphs += [_attention()] if run.has_attention else []
     paragraphs += [_affine()] if run.study.probes.affine else []
     paragraphs += [_activations()] if run.study.probes.activations else []
@@ -91,7 +94,10 @@ def _answers(run: Run) -> list[str]:
     if max(counts) > 1:
         wanted = run.study.generation.k or tuple(k for k in USUAL_K if k <= max(counts))
         those = listed([str(k) for k in wanted])
-        said.append(f"pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k), for k = {those}.")
+        said.append(
+            f"pass@k is the unbiased estimate 1 - C(n - c, k) / C(n, k), for k = {those}. It is over the problems of "
+            "which at least k samples were judged under every condition; a condition without any is left aside."
+        )
     return said
 
 
