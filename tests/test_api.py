@@ -171,6 +171,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an empty text": ([""], {}, "each of two tokens or more"),
     "one token among others": ([*TEXTS, "a"], {}, "each of two tokens or more"),
     "an empty string": ("", {}, "each of two tokens or more"),
+    "an array of no dimension": (np.array("text"), {}, "texts are a list of strings, not an object of type ndarray"),
     "no text": ([TEXTS[0], None], {}, "texts are strings, and one of them is NoneType"),
     "ids": ([[1, 2, 3]], {}, "texts are strings, and one of them is list"),
     "unknown rows": (TEXTS, {"queries": "first"}, "queries are all, original, last, not 'first'"),
@@ -409,6 +410,20 @@ def test_arguments_in_another_order_are_refused_in_one_line(call: Any, llama: An
         with pytest.raises(ModelError, match=r"as Auto(ModelForCausalLM|Tokenizer) gives one, not") as refused:
             call(*given)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("call", [attention_profile, lambda *given: attention_matrix(*given, 1, 1)])
+def test_a_model_that_a_run_refuses_is_refused_in_the_same_words(call: Any, tokenizer: Any) -> None:
+    model = tiny_model("llama")
+    with pytest.raises(ModelError, match=r"^the model is in float64; convert it to one of .* such as model.float\(\)$"):
+        call(model.double(), tokenizer, TEXTS[0])
+    with pytest.raises(ModelError, match=r"^some weights of the model are on no device"):
+        call(model.to("meta"), tokenizer, TEXTS[0])
+
+
+def test_a_folder_whose_name_is_too_long_is_one_line(llama: Any, tokenizer: Any, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"File name too long; choose another folder with --out$"):
+        fillerscope.run(STUDY, tmp_path / ("x" * 300), model=llama, tokenizer=tokenizer)
 
 
 def test_a_matrix_leaves_every_module_in_its_mode(llama: Any, tokenizer: Any) -> None:

@@ -213,6 +213,19 @@ def test_settings_of_matplotlib_in_the_current_folder_are_not_read(tmp_path: Pat
     assert (done.stdout, done.stderr) == (f"white False\n{tmp_path}\n", "")
 
 
+@pytest.mark.parametrize(("chosen", "kept"), [("nosuch", "agg"), ("svg", "svg")])
+def test_an_unknown_backend_is_left_out_and_others_are_kept(chosen: str, kept: str) -> None:
+    code = (
+        "import os\nfrom fillerscope.figures.style import styled\nwith styled():\n"
+        "    from matplotlib.figure import Figure\n    Figure().savefig(os.devnull, format='png')\n"
+        "import matplotlib\nprint(matplotlib.get_backend(), os.environ['MPLBACKEND'])"
+    )
+    environment = {**os.environ, "MPLBACKEND": chosen}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == (f"{kept} {chosen}\n", "")
+
+
 def test_figures_have_no_settings_of_the_user() -> None:
     import matplotlib
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fillerscope.errors import ModelError
 from fillerscope.models.catalogue import CATALOGUE, DEFAULT, Entry, cache_folder
 
 
@@ -38,6 +39,12 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_folder() == tmp_path / "cache" / "fillerscope"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_folder() == Path.home() / ".cache" / "fillerscope"
+
+
+def test_a_cache_of_a_user_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FILLERSCOPE_CACHE", "~nosuchuser/x")
+    with pytest.raises(ModelError, match=r"^FILLERSCOPE_CACHE is '~nosuchuser/x', and no home folder is known for it;"):
+        cache_folder()
 
 
 def test_a_folder_is_resolved_without_torch(folder: Path) -> None:

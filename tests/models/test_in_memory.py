@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -209,10 +210,22 @@ def offloaded(model: Any) -> Any:
     return model
 
 
+def quantised(model: Any) -> Any:
+    with warnings.catch_warnings(action="ignore"):  # torch says where it is going to be
+        return torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+
+
+def with_a_tensor(model: Any) -> Any:
+    model.generation_config.eos_token_id = torch.tensor(2)
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "adapters": (adapted, r"the model has PEFT adapters, .*merge_and_unload\(\)"),
     "offloaded": (offloaded, "some weights of the model are on no device"),
     "float64": (lambda model: model.double(), r"the model is in float64; convert it .* such as model.float\(\)"),
+    "quantised in place": (quantised, r"of the model is tuple, no tensor; give the model as it was before quant"),
+    "a tensor": (with_a_tensor, r"^eos_token_id of GenerationConfig cannot be written as JSON; give plain numbers"),
     "compiled": (torch.compile, "not OptimizedModule: give the model inside it, _orig_mod"),
     "parallel": (torch.nn.DataParallel, "not DataParallel: give the model inside it, module"),
     "loaded": (lambda model: wrap(model, tiny_tokenizer()), "not LoadedModel: give the model inside it, model"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, T5Config,
 
 from fillerscope.errors import ModelError
 from fillerscope.models import loading
+from fillerscope.models.description import read_config
 from fillerscope.models.loading import choose_device, choose_dtype, load_model, wrap
+from fillerscope.models.resolve import find
 from fillerscope.models.structure import layer_count
 from support.tiny import FAMILIES, tiny_model, tiny_tokenizer
 
@@ -192,6 +195,18 @@ def test_a_model_in_memory_is_wrapped() -> None:
     assert not model.training
     assert wrap(model, tiny_tokenizer()).label == "Qwen3ForCausalLM"
     assert wrap(tiny_model("qwen3", seed=1), tiny_tokenizer()).digest != loaded.digest
+
+
+def test_python_without_docstrings_is_blamed_and_not_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("No `Args` section is found in the docstring")
+
+    loader = SimpleNamespace(from_config=loading._loader_for(read_config(find(str(folder))), "").from_config)
+    loader.from_pretrained = broken
+    monkeypatch.setattr(loading, "_loader_for", lambda *_: loader)
+    monkeypatch.setattr(loading, "sys", SimpleNamespace(flags=SimpleNamespace(optimize=2)))
+    with pytest.raises(ModelError, match=r"^transformers needs docstrings, which python -OO drops; unset PYTHONOPTIM"):
+        load_model(str(folder), device="cpu")
 
 
 def test_loading_is_quiet(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

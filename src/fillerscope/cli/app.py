@@ -7,6 +7,7 @@ imported when its command is called, so that `--help` stays quick.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from io import TextIOWrapper
@@ -20,6 +21,7 @@ from fillerscope.cli.figure_app import figure_app
 from fillerscope.cli.layout import is_unicode
 from fillerscope.cli.machine_app import machine_app
 from fillerscope.cli.part_app import part_app
+from fillerscope.cli.process_setup import open_closed_streams, refuse_odd_numbers
 from fillerscope.cli.run_app import run_app
 from fillerscope.cli.show_app import show_app
 from fillerscope.cli.study_app import study_app
@@ -34,6 +36,7 @@ for part in (run_app, part_app, study_app, show_app, figure_app, machine_app):
     app.add_typer(part)
 
 INTERRUPTED = 130
+_DASHED_TEXT = re.compile(r"-\d|-[^-\s=]*\s")  # an argument that is meant as a text, such as "-5 + 3"
 
 
 def _version(wanted: bool) -> None:
@@ -54,9 +57,11 @@ def _root(
 def main() -> NoReturn:
     """Every error a user can cause is one line and exit 1; wrong usage is exit 2; Ctrl-C and SIGTERM say how to
     resume."""
+    open_closed_streams()
     _write_what_fits(sys.stdout)
     _write_what_fits(sys.stderr)
     try:
+        refuse_odd_numbers()
         with stopping.stoppable():
             code = app(prog_name="fillerscope", standalone_mode=False) or 0
         if code == INTERRUPTED:  # typer swallows Ctrl-C and gives this
@@ -104,6 +109,8 @@ def _misused(error: Any) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     asked = error.ctx.command_path if getattr(error, "ctx", None) else "fillerscope"
+    if message.startswith("No such option") and any(map(_DASHED_TEXT.match, sys.argv[1:])):
+        message = f"{message.removesuffix('.')}; write -- before a text that begins with -"
     _stop(f"{message.removesuffix('.')}; see {asked} --help", error.exit_code)
 
 

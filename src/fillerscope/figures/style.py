@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -130,10 +131,20 @@ def styled() -> Iterator[None]:
 
 def _import_matplotlib() -> None:
     """matplotlib reads a file of the current folder when it is imported, and tells what it does not like in it. The
-    folder may be somebody else's, and the file a link: it is imported as if from elsewhere."""
-    if "matplotlib" not in sys.modules:
+    folder may be somebody else's, and the file a link: it is imported as if from elsewhere. Figures are only saved: a
+    backend for windows that matplotlib does not know is left out."""
+    if "matplotlib" in sys.modules:
+        return
+    backend = os.environ.pop("MPLBACKEND", None)
+    try:
         with suppress(FileNotFoundError), chdir(Path(sys.prefix).anchor):  # the current folder may be gone
             import matplotlib  # noqa: F401
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+    if backend and "matplotlib" in sys.modules:
+        with suppress(ValueError):  # for figures of the caller's own, as matplotlib itself does it
+            sys.modules["matplotlib"].rcParams["backend"] = backend
 
 
 def page(width: float, height: float) -> Figure:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from fillerscope.errors import ModelError
+
 DEFAULT = "smollm2-135m"
 
 
@@ -119,4 +121,9 @@ def cache_folder() -> Path:
 
     It may not exist yet."""
     chosen = os.environ.get("FILLERSCOPE_CACHE", "")
-    return Path(chosen).expanduser().absolute() if chosen else user_cache_path("fillerscope", appauthor=False)
+    try:
+        return Path(chosen).expanduser().absolute() if chosen else user_cache_path("fillerscope", appauthor=False)
+    except RuntimeError:  # there is no such user
+        raise ModelError(
+            f"FILLERSCOPE_CACHE is {chosen!r}, and no home folder is known for it; write a whole path"
+        ) from None

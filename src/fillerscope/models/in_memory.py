@@ -105,8 +105,10 @@ def refuse_without_logits(model: PreTrainedModel, who: str, otherwise: str) -> N
 def encoded(texts: str | Sequence[str], tokenizer: Tokenizer, model: nn.Module) -> list[list[int]]:
     """The token ids of each text; an error where one is too short or too long to be measured."""
     _refuse_mixed_up(model, tokenizer)
+    _refuse_unloaded(model)
+    _refuse_dtype(model)
     texts = [texts] if isinstance(texts, str) else texts
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or _is_one_value(texts):
         raise PromptError(f"texts are a list of strings, not {shown(texts)}")
     texts = list(texts)
     for text in texts:
@@ -121,6 +123,11 @@ def encoded(texts: str | Sequence[str], tokenizer: Tokenizer, model: nn.Module) 
     if context is not None and longest > context:
         raise PromptError(f"a text has {longest} tokens, and the model takes {context}; shorten it")
     return ids
+
+
+def _is_one_value(texts: object) -> bool:
+    """Whether it is an array without a dimension, which Python takes for a list and cannot go through."""
+    return getattr(texts, "shape", None) == ()
 
 
 def _refuse_mixed_up(model: object, tokenizer: object) -> None:
@@ -163,10 +170,9 @@ def _checked(model: nn.Module) -> PreTrainedModel:
         )
     if not isinstance(model, PreTrainedModel):
         raise ModelError(f"model is a transformers model, as AutoModelForCausalLM gives one, not {kind_of(model)}")
+    _refuse_unloaded(model)
     _refuse_scattered(model)
-    dtype = str(_first_weight(model).dtype).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise ModelError(f"the model is in {dtype}; convert it to one of {', '.join(DTYPES)}, such as model.float()")
+    _refuse_dtype(model)
     return model
 
 
@@ -174,10 +180,19 @@ def _modules(model: object) -> Iterator[nn.Module]:
     return model.modules() if isinstance(model, nn.Module) else iter(())
 
 
+def _refuse_dtype(model: nn.Module) -> None:
+    dtype = str(_first_weight(model).dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ModelError(f"the model is in {dtype}; convert it to one of {', '.join(DTYPES)}, such as model.float()")
+
+
+def _refuse_unloaded(model: nn.Module) -> None:
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        raise ModelError("some weights of the model are on no device (offloaded, or never loaded): load it whole")
+
+
 def _refuse_scattered(model: PreTrainedModel) -> None:
     devices = sorted({str(tensor.device) for tensor in (*model.parameters(), *model.buffers())})
-    if "meta" in devices:
-        raise ModelError("some weights of the model are on no device (offloaded, or never loaded): load it whole")
     if len(devices) != 1:
         raise ModelError(
             f"the model is spread over {', '.join(devices)}; load it onto one, such as device_map='cuda:0'"

@@ -6,6 +6,7 @@ business.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -203,6 +204,8 @@ def without_weights(folder: ModelFolder, dtype: str) -> PreTrainedModel:
 
 def _refuse_unbuildable(config: PretrainedConfig, folder: ModelFolder) -> None:
     """Blame the config where no model can be built of it, whatever the weights."""
+    if sys.flags.optimize > 1:
+        raise ModelError("transformers needs docstrings, which python -OO drops; unset PYTHONOPTIMIZE, or use -O")
     try:
         with torch.device("meta"):
             _loader_for(config, folder.name).from_config(config, trust_remote_code=False)

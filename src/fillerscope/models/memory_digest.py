@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
+from fillerscope.errors import ModelError
 from fillerscope.files import Json
 from fillerscope.models.digests import CHUNK, digest_of_pairs
 from fillerscope.models.library_code import (
@@ -55,6 +56,9 @@ def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
         named = (model.named_buffers, model.named_parameters)
         tensors = model.state_dict() | {name: one for each in named for name, one in each(remove_duplicate=False)}
         for name, tensor in sorted(tensors.items()):
+            if not isinstance(tensor, Tensor):
+                advice = "give the model as it was before quantize_dynamic or the like"
+                raise ModelError(f"{name} of the model is {type(tensor).__name__}, no tensor; {advice}")
             yield f"{name} {tensor.dtype} {tuple(tensor.shape)}", _tensor_sha256(tensor.detach())
 
     return digest_of_pairs(hashed())
@@ -67,7 +71,14 @@ def _config_record(model: PreTrainedModel) -> list[object]:
 
 
 def _json_of(config: PretrainedConfig | GenerationConfig) -> Json:
-    record: Json = json.loads(config.to_json_string())
+    try:
+        record: Json = json.loads(config.to_json_string())
+    except TypeError:
+        odd = [key for key, value in vars(config).items() if isinstance(value, Tensor)]
+        raise ModelError(
+            f"{', '.join(odd) or 'a value'} of {type(config).__name__} cannot be written as JSON; give plain numbers "
+            "and texts, such as tensor.tolist()"
+        ) from None
     return {key: value for key, value in record.items() if key not in PLACES}
 
 

@@ -6,6 +6,7 @@ Loads no weights, and needs torch only where a GGUF has to be converted.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -113,7 +114,7 @@ def resolve_here(name: str, progress: Progress = SILENT, fresh: bool = False) ->
 
 def _path_of(name: str) -> Path:
     check_arguments({"path": name})
-    return Path(name).expanduser()
+    return Path(os.path.expanduser(name))  # which leaves an unknown user as it is
 
 
 def _checked(found: ModelFolder, progress: Progress, fresh: bool = False) -> ModelFolder:
@@ -140,7 +141,7 @@ def _warn_once(warning: str, progress: Progress) -> None:
 
 
 def _remedy(name: str, changed: Path) -> str:
-    if Path(name).expanduser().is_dir():
+    if os.path.isdir(os.path.expanduser(name)):
         return f"remove {changed.resolve()} and download or convert the model again"
     return f"make it again with `fillerscope models get {shlex.quote(name)}`"
 

@@ -19,7 +19,7 @@ def find_run(text: str | Path) -> Path:
 
     A name is looked for in `runs`, and a path such as `elsewhere/demo` in its own folder. What exists and is no run,
     such as a model's folder of the study's name, is returned only where no run is meant by that name."""
-    path = local_folder(text).expanduser()
+    path = Path(os.path.expanduser(local_folder(text)))
     if _is_run(path):
         return path
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from fillerscope.errors import ArgumentError
 
@@ -34,6 +34,16 @@ def _is_path(value: object) -> bool:
     try:
         return isinstance(value, str | os.PathLike) and b"\0" not in os.fsencode(value) and is_text(os.fspath(value))
     except (UnicodeError, TypeError):
+        return False
+
+
+def _is_not_utf8(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether it is a path that the system takes, of bytes that are no text."""
+    if not isinstance(value, str | os.PathLike) or is_text(os.fspath(value)):
+        return False
+    try:
+        return b"\0" not in os.fsencode(value)
+    except UnicodeError:
         return False
 
 
@@ -81,6 +91,8 @@ def check_arguments(given: Mapping[str, object], optional: tuple[str, ...] = ())
         kind = _KINDS.get(name)
         if kind is None or (value is None and name in optional) or kind.fits(value):
             continue
+        if kind is _PATH and _is_not_utf8(value):
+            raise ArgumentError(f"{name} has a name that is not UTF-8: {os.fspath(value)!r:.{LONGEST}}; rename it")
         if isinstance(value, str) and not is_text(value):
             raise ArgumentError(
                 f"{name} holds lone surrogates, which are halves of characters: {shown(value)}; mend it"

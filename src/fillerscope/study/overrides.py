@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
@@ -196,4 +195,4 @@ def data_path(text: str | None) -> str | None:
     """A path of problems from the command line, made absolute: it is relative to the current folder."""
     if text is None or not is_file(text):
         return text
-    return os.path.realpath(Path(text).expanduser())  # unlike `resolve`, no error where links lead in a circle
+    return os.path.realpath(os.path.expanduser(text))  # unlike `resolve`, no error where links lead in a circle

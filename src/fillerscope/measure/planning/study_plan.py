@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -268,7 +269,7 @@ class _Described:
 
 
 def _described(name: str) -> _Described:
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if not (path / "config.json").is_file() or has_weights(path):
         return _Described(find(name), True)
     check_description(path, name)

@@ -60,6 +60,23 @@ def test_options_that_cannot_be_are_refused(given: Any, told: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "told"),
+    [(3, "^ray is a mapping with some of workers, cpus, gpus, address, such as {'workers': 4}, not 3$"),
+     ({"worker": 2}, "not {'worker': 2}$"), ({"workers": "x"}, "^ray: workers is a whole number, not 'x'$"),
+     ({"workers": 1.5}, "whole number, not 1.5"), ({"workers": True}, "not True"), ({"address": 3}, "is a text, not 3"),
+     ({"cpus": "2"}, "^ray: cpus is a number, not '2'$"), ({"gpus": float("nan")}, "gpus is a number, not nan")],
+)  # fmt: skip
+def test_choices_of_another_kind_are_refused_in_one_line(given: Any, told: str) -> None:
+    with pytest.raises(StudyError, match=told):
+        RayOptions.of(given)
+
+
+def test_choices_of_their_kind_are_taken() -> None:
+    assert RayOptions.of(None) is None
+    assert RayOptions.of({"workers": 2, "cpus": 1, "gpus": 0.5}) == RayOptions(2, 1, 0.5)
+
+
+@pytest.mark.parametrize(
     ("resources", "cpus", "gpus", "count"),
     [({"CPU": 8.0}, 2, 0, 4), ({"CPU": 7.0}, 2, 0, 3), ({"CPU": 64.0, "GPU": 4.0}, 1, 1, 4), ({"CPU": 1.0}, 2, 0, 1),
      ({"GPU": 2.0}, 0, 0.5, 4), ({}, 0, 0, 1)],

@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
+from numbers import Integral, Real
 from pathlib import Path
 from stat import S_ISREG
 from typing import TypedDict
 
 from fillerscope.display import first_line
 from fillerscope.errors import StudyError
+from fillerscope.study.arguments import shown
 
 OLDEST = (2, 59)  # older ones have no tokens, or let web pages reach them
 INSTALL = "pip install 'fillerscope[ray]'"
@@ -59,9 +61,21 @@ class RayOptions:
 
     @classmethod
     def of(cls, choices: RayChoices | None) -> RayOptions | None:
-        return None if choices is None else cls(**choices)
+        if choices is None:
+            return None
+        if not isinstance(choices, Mapping) or not choices.keys() <= RayChoices.__annotations__.keys():
+            names = ", ".join(RayChoices.__annotations__)
+            came = str(dict(choices)) if isinstance(choices, Mapping) else shown(choices)
+            raise StudyError(f"ray is a mapping with some of {names}, such as {{'workers': 4}}, not {came:.80}")
+        return cls(**choices)
 
     def __post_init__(self) -> None:
+        for name in ("workers", "cpus", "gpus"):
+            number, kind = getattr(self, name), Integral if name == "workers" else Real
+            if number is not None and (not isinstance(number, kind) or isinstance(number, bool) or number != number):
+                raise StudyError(f"ray: {name} is a {'whole ' if name == 'workers' else ''}number, not {shown(number)}")
+        if self.address is not None and not isinstance(self.address, str):
+            raise StudyError(f"ray: address is a text, not {shown(self.address)}")
         if (self.workers is not None and self.workers < 1) or (self.cpus or 0) < 0 or (self.gpus or 0) < 0:
             raise StudyError("Ray's workers are 1 or more, and the CPUs and GPUs of each are 0 or more")
         if (self.address or "").startswith("ray://"):
