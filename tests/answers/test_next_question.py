@@ -36,6 +36,12 @@ def test_an_answer_ends_at_the_next_question(text: str, kept: str, ids: bool) ->
     assert len(cut.ids) == (cut.tokens + 1 if ids else 0), "the last one is no longer of the answer"
 
 
+@pytest.mark.parametrize("heading", ["Q:", "问题\uff1a"])
+def test_no_blank_is_needed_after_a_heading_that_ends_in_a_sign(heading: str) -> None:
+    text = f" 8\n{heading}What is 6 + 6?"
+    assert without_next(reply(text, False), heading, TOKENIZER).text == " 8"
+
+
 @pytest.mark.parametrize("heading", ["Question:", "Q", ""])
 @pytest.mark.parametrize("text", ["The Question: is 8", " 8", "", "Questions: 8", "Quite\nQuarter"])
 def test_other_answers_are_whole(heading: str, text: str) -> None:
@@ -48,6 +54,8 @@ def test_other_answers_are_whole(heading: str, text: str) -> None:
         ("{system}\n\nQuestion: {question}\nAnswer:", "Question:"),
         ("{system}\n\n{question}\n", ""),
         ("Q: 1 + 1?\nA: 2\n\n Q: {question}\nA:", "Q:"),
+        ("### {question}\n", ""),
+        ("- {question}\n", ""),
         ("<|user|>{question}<|assistant|>", "<|user|>"),
         ("Solve this.\n{system}{question}", ""),
     ],

@@ -16,7 +16,8 @@ from fillerscope.prompts.tokenizer import Tokenizer, decode, encode
 
 def without_next(reply: Reply, heading: str, tokenizer: Tokenizer) -> Reply:
     """A reply up to the first line that begins with the heading of a question; all of it where there is no heading."""
-    found = re.search(rf"^[ \t]*{re.escape(heading)}(?!\w)", reply.text, re.MULTILINE) if heading else None
+    end = r"(?!\w)" if heading[-1:].isalnum() else ""
+    found = re.search(rf"^[ \t]*{re.escape(heading)}{end}", reply.text, re.MULTILINE) if heading else None
     if found is None:
         return reply
     text = reply.text[: found.start()].rstrip()
@@ -24,7 +25,7 @@ def without_next(reply: Reply, heading: str, tokenizer: Tokenizer) -> Reply:
         return replace(reply, text=text, tokens=len(encode(tokenizer, text)), finish="stop")
     count = _count(tokenizer, reply.ids, len(text))
     ids = reply.ids[: count + 1]  # the last one in the place of a stop token
-    return replace(reply, text=text, tokens=count, finish="stop", ids=ids)
+    return replace(reply, text=text, tokens=count, finish="stop", ids=ids, uncut=reply.ids)
 
 
 def _count(tokenizer: Tokenizer, ids: Sequence[int], characters: int) -> int:

@@ -44,6 +44,7 @@ class Reply:
     finish: Finish
     error: str = ""
     ids: tuple[int, ...] = ()  # of the generated tokens, where the engine knows them
+    uncut: tuple[int, ...] = ()  # all of them, where the next question followed
 
 
 class Generator(Protocol):

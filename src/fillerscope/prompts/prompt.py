@@ -234,9 +234,11 @@ class PromptMaker:
 
     @cached_property
     def heading(self) -> str:
-        """What stands before every question in a raw prompt, on its line; empty where nothing does."""
+        """The words before every question in a raw prompt, on its line; empty where nothing but signs is there, which
+        answers have as well."""
         before = self.spec.raw.replace("{system}", "").partition("{question}")[0] if self.template == "raw" else ""
-        return before.rpartition("\n")[2].strip()
+        heading = before.rpartition("\n")[2].strip()
+        return heading if any(map(str.isalpha, heading)) else ""
 
     def _chat(self, turns: list[dict[str, str]]) -> str:
         return apply_chat_template(self.tokenizer, turns, add_generation_prompt=True, date_string=_DATE)

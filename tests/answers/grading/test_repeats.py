@@ -20,6 +20,14 @@ FILLERS = {
     "mixed": " // / ////",
     "attached": "/ / / /",
     "full stop": " he he he.",
+    "one": " /",
+    "two": " / /",
+    "a hyphen": " -",
+    "two words": " foo bar" * 3,
+    "a part of two words": " bar" + " foo bar" * 3,
+    "three words of a unit": " let me see" * 4,
+    "in any case": " He he he He",
+    "another end": " he he he he!",
 }
 # What a filler follows, and the answer.
 BEFORE = [
@@ -67,10 +75,35 @@ def test_a_filler_up_to_the_limit_ends_a_sentence(cut: str) -> None:
     assert extract("12 + 30 = 42" + cut, truncated=True) is None
 
 
+INSIDE = [
+    (r"It is \boxed{(42, 3 / / / /)}.", "(42, 3)"),
+    ("The answer is (42, 3 he he he he)", "(42, 3)"),
+    (r"It is \boxed{\text{Paris he he he he}}.", r"\text{Paris}"),
+    ("The answer is B / / / / / Here is why.", "B"),
+    ("The answer is B he he he he he Here is why.", "B"),
+    ("The answer is / / / / / 42", "42"),
+    ("The answer is he he he he he 42", "42"),
+    ("The answer is //////// 42.", "42"),
+    ("The answer is yes yes yes yes yes", "yes"),
+    ("The answer is Paris Paris Paris.", "Paris"),
+    ("Let me see. he he he he", None),
+]
+
+
+def test_a_filler_within_or_before_an_answer_changes_none() -> None:
+    assert [(text, extract(text)) for text, _ in INSIDE] == INSIDE
+
+
+def test_an_open_box_counts_no_more_with_a_filler() -> None:
+    for filler in ("", " / / / / /", " he he he he"):
+        assert extract(rf"The answer is \boxed{{42{filler}", truncated=True) is None
+
+
 KEPT = [
     *("1 1 1", "42 1 1 1", "000", "333", "1,000,000", "x^{aaa}", "2 x x x", "H T T T", "5!!!", "0.333...", "f'''"),
     *("1, 2, 3, ...", r"1, 2, \ldots", r"\frac{1}{1 + \frac{1}{1 + \frac{1}{x}}}", "((x + (y + (z))))", "三三三"),
-    *("x, x, x, x", "no, no, no, no", "1 & 1 & 1", "/ / /", "he he he", "///", " ", "", "he he", "42 / /", "²²²"),
+    *("x, x, x, x", "no, no, no, no", "1 & 1 & 1", "/ / /", "he he he", "///", " ", "", "he he", "42/", "²²²", "/"),
+    *("H T H T H T", "5 1 foo 1 foo 1 foo", "a answer: b answer: b answer: b", "f(x)", "[0, 1)", "()"),
 ]
 
 

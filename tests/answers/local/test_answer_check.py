@@ -163,6 +163,17 @@ def test_an_answer_that_parts_by_more_than_rounding_stops() -> None:
         recheck(alone, asked, otherwise(replies, 3, 77), decoding, 1e-3)
 
 
+def test_answers_are_compared_as_they_were_written_beyond_the_next_question() -> None:
+    model, decoding = planted(), Decoding(max_tokens=5)
+    asked = requests()[:1]
+    (whole,) = LocalGenerator(model, 4).answer(asked, decoding, lambda _: None)
+    cut = replace(whole, ids=whole.ids[:2], uncut=whole.ids)
+    alone = LocalGenerator(model, 1)
+    assert recheck(alone, asked, [cut], decoding, 1e-3)["same"] == 1
+    with pytest.raises(GenerationError, match="by more than rounding"):
+        recheck(alone, asked, [replace(cut, uncut=())], decoding, 1e-3)
+
+
 def test_an_answer_that_parts_where_two_tokens_are_as_likely_is_counted() -> None:
     model, decoding = planted(), Decoding(max_tokens=3)
     asked = requests()[:1]

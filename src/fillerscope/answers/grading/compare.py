@@ -29,7 +29,7 @@ _LEAD = re.compile(
     r"|option|choice) ?(.+)",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"[a-zA-Z]{4,}(?:[ -][a-zA-Z]+)*")
+_WORDS = re.compile(r"[a-zA-Z]{4,}(?:[ -][a-zA-Z]+)*|[A-Z][a-z]{2,}|[A-Z]{3,}|(?i:yes|no)")
 _BASED = re.compile(r"([0-9A-F]+) ?_ ?\{?(\d{1,2})\}?")
 _NAME = re.compile(
     r"[a-zA-Z](?:_\{?\w+\}?)?|\\[a-zA-Z]+|[a-zA-Z]\([^()]*\)|\([a-zA-Z, ]*\)|\\text\{[^{}]*\}|[a-zA-Z ]+"
@@ -126,7 +126,7 @@ class Comparison:
         reference, answer = _exact(reference, ""), _exact(answer, reference)
         if _compact(reference) == _compact(answer):
             return True
-        if _WORDS.fullmatch(reference) or _are_words(reference):
+        if any(_WORDS.fullmatch(text) or _are_words(text) for text in (reference, answer)):
             return _compact(reference).lower() == _compact(answer).lower()
         bases = [_BASED.fullmatch(text) for text in (reference, answer)]
         if any(bases):

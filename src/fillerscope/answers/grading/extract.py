@@ -30,7 +30,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fillerscope.answers.grading.repeats import without_repeats
+from fillerscope.answers.grading.repeats import before_repeats, without_first_repeats, without_repeats
 from fillerscope.problems.boxed import boxed
 
 ANNOUNCING = ("####",)
@@ -117,8 +117,16 @@ def _extract(text: str, truncated: bool) -> str | None:
     kept = without_repeats(prose, truncated)
     if truncated:
         return _announced(_whole_sentences(prose) if kept == prose else kept)
-    concluding = _with_display(kept)
-    return _announced(kept) or _concluded(list(_sentences(concluding))) or _equation(concluding) or _bare(kept)
+    if answer := _whole(kept):
+        return answer
+    repeated = prose[len(kept) :].split(maxsplit=1)  # of "The answer is yes yes yes yes" the answer itself
+    return _whole(f"{kept} {repeated[0]}") if repeated else None
+
+
+def _whole(text: str) -> str | None:
+    """The answer in a text that has an end."""
+    concluding = _with_display(text)
+    return _announced(text) or _concluded(list(_sentences(concluding))) or _equation(concluding) or _bare(text)
 
 
 def extract_box(reference: str) -> str:
@@ -164,7 +172,7 @@ def _equation(text: str) -> str | None:
 def _bare(text: str) -> str | None:
     """A text that is nothing but an answer."""
     line = text.strip()
-    if "\n" in line or _BOX.search(line) or len(line) > REACH:  # an empty box is no answer
+    if "\n" in line or len(line) > REACH:
         return None
     is_value = _is_alone(line, 0) and not _OTHER_WORD.search(line)
     return _after(line, 0, words=True) if is_value or _LONELY.fullmatch(line) else None
@@ -197,12 +205,14 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _after(text: str, start: int, words: bool = False) -> str | None:
     """What a phrase that ends at `start` announces: a formula, the first number, or (`words`) a single word."""
-    reach = text[start : start + REACH].lstrip(_MARKUP.replace("-", ""))
+    reach = without_first_repeats(text[start : start + REACH].lstrip(_MARKUP.replace("-", "")))
     if reach.split(" ", 1)[0].rstrip(".,;!").lower() in NOT_YET:
         return None
     if (span := _SPAN.match(reach)) and _is_formula(content := _content(span)):
         return content
     clause = _first_clause(reach)
+    if _BOX.search(clause):
+        return None  # it is empty, or not closed: others were taken
     if _is_formula(clause):
         return clause
     if words and (answer := _chosen(clause)):
@@ -243,7 +253,7 @@ def _last(sentence: str) -> str | None:
 
 def _first_clause(reach: str) -> str:
     end = _LINE_END.search(reach)
-    clause = (reach[: end.start()] if end else reach).rstrip(" \t\r*_`\"'~.,!")
+    clause = before_repeats(reach[: end.start()] if end else reach).rstrip(" \t\r*_`\"'~.,!")
     clause = without_repeats(_CLAUSE_START.sub("", clause).removeprefix("\\$").strip("$ "), cut=end is None)
     return clause if re.search(r"\\[(\[]", clause) else re.sub(r"\s*\\[)\]]$", "", clause)  # of "answer \(x = 5\)"
 

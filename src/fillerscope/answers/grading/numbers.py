@@ -27,7 +27,7 @@ _EXPONENT = r"(?P<exponent>[-+]?\d{1,9})"
 _TIMES_TEN = r"(?:\\times|\\cdot|\*|x) ?)?10"
 _SCIENTIFIC = re.compile(rf"(?:{_PLAIN} ?{_TIMES_TEN} ?\^ ?(?:\{{ ?)?{_EXPONENT}(?: ?\}})?")
 _PROGRAMMED = re.compile(rf"{_PLAIN}[eE]{_EXPONENT}")
-_WORDED = re.compile(rf"{_PLAIN} ?(?P<word>{'|'.join(WORDS)})")
+_WORDED = re.compile(rf"{_PLAIN} ?(?:\\text\{{ ?)?(?P<word>{'|'.join(WORDS)})(?: ?\}})?")
 _GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+")
 
 

@@ -75,6 +75,7 @@ LETTERS = ("m", "g", "L")  # units that are often written bare; other letters be
 _NUMBER_END = r"(?:(?<=[\d})!])|(?<=\\pi))"
 _CJK = r"[\u3040-\u30ff\u4e00-\u9fff]"
 _CODE = re.compile(r"(Rs|USD|EUR|GBP|CNY|RMB|JPY|INR)\.? ?(?=[-\d.])(.*)", re.DOTALL)  # before an amount
+_PRICED = re.compile(r"(.*[\d}]) ?(?:\\text\{([^{}]*)\}|(/ ?[a-zA-Z ]+|[a-zA-Z][a-zA-Z ./]*))", re.DOTALL)
 _PERCENT = re.compile(r"(.*?) ?(?:\\?%|\bpercent(?:age)?|\\text\{ ?percent ?\})", re.DOTALL)
 _DEGREE = re.compile(r"(.*?) ?\^ ?\\circ ?(?:\\text\{ ?)?([CF]?)(?: ?\})?", re.DOTALL)
 _WRAPPED = re.compile(r"(.*\S) ?\\text\{([^{}]*)\} ?(?:\^ ?\{?([23])\}?)?", re.DOTALL)
@@ -92,7 +93,7 @@ def split_unit(text: str, other: str = "") -> tuple[str, str]:
     """
     for symbol, name in SYMBOLS.items():
         if text.startswith((symbol, "-" + symbol)):
-            return text.replace(symbol, "", 1).strip(), name
+            return _amount(text.replace(symbol, "", 1).strip(), name)
         if text.endswith(symbol):
             return text.removesuffix(symbol).strip(), name
     if found := _CODE.fullmatch(text):
@@ -102,6 +103,18 @@ def split_unit(text: str, other: str = "") -> tuple[str, str]:
     if found := _DEGREE.fullmatch(text):
         return found[1], {"": DEGREE, "C": "celsius", "F": "fahrenheit"}[found[2]]
     return _split_words(text, other)
+
+
+def _amount(text: str, currency: str) -> tuple[str, str]:
+    r"""The number of `5 \text{ per hour}` behind a currency, and `dollar/h`. Words that are no measure are dropped."""
+    found = _PRICED.fullmatch(text)
+    words = (found[2] or found[3]).strip() if found else ""
+    if not found or not _may_be_unit(words):
+        return text, currency
+    if words.startswith(("per ", "/")):
+        return found[1], name_of(f"{currency} {words}")
+    name = name_of(words)
+    return (found[1], name or currency) if not name or name.startswith(currency) else (text, currency)
 
 
 def differ(reference: str, answer: str) -> bool:

@@ -27,8 +27,9 @@ def recheck(
     margins = []
     for request, reply in zip(requests, replies, strict=True):
         single, logits = _with_logits(alone, replace(request, shared=0), decoding)
-        if single.ids != reply.ids:
-            margin, spread = _margin(logits, reply.ids, single.ids)
+        one, other = reply.uncut or reply.ids, single.uncut or single.ids
+        if one != other:
+            margin, spread = _margin(logits, one, other)
             if margin > allowed * spread and not _may_jump(alone.model, request):
                 raise GenerationError(
                     "an answer generated in a batch differs from the same one generated alone by more than rounding: "
