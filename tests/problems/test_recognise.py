@@ -185,12 +185,20 @@ def test_columns_left_aside_are_named(tmp_path: Path) -> None:
         ({"Options": "A) 1 B) 2"}, "Options"),
         ({"A": 1, "B": 2, "C": 3, "D": 4}, "A, B, C, D"),
         ({"option_A": 1, "option_B": 2, "option_C": 3}, "option_A, option_B, option_C"),
+        ({"option_a": 1, "option_b": 2, "option_c": 3}, "option_a, option_b, option_c"),
+        ({"a": 1, "b": 2, "c": 3}, "a, b, c"),
     ],
 )
 def test_choices_that_are_not_asked_are_said(tmp_path: Path, choices: dict[str, Any], names: str) -> None:
     data = recognised(tmp_path, {"question": "a?", **choices, "answer": 1})
     start = f"of a multiple-choice question only question is asked, not {names}; write the choices into question"
     assert data.not_asked.startswith(start)
+
+
+@pytest.mark.parametrize(("answers", "said"), [((2, 0), True), ((2, 4), False), (("C", 1), False), (("", ""), False)])
+def test_answers_that_may_be_places_are_said(tmp_path: Path, answers: tuple[Any, ...], said: bool) -> None:
+    rows = ({"question": f"{n}?", "choices": ["a", "b", "c", "d"], "answer": each} for n, each in enumerate(answers))
+    assert ("all answers may be places among them, from 0" in recognised(tmp_path, *rows).not_asked) is said
 
 
 def test_two_numbers_and_empty_columns_are_no_choices(tmp_path: Path) -> None:

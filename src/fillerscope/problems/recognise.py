@@ -43,7 +43,7 @@ FORMS: dict[Form, str] = {
     "box": "what stands in its last \\boxed{}",
 }
 MARKED: tuple[Form, ...] = ("hashes", "box")  # forms that show which part of a text is the answer
-_CHOICES = re.compile(r"(?:(?i:answer_)?(?i:choices?|options?))|(?:(?i:option|choice)[ _]?)?[A-E]")
+_CHOICES = re.compile(r"(?:answer_)?(?:choices?|options?)|(?P<letter>(?:(?:option|choice)[ _]?)?[a-e])", re.IGNORECASE)
 _HASHES = re.compile(r"(?<!#)####(?!#)")
 
 
@@ -60,6 +60,7 @@ class Recognised:
     matching: int  # answers that are written in this form
     written: int  # answers that are not empty
     choices: tuple[str, ...] = ()  # columns of a multiple-choice question, which are not asked
+    are_places: bool = False  # whether all answers may be places among the choices
 
     def column(self, row: Row, role: Role) -> str | None:
         """The column of a row that has this role."""
@@ -91,6 +92,8 @@ class Recognised:
             return ""
         asked, choices = ", ".join(self.columns["question"]), one_line(", ".join(self.choices))
         advice = f"write the choices into {asked} if it does not hold them"
+        if self.are_places:
+            advice += ", and the right letter or text as the answer: all answers may be places among them, from 0"
         return f"of a multiple-choice question only {asked} is asked, not {choices}; {advice}"
 
     def record(self) -> Json:
@@ -124,7 +127,8 @@ def recognise(rows: Sequence[Row], spec: ProblemsSpec) -> Recognised:
     sign: Form = "box" if form == "whole" else form
     matching = sum(_extract(text, sign) is not None for _, text in texts)
     choices = _choices(rows, others)
-    return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts), choices)
+    places = _are_places(rows, choices, [text for _, text in texts])
+    return Recognised(len(rows), columns, named, others, worked, form, matching, len(texts), choices, places)
 
 
 def recognised_alike(rows: Sequence[Row], others: Sequence[Row], spec: ProblemsSpec) -> Recognised | None:
@@ -192,9 +196,17 @@ def _is_filled(value: object) -> bool:
 
 def _choices(rows: Sequence[Row], others: Sequence[str]) -> tuple[str, ...]:
     """Columns that hold the choices of a multiple-choice question: a list of them, or one column for each."""
-    columns = [name for name in others if _CHOICES.fullmatch(name)]
-    filled = [name for name in columns if any(_is_filled(row.fields.get(name)) for row in rows)]
-    return tuple(name for name in filled if name[-1] not in "ABCDE" or len(filled) > 2)
+    matches = [match for name in others if (match := _CHOICES.fullmatch(name))]
+    filled = [match for match in matches if any(_is_filled(row.fields.get(match[0])) for row in rows)]
+    lettered = sum(match["letter"] is not None for match in filled)
+    return tuple(match[0] for match in filled if match["letter"] is None or lettered > 2)
+
+
+def _are_places(rows: Sequence[Row], choices: Sequence[str], answers: Sequence[str]) -> bool:
+    """Whether all answers are numbers that a place in a list of choices may have."""
+    values = [row.fields.get(choices[0]) for row in rows] if len(choices) == 1 else []
+    most = max((len(value) for value in values if isinstance(value, list)), default=0)
+    return most > 0 and bool(answers) and all(re.fullmatch(r"\d{1,2}", text) and int(text) < most for text in answers)
 
 
 def _taken(rows: Iterable[Row], role: Role, named: Mapping[Role, str]) -> tuple[str, ...]:
