@@ -51,8 +51,9 @@ def test_open_streams_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", process_setup.NUMBERS)
 def test_variables_that_are_no_numbers_are_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "abc")
-    with pytest.raises(ArgumentError, match=f"^{name} in the environment is 'abc', no whole number; correct or unset"):
-        process_setup.refuse_odd_numbers()
+    for text in ("abc", "9" * 20):
+        monkeypatch.setenv(name, text)
+        with pytest.raises(ArgumentError, match=f"^{name} in the environment is {text}, no whole number that it can"):
+            process_setup.refuse_odd_numbers()
     monkeypatch.setenv(name, "-1")
     process_setup.refuse_odd_numbers()

@@ -471,6 +471,15 @@ def test_what_failed_is_tried_again_on_request(
     assert {name: entry["sha256"] for name, entry in kept.manifest["files"].items()} == before
     run_study(study, tmp_path / "run", heard)
     assert heard.lines[-1] == f"{tmp_path / 'run'} is complete already: nothing to measure"
+    with monkeypatch.context() as worse:
+        gone, answered, prepared = Reply("", 0, "failed", "gone"), LocalGenerator._reply, prepare.prepare
+        worse.setattr(LocalGenerator, "_reply", lambda *given: gone if given[3].temperature else answered(*given))
+        worse.setattr(
+            prepare, "prepare",
+            lambda *given: Prepared(given[3], given[4], {}, "broken") if given[3] < 2 else prepared(*given),
+        )  # fmt: skip
+        kept = run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
+    assert {name: entry["sha256"] for name, entry in kept.manifest["files"].items()} == before
     with monkeypatch.context() as full:
 
         def no_room(store: RunStore, name: str, part: Any) -> None:
@@ -486,6 +495,25 @@ def test_what_failed_is_tried_again_on_request(
     assert any("with failures: their shards are measured again" in line for line in heard.lines)
     run_study(study, tmp_path / "run", heard, RunChoices(retry_failed=True))
     assert heard.lines[-2:] == ["nothing failed", f"{tmp_path / 'run'} is complete already: nothing to measure"]
+
+
+def test_of_two_tries_every_answer_that_did_not_fail_is_kept(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer of a problem fails at the first try, and others at the second."""
+    study = small(saved, probes={"attention": None}, generation={"max_tokens": 6, "recheck": 0, "temperature": 0.8})
+    sound = run_study(study, tmp_path / "sound")
+    reply, failed = LocalGenerator._reply, Reply("", 0, "failed", "the server has gone")
+    for number, retry in ((1, False), (2, True)):
+        with monkeypatch.context() as broken:
+            broken.setattr(
+                LocalGenerator,
+                "_reply",
+                lambda *given, n=number: failed if given[1].index == n and given[3].temperature else reply(*given),
+            )
+            run = run_study(study, tmp_path / "run", choices=RunChoices(retry_failed=retry))
+        assert bool(files_with_failures(run, study, range(3))) is not retry
+    assert run.manifest["files"] == sound.manifest["files"]
 
 
 def test_a_study_whose_answers_are_all_empty_is_finished_read_and_drawn(

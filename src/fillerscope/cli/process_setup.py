@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import UTC, datetime
 
 from fillerscope.errors import ArgumentError
 
@@ -27,8 +28,8 @@ def refuse_odd_numbers() -> None:
     for name in NUMBERS:
         text = os.environ.get(name, "0")
         try:
-            int(text)
-        except ValueError:
+            datetime.fromtimestamp(int(text), UTC)  # not every number is a time
+        except (ValueError, OverflowError, OSError):
             raise ArgumentError(
-                f"{name} in the environment is {text!r}, no whole number; correct or unset it"
+                f"{name} in the environment is {text:.40}, no whole number that it can be; correct or unset it"
             ) from None

@@ -203,10 +203,9 @@ def _choices(rows: Sequence[Row], others: Sequence[str]) -> tuple[str, ...]:
 
 
 def _are_places(rows: Sequence[Row], choices: Sequence[str], answers: Sequence[str]) -> bool:
-    """Whether all answers are numbers that a place in a list of choices may have."""
-    values = [row.fields.get(choices[0]) for row in rows] if len(choices) == 1 else []
-    most = max((len(value) for value in values if isinstance(value, list)), default=0)
-    return most > 0 and bool(answers) and all(re.fullmatch(r"\d{1,2}", text) and int(text) < most for text in answers)
+    """Whether all answers are single digits beside a list of choices."""
+    is_list = len(choices) == 1 and any(isinstance(row.fields.get(choices[0]), list) for row in rows)
+    return is_list and bool(answers) and all(re.fullmatch(r"\d", text) for text in answers)
 
 
 def _taken(rows: Iterable[Row], role: Role, named: Mapping[Role, str]) -> tuple[str, ...]:

@@ -242,6 +242,10 @@ class RunStore:
         """Take some files for unsound until they were written again: until then they stay, since that may fail."""
         self._repeated.update(names)
 
+    def is_repeated(self, name: str) -> bool:
+        """Whether a file is to be written again and is sound as it is."""
+        return name in self._repeated and name in self.manifest["files"] and not self._fault(name)
+
     def get(self, name: str, keys: list[str] | None = None) -> Part:
         """The contents of a file, or only some of its arrays: the others are not read."""
         self._check(name)

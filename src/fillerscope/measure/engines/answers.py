@@ -29,6 +29,7 @@ from fillerscope.measure.plan import answering, answering_again, samples
 from fillerscope.measure.prepare import Prepared, Shard
 from fillerscope.models.loading import LoadedModel, choose_device, choose_dtype
 from fillerscope.models.resolve import ModelFolder
+from fillerscope.store.failures import best_table
 from fillerscope.study.generation import VLLM, GenerationSpec, NoiseSpec
 
 RECHECK_FACTOR = 4  # times the tolerance of first tokens: two answers are compared, and later tokens
@@ -106,7 +107,7 @@ class AnswerStage:
             own = [pair for pair in answered if pair[0].item.number in numbers]
             table = answer_table(work.study, own, graders, self.repeat)
             work.refuse_changed()
-            work.store.put_table(name, table)
+            work.store.put_table(name, best_table(work.store, name, table))
 
     def _groups(self, missing: MissingShards) -> Iterator[tuple[Sequence[Shard], MissingShards]]:
         """Shards that are answered together, and those of them that are missing.

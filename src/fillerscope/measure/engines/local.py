@@ -30,6 +30,7 @@ from fillerscope.measure.prepare import Prepared, Shard, ShardPrompts, StudyShar
 from fillerscope.measure.shard import PendingShard, ReducedShard, plain_texts, start_shard
 from fillerscope.models.structure import device_of
 from fillerscope.store.contents import ANSWERING_AGAIN, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
+from fillerscope.store.failures import best_part
 from fillerscope.store.merge import Merger
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import answers_name
@@ -132,6 +133,7 @@ class AnswerAttentionStage:
             for shard, name in missing:
                 answers = answer_ids(study, work.store.get_table(answers_name(work.spec.name, shard.index)))
                 part = measure_answers(study, work.prompts.of(shard), answers, runner, tick)
+                part = best_part(work.store, name, part)
                 work.refuse_changed()
                 work.store.put(name, part)
                 on_reduced(name, part)
@@ -239,7 +241,7 @@ class Writer:
         if self.broken:
             return
         self.broken = True  # until this one is written: after a missing shard no other is written
-        part = reduced.part()
+        part = best_part(self.store, name, reduced.part())
         self.check()
         self._merged()
         self.merge = self.merging.submit(self.on_reduced, name, part)

@@ -24,6 +24,7 @@ from fillerscope.models.loading import choose_device
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.store.array_file import Part
 from fillerscope.store.contents import ANSWERING, MEASURING, MEASURING_ANSWERS, merged_files, stage_files
+from fillerscope.store.failures import best_part, best_table, put_best
 from fillerscope.store.merge import Merger
 from fillerscope.store.schema import ModelFacts, answers_name
 from fillerscope.study.study import ALL_GPUS
@@ -179,13 +180,14 @@ class Driver:
     def _write_shard(self, group: StageGroup, shard: int, outcome: Outcome) -> None:
         if outcome.failure:
             failed = failed_shard(group.stage.stage, group.work.study, self.job.shards[shard], outcome.failure)
+            name = group.file(shard)
             if isinstance(failed, Part):
-                self.store.put(group.file(shard), failed)
+                self.store.put(name, best_part(self.store, name, failed))
             else:
-                self.store.put_table(group.file(shard), failed)
+                self.store.put_table(name, best_table(self.store, name, failed))
             return
         for name, data in outcome.files.items():
-            self.store.put_bytes(name, data)
+            put_best(self.store, name, data)
         if "recheck" in outcome.facts and "recheck" not in group.work.facts():
             group.work.note(recheck=outcome.facts["recheck"])  # that of the first shard which has one
 
