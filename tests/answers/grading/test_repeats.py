@@ -26,6 +26,7 @@ FILLERS = {
     "two words": " foo bar" * 3,
     "a part of two words": " bar" + " foo bar" * 3,
     "three words of a unit": " let me see" * 4,
+    "two of a unit alike": " no he he" * 3,
     "in any case": " He he he He",
     "another end": " he he he he!",
 }
@@ -92,6 +93,13 @@ INSIDE = [
 
 def test_a_filler_within_or_before_an_answer_changes_none() -> None:
     assert [(text, extract(text)) for text, _ in INSIDE] == INSIDE
+
+
+@pytest.mark.parametrize("symbol", "/*+-=,")
+def test_a_symbol_before_the_limit_may_go_on(symbol: str) -> None:
+    assert extract(f"The answer is 4 {symbol}", truncated=True) is None
+    assert extract(f"The answer is 4 {symbol} {symbol}", truncated=True) is None
+    assert extract(f"The answer is 4 {symbol}") == "4"
 
 
 def test_an_open_box_counts_no_more_with_a_filler() -> None:

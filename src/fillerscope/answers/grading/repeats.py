@@ -38,8 +38,8 @@ def without_repeats(text: str, cut: bool = False) -> str:
     closing = _CLOSED.search(bare)
     for end in ("", ".", closing[0] if closing else ""):
         whole = bare.removesuffix(end)
-        for shorten in (_without_symbols, lambda whole: _without_words(whole, cut)):
-            kept = shorten(whole).rstrip()
+        for shorten in (_without_symbols, _without_words):
+            kept = shorten(whole, cut).rstrip()
             if kept and kept != whole.rstrip() and not (closing and kept[-1] in BRACKETS):
                 return kept + (end if end != "." else "")
     return text
@@ -56,11 +56,11 @@ def before_repeats(text: str) -> str:
     return text[: match.start()] if match and match.start() else text
 
 
-def _without_symbols(text: str) -> str:
+def _without_symbols(text: str, cut: bool) -> str:
     symbol = text[-1:]
     kept = text.rstrip(symbol + " \t\r\n") if _is_symbol(symbol) else text
     run = text[len(kept) :]
-    if symbol in DANGLING and run[:1].isspace():
+    if symbol in DANGLING and run[:1].isspace() and not cut:  # more of the expression may be missing
         return kept
     if run.count(symbol) < LEAST or (symbol in JOINED and run.strip() == LEAST * symbol):
         return text
@@ -77,7 +77,9 @@ def _without_words(text: str, cut: bool) -> str:
     words = [piece[0].casefold() for piece in pieces[-LEAST * MOST_WORDS :]]
     for size in range(1, MOST_WORDS + 1):
         if len(words) > size and _is_unit(words[-size - 1 : -1]) and _repeats(words[-1], words[-size - 1], cut):
-            return _without_units(text, pieces, size)
+            kept = _without_units(text, pieces, size)
+            if kept != text:
+                return kept
     return text
 
 
