@@ -7,20 +7,18 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from fillerscope.report import panel_types, payload_types
+from fillerscope.report import answer_types, panel_types, payload_types
 
 TARGET = Path(__file__).parent / "src" / "data" / "types.ts"
 PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null"}
-HEAD = (
-    "// Written by `make page-types` from payload_types.py and panel_types.py of fillerscope.report: change it there.\n"
-)
-CHOICES = {"Scale": panel_types.Scale, "Verdict": payload_types.Verdict, "Direction": payload_types.Direction}
+HEAD = "// Written by `make page-types` from the *_types.py of fillerscope.report: change it there.\n"
+CHOICES = {"Scale": panel_types.Scale, "Verdict": answer_types.Verdict, "Direction": answer_types.Direction}
 NAMES = {hint: name for name, hint in CHOICES.items()}
 
 
 def typescript() -> str:
     """The whole file."""
-    members = vars(panel_types) | vars(payload_types)
+    members = vars(panel_types) | vars(answer_types) | vars(payload_types)
     dicts = [one for one in members.values() if is_typeddict(one)]
     panel = f"export type Panel = {written(panel_types.Panel)};\n"
     return "\n".join([HEAD, *map(choice, CHOICES), *map(interface, dicts), panel])

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from fillerscope.analysis.run import Run
-from fillerscope.report import answer_payload
+from fillerscope.report import answer_payload, answer_types
 from fillerscope.report import payload_types as types
 from fillerscope.report.explorer.access import Access
 from fillerscope.report.explorer.server import application
@@ -33,9 +33,9 @@ JSON: dict[str, tuple[str, Any]] = {
     "affine": ("0/affine?model=tiny-a", list[LinePanel]),
     "activations": ("0/activations?model=tiny-a&cls=all", list[LinePanel]),
     "histogram": ("0/histogram?model=tiny-a&layer=1&cls=all", LinePanel),
-    "comparison": ("0/comparison", types.Comparison),
-    "flips": ("0/flips?model=tiny-a&condition=mless&against=none", types.Flips),
-    "answers": ("0/answers?model=tiny-a", types.Transcripts),
+    "comparison": ("0/comparison", answer_types.Comparison),
+    "flips": ("0/flips?model=tiny-a&condition=mless&against=none", answer_types.Flips),
+    "answers": ("0/answers?model=tiny-a", answer_types.Transcripts),
     "findings": ("0/findings", list[types.ModelFindings]),
     "methods": ("0/methods", types.Methods),
     "refusal": ("0/map", types.Refusal),
@@ -45,7 +45,7 @@ PACKED = {
     "head": (f"0/head?{AT}", types.ProfileHeader),
     "layer": (f"0/layer?{AT}", types.ProfileHeader),
 }
-OPEN = (types.ComparisonRow,)  # of which more may be sent
+OPEN = (answer_types.ComparisonRow,)  # of which more may be sent
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_the_data_of_a_report(run: Run) -> None:
 def test_the_noise_floor(tmp_path: Path) -> None:
     comparison = answer_payload.comparison(build(tmp_path / "run", drawn_at_random(0), noise=True))
     assert comparison["noise"]
-    assert faults(comparison, types.Comparison) == []
+    assert faults(comparison, answer_types.Comparison) == []
 
 
 def test_another_form_is_a_fault() -> None:
@@ -123,5 +123,5 @@ def test_another_form_is_a_fault() -> None:
     assert wrong({"reason": ""}) == []
     for value in ({}, {"reason": None}, {"reason": "", "more": 1}, [], None):
         assert len(wrong(value)) == 1
-    assert faults({"flips": []}, types.Flips) != []
+    assert faults({"flips": []}, answer_types.Flips) != []
     assert faults([True], list[int]) != []

@@ -23,8 +23,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.errors import FigureError
 from fillerscope.figures.condition_text import name_of
-from fillerscope.report.packed_arrays import clean
-from fillerscope.report.payload_types import (
+from fillerscope.report.answer_types import (
     Answer,
     Comparison,
     ComparisonRow,
@@ -34,6 +33,7 @@ from fillerscope.report.payload_types import (
     Side,
     Transcripts,
 )
+from fillerscope.report.packed_arrays import clean
 from fillerscope.store.schema import AnsweredProblem
 
 PAGE = 50  # answers sent at once

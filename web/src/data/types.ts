@@ -1,4 +1,4 @@
-// Written by `make page-types` from payload_types.py and panel_types.py of fillerscope.report: change it there.
+// Written by `make page-types` from the *_types.py of fillerscope.report: change it there.
 
 export const SCALES = ["ratio", "lambda", "difference", "change", "share"] as const;
 export type Scale = (typeof SCALES)[number];
@@ -95,6 +95,119 @@ export interface MapPanel {
   value: ((number | null)[])[];
   low: ((number | null)[])[];
   high: ((number | null)[])[];
+}
+
+/** A condition against none; `name` is what it is called everywhere. The row that is sent has more columns, those of the table `accuracy`. */
+export interface ComparisonRow {
+  model: string;
+  label: string;
+  drawing: string;
+  condition: string;
+  name: string;
+  group: string;
+  temperature: number;
+  samples: number;
+  n: number;
+  failed: number;
+  accuracy: number | null;
+  low: number | null;
+  high: number | null;
+  tokens: number | null;
+  cut_off: number | null;
+  unanswered: number | null;
+  pairs: number;
+  difference: number | null;
+  difference_low: number | null;
+  difference_high: number | null;
+  gained: number;
+  lost: number;
+  p: number | null;
+  adjusted: number | null;
+  detectable: number | null;
+  verdict: string;
+}
+
+/** Verdicts that changed against the first answers without filler: by rounding (none), or under a condition. */
+export interface NoiseRow {
+  model: string;
+  label: string;
+  drawing: string;
+  temperature: number;
+  samples: number;
+  condition: string;
+  name: string;
+  way: string;
+  n: number;
+  answers: number;
+  flips: number;
+  share: number | null;
+  low: number | null;
+  high: number | null;
+  texts: number;
+  pairs: number;
+  rounding: number | null;
+  difference: number | null;
+  difference_low: number | null;
+  difference_high: number | null;
+  p: number | null;
+  adjusted: number | null;
+  verdict: string;
+}
+
+/** `fields`: what the table can be split by. */
+export interface Comparison {
+  rows: ComparisonRow[];
+  fields: string[];
+  noise: NoiseRow[];
+}
+
+/** One answer with its grade. */
+export interface Side {
+  id: string;
+  verdict: Verdict;
+  finish: string;
+  tokens: number;
+  extracted: string;
+  note: string;
+  text: string;
+}
+
+/** A problem whose verdict changed, with both answers. */
+export interface Flip {
+  id: string;
+  sample: number;
+  direction: Direction;
+  question: string;
+  reference: string;
+  before: Side;
+  after: Side;
+}
+
+export interface Flips {
+  condition: string;
+  against: string;
+  flips: Flip[];
+}
+
+export interface Answer {
+  id: string;
+  verdict: Verdict;
+  finish: string;
+  tokens: number;
+  extracted: string;
+  note: string;
+  text: string;
+  condition: string;
+  sample: number;
+  question: string;
+  reference: string;
+}
+
+/** Some of `total` answers, from number `start` on. */
+export interface Transcripts {
+  total: number;
+  start: number;
+  answers: Answer[];
 }
 
 /** A problem in a list; its question is shortened. */
@@ -237,119 +350,6 @@ export interface MatrixHeader {
 /** Why one problem cannot be measured again here; empty where it can. */
 export interface Ready {
   reason: string;
-}
-
-/** A condition against none; `name` is what it is called everywhere. The row that is sent has more columns, those of the table `accuracy`. */
-export interface ComparisonRow {
-  model: string;
-  label: string;
-  drawing: string;
-  condition: string;
-  name: string;
-  group: string;
-  temperature: number;
-  samples: number;
-  n: number;
-  failed: number;
-  accuracy: number | null;
-  low: number | null;
-  high: number | null;
-  tokens: number | null;
-  cut_off: number | null;
-  unanswered: number | null;
-  pairs: number;
-  difference: number | null;
-  difference_low: number | null;
-  difference_high: number | null;
-  gained: number;
-  lost: number;
-  p: number | null;
-  adjusted: number | null;
-  detectable: number | null;
-  verdict: string;
-}
-
-/** Verdicts that changed against the first answers without filler: by rounding (none), or under a condition. */
-export interface NoiseRow {
-  model: string;
-  label: string;
-  drawing: string;
-  temperature: number;
-  samples: number;
-  condition: string;
-  name: string;
-  way: string;
-  n: number;
-  answers: number;
-  flips: number;
-  share: number | null;
-  low: number | null;
-  high: number | null;
-  texts: number;
-  pairs: number;
-  rounding: number | null;
-  difference: number | null;
-  difference_low: number | null;
-  difference_high: number | null;
-  p: number | null;
-  adjusted: number | null;
-  verdict: string;
-}
-
-/** `fields`: what the table can be split by. */
-export interface Comparison {
-  rows: ComparisonRow[];
-  fields: string[];
-  noise: NoiseRow[];
-}
-
-/** One answer with its grade. */
-export interface Side {
-  id: string;
-  verdict: Verdict;
-  finish: string;
-  tokens: number;
-  extracted: string;
-  note: string;
-  text: string;
-}
-
-/** A problem whose verdict changed, with both answers. */
-export interface Flip {
-  id: string;
-  sample: number;
-  direction: Direction;
-  question: string;
-  reference: string;
-  before: Side;
-  after: Side;
-}
-
-export interface Flips {
-  condition: string;
-  against: string;
-  flips: Flip[];
-}
-
-export interface Answer {
-  id: string;
-  verdict: Verdict;
-  finish: string;
-  tokens: number;
-  extracted: string;
-  note: string;
-  text: string;
-  condition: string;
-  sample: number;
-  question: string;
-  reference: string;
-}
-
-/** Some of `total` answers, from number `start` on. */
-export interface Transcripts {
-  total: number;
-  start: number;
-  answers: Answer[];
 }
 
 export interface Estimate {

@@ -32,6 +32,7 @@ from fillerscope.analysis.run import Run
 from fillerscope.display import first_line
 from fillerscope.errors import FigureError, FillerscopeError
 from fillerscope.report import answer_payload, payload
+from fillerscope.report.answer_types import Flips
 from fillerscope.report.explorer.access import STATIC, Access, Guard, one_line
 from fillerscope.report.explorer.jobs import ClientGoneError, MeasuringQueue, QueueFullError, hung_up
 from fillerscope.report.explorer.live_run import Watched
@@ -42,7 +43,6 @@ from fillerscope.report.methods.page import as_text, methods
 from fillerscope.report.packed_arrays import clean
 from fillerscope.report.payload_types import (
     Finding,
-    Flips,
     Headline,
     Methods,
     ModelFindings,
