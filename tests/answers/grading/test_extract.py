@@ -311,10 +311,23 @@ def test_any_text_gives_an_answer_or_none(text: str, truncated: bool) -> None:
     assert found is None or found.strip()
 
 
-REPEATED = ("\\boxed{", "\\boxed{5}, ", "答案", "}", "answer is \\(", "so ", "total: x. ", "1,", "= ", "$a $b ")
+REPEATED = (
+    "/ ",
+    "he ",
+    "\\boxed{",
+    "\\boxed{5}, ",
+    "答案",
+    "}",
+    "answer is \\(",
+    "so ",
+    "total: x. ",
+    "1,",
+    "= ",
+    "$a $b ",
+)
 FURTHER = (
     *("\\boxed ", "\\boxed{5}", "{", "answer ", "answer is ", "total ", "1", "So 1. ", "So x. ", " ", "\n", ".", '."'),
-    *("$", "\\(", "answer: total: $a "),
+    *("$", "\\(", "answer: total: $a ", "a ", "he he he / / / ", ". / ", "哈", "/.", "foo bar "),
 )
 
 

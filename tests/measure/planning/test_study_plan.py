@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -131,14 +130,10 @@ def test_a_calibrated_plan_knows_how_long_answers_are(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("options", [{}, ANSWERED], ids=["attention", "answers"])
-def test_a_calibrated_plan_tells_time_and_memory(options: dict[str, Any], folder: Path, tmp_path: Path) -> None:
-    """A tiny model takes a few seconds, of which little is what a plan is about: the bounds are wide."""
-    study = study_of(folder, **options)
-    plan = plan_study(study)
-    began = time.monotonic()
-    run_study(study, tmp_path / "run")
-    seconds = time.monotonic() - began
-    assert seconds / 4 < plan.seconds < 4 * seconds
+def test_a_calibrated_plan_tells_time_and_memory(options: dict[str, Any], folder: Path) -> None:
+    """How near the time is stands in `benchmarks/plan.py`."""
+    plan = plan_study(study_of(folder, **options))
+    assert 0 < plan.seconds < 3600
     assert plan.device_memory is None
     assert 100 * 10**6 < plan.process_memory < 10**10
     assert next(iter(plan.models[0].fixed)) == "loading"
