@@ -9,6 +9,7 @@ import time
 import tracemalloc
 import weakref
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fillerscope import files
 from fillerscope.files import (
     digest_of,
     digest_of_list,
+    file_lock,
     file_sha256,
     open_file,
     parse_json,
@@ -26,6 +28,7 @@ from fillerscope.files import (
     replacing,
     write_whole,
 )
+from support.swapping import swap_drafts
 from support.watchdog import watched
 
 
@@ -86,7 +89,7 @@ def test_names_of_drafts_cannot_be_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with replacing(path) as one, replacing(path) as other:
         assert len({one.name, other.name}) == 2
-        assert all(re.fullmatch(r"\.a\.json\.[0-9a-f]{16}\.tmp", draft.name) for draft in (one, other))
+        assert all(re.fullmatch(r"\.a\.json\.[0-9a-f]{16}\.tmp", Path(draft.name).name) for draft in (one, other))
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
@@ -101,6 +104,32 @@ def test_what_is_in_the_place_of_a_draft_is_not_written_through(
     with pytest.raises(FileExistsError):
         write_whole(tmp_path / "a.json", [b"x"])
     assert draft.read_text() == "mine"
+
+
+@pytest.mark.parametrize("how", ["at once", "later", "removed"])
+def test_a_link_in_the_place_of_a_draft_is_neither_followed_nor_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "a.json"
+    path.write_text("as before")
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x"
+        if how != "at once":
+            (draft,) = tmp_path.glob(".a.json.*")
+            draft.unlink()
+            if how == "later":
+                draft.symlink_to(victim)
+        yield b"y"
+
+    with monkeypatch.context() as patched:
+        victim.write_text("mine")
+        if how == "at once":
+            swap_drafts(patched, victim)
+        with pytest.raises(OSError, match="it was removed or replaced while it was written"):
+            write_whole(path, pieces())
+    assert (victim.read_text(), path.read_text()) == ("mine", "as before")
+    assert {one.name for one in tmp_path.iterdir()} == {"victim", "a.json"}
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
@@ -168,3 +197,19 @@ def test_a_piece_that_cannot_be_hashed_is_not_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [[], ["a"], [["x", "\U0001f600"], {"b": 1, "a": 2.5}, None]])
 def test_the_digest_of_a_list_does_not_depend_on_how_it_is_made(values: list[object]) -> None:
     assert digest_of_list(iter(values)) == digest_of(values)
+
+
+def test_who_waits_for_a_lock_is_told_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.0)
+    path, told = tmp_path / "locks" / "a.lock", []
+    with ExitStack() as holding:
+        holding.enter_context(file_lock(path, told.append))
+        assert path.stat().st_mode & 0o777 == 0o600
+
+        def wait(held: str) -> None:
+            told.append(held)
+            if held:
+                holding.close()
+
+        with file_lock(path, wait):
+            assert told == ["", f", which holds {path}"]

@@ -13,26 +13,32 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 Json = dict[str, Any]  # a JSON object, as Python reads one
 Pieces = Iterable[bytes | memoryview]
-LISTING = "fillerscope-files.json"  # in a folder of a user's choice: which files in it are ours
 LARGEST_JSON = 1 << 28  # bytes: a JSON file of a model or a run is smaller
 MOST_WAITING = 1 << 26  # bytes of pieces that are written and not yet hashed
+PATIENCE = 60.0  # seconds of waiting for a lock, before it is said which file it is
 MOST_MEMORY = 1 << 31  # bytes that the values of a JSON text may take
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OPEN_FILES = Path("/proc/self/fd")  # the files that a process has open, on Linux
-REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+REFUSED = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ESTALE)
 
 
-def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str]:
+def write_whole(
+    path: Path, pieces: Pieces, sync: bool = True, announce: Callable[[int, str], None] | None = None
+) -> tuple[int, str]:
     """Write a file under a temporary name, sync and rename it, and sync its folder. Returns its size and SHA-256.
 
-    A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again."""
-    with replacing(path, sync=False) as temporary, temporary.open("wb") as file, _Hashing() as hashing:
+    A kill at any moment leaves the old file or the new one. `sync=False` for what can be written again. `announce` is
+    called with size and SHA-256 before the file gets its name."""
+    with replacing(path, sync=False) as file, _Hashing() as hashing:
         size = 0
         for piece in pieces:
             hashing.add(piece)
@@ -42,6 +48,8 @@ def write_whole(path: Path, pieces: Pieces, sync: bool = True) -> tuple[int, str
             file.flush()
             os.fsync(file.fileno())  # while the last pieces are still hashed
         digest = hashing.hexdigest()
+        if announce is not None:
+            announce(size, digest)
     if sync:
         _flush_folder(path.parent)
     return size, digest
@@ -81,15 +89,20 @@ class _Hashing:
 
 
 @contextmanager
-def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
-    """Yield a new, empty file to write to. It replaces `path` when the block ends, and is removed if it fails.
+def replacing(path: Path, sync: bool = True, mode: int = 0o666) -> Iterator[BufferedWriter]:
+    """Yield a new, empty file, open for writing. It replaces `path` when the block ends, and is removed if it fails.
 
-    A symbolic link at `path` is replaced, never followed."""
-    temporary = _new_file(path)
+    A symbolic link at `path` is replaced, never followed. The file is never opened again by its name: whoever can write
+    to the folder could put a link there meanwhile."""
+    file = _new_file(path, mode)
+    temporary = Path(file.name)
     try:
-        yield temporary
-        if sync:
-            flush(temporary)
+        with file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+            _refuse_other(file, temporary)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -99,7 +112,7 @@ def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
         _flush_folder(path.parent)
 
 
-def _new_file(path: Path) -> Path:
+def _new_file(path: Path, mode: int) -> BufferedWriter:
     """Make a file beside `path` whose name cannot be guessed: a folder from elsewhere may hold links to our files.
 
     What is at `path` may be a file or a link; a device, a pipe or a folder is nobody's to replace."""
@@ -107,8 +120,16 @@ def _new_file(path: Path) -> Path:
         raise OSError(errno.EEXIST, "it is there already, and no file")
     name = path.name.encode(errors="surrogateescape")[:100].decode(errors="ignore")
     temporary = path.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o666))
-    return temporary
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return open(temporary, "wb", opener=lambda name, _: os.open(name, flags, mode))
+
+
+def _refuse_other(file: BufferedWriter, path: Path) -> None:
+    """Raise an OSError where something else than an open file is at its path by now."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(file.fileno()), os.lstat(path)):
+            return
+    raise OSError(errno.ESTALE, "it was removed or replaced while it was written", str(path))
 
 
 def is_temporary(name: str, of: str = "") -> bool:
@@ -119,39 +140,6 @@ def is_temporary(name: str, of: str = "") -> bool:
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether a path stays in a folder when links are followed."""
     return path.resolve().is_relative_to(folder.resolve())
-
-
-def written_before(folder: Path) -> list[str]:
-    """Names of the files that the listing in a folder says we wrote there; nothing where there is no such listing."""
-    names = _listing(folder).get("written by fillerscope")
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def written_of(folder: Path) -> object:
-    """What the tables in a folder are made of, as the listing says."""
-    return _listing(folder).get("tables of")
-
-
-def _listing(folder: Path) -> Json:
-    try:
-        listing = parse_json(read_limited(folder / LISTING))
-    except (OSError, ValueError):
-        return {}
-    return listing if isinstance(listing, dict) else {}
-
-
-def list_written(folder: Path, names: Iterable[str], of: str | None = None) -> None:
-    """Write down beside our files which are ours, so that they can be replaced later, and what the tables are of."""
-    known = sorted({*written_before(folder), *names})
-    listing = {"written by fillerscope": known, "tables of": of or written_of(folder)}
-    write_whole(folder / LISTING, [json_bytes(listing)], sync=False)
-
-
-def refuse_foreign(folder: Path, names: Iterable[str], ours: Collection[str]) -> None:
-    """Raise an OSError for a file that would be replaced and is not among ours, such as a user's own."""
-    for name in names:
-        if os.path.lexists(folder / name) and name not in ours:
-            raise FileExistsError(errno.EEXIST, f"{name} is there already, and was not written by fillerscope")
 
 
 def others_can_write(path: Path) -> bool:
@@ -177,21 +165,47 @@ def _flush_folder(path: Path) -> None:
 
 
 @contextmanager
-def file_lock(path: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Let one process at a time into the block; `wait` is called if another one is in it. The dead hold no lock."""
-    from filelock import FileLock, Timeout
+def file_lock(path: Path, wait: Callable[[str], None]) -> Iterator[None]:
+    """Let one process at a time into the block. The dead hold no lock. `wait` is called if another one is in it, and
+    after some time again, with what says which file it holds."""
+    from filelock import Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        wait()
-        lock.acquire()
+    lock = lock_at(path)
+    for patience, held in ((0.0, ""), (PATIENCE, f", which holds {path}"), (-1.0, "")):
+        try:
+            lock.acquire(timeout=patience)
+            break
+        except Timeout:
+            wait(held)
     try:
         yield
     finally:
         lock.release()
+
+
+def lock_at(path: Path, timeout: float = -1) -> BaseFileLock:
+    """A lock for those who may write to its folder: whoever can open a file can lock it, and never let go."""
+    from filelock import FileLock
+
+    shared = path.parent.stat().st_mode
+    mode = 0o600 | (0o060 if shared & stat.S_IWGRP else 0) | (0o006 if shared & stat.S_IWOTH else 0)
+    if hasattr(os, "getuid"):
+        with suppress(OSError):
+            _correct_mode(path, mode)
+    return FileLock(path, timeout=timeout, mode=mode)
+
+
+def _correct_mode(path: Path, mode: int) -> None:
+    """Give a lock of this user's its mode. A file that is not empty, or has another name as well, is no lock."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        is_lock = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and not status.st_size
+        if is_lock and status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) != mode:
+            os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
 
 
 def file_sha256(path: Path) -> str:

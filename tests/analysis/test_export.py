@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from filelock import FileLock, Timeout
 from pyarrow import compute, csv, parquet
 
 from fillerscope.analysis import export as tables
@@ -19,11 +22,13 @@ from fillerscope.analysis.heads import head_table
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.files import LISTING, list_written
 from fillerscope.store.array_file import Part
+from fillerscope.store.lock import RESULTS_LOCK
+from fillerscope.store.own_files import LISTING
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import METRICS, ProblemRecord
 from support.answered import build, drawn_at_random
+from support.swapping import swap_drafts
 from support.synthetic import NONE, Synthetic
 
 NAMES = ["profiles", "summaries", "heads", "depth", "problems"]
@@ -41,7 +46,7 @@ def files(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_files_of_others_are_replaced_only_by_force(run: Run, tmp_path: Path, name: str) -> None:
     own = tmp_path / name
     own.write_text("mine")
-    with pytest.raises(StoreError, match=f"{name} is there already, and was not written by fillerscope; .*--force"):
+    with pytest.raises(StoreError, match=f"{name} is there already, and nothing shows that .*--force"):
         export(run, tmp_path, "csv")
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert own.read_text() == "mine"
@@ -181,9 +186,8 @@ def test_the_same_run_gives_the_same_bytes(files: Path, run: Run, tmp_path: Path
 
 def test_a_run_without_filler_has_no_tables_of_comparisons(tmp_path: Path) -> None:
     run = Synthetic(conditions=(NONE,)).build(tmp_path / "run")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/heads.csv").write_text("of an earlier run")
-    list_written(tmp_path / "out", ["heads.csv"])
+    export(Synthetic(problems=4).build(tmp_path / "earlier"), tmp_path / "out", "csv")
+    assert (tmp_path / "out/heads.csv").exists()
     written = export(run, tmp_path / "out", "csv")
     assert [path.name for path in written] == ["profiles.csv", "summaries.csv", "problems.csv"]
     assert {path.name for path in (tmp_path / "out").glob("*.csv")} == {path.name for path in written}
@@ -259,20 +263,81 @@ def test_tables_of_another_run_do_not_stay_beside_the_new_ones(run: Run, tmp_pat
     assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
 
 
-def test_tables_of_earlier_numbers_do_not_stay_in_the_folder_of_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_tables_of_earlier_numbers_do_not_stay_in_the_folder_of_the_run(tmp_path: Path, is_copied: bool) -> None:
     """As after problems that had failed were measured again."""
     folder = tmp_path / "run"
     run, out = Synthetic(problems=4).build(folder), folder / "tables"
     for kind in FORMATS:
         export(run, out, kind)
-    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet"}
+    assert {path.suffix for path in out.iterdir()} == {".csv", ".parquet", ".json"}
     store = RunStore.open(folder)
     name = next(name for name in store.manifest["files"] if name.startswith("merged/"))
     part = store.get(name)
     with store.writing():
         store.put(name, Part({key: array * 2 for key, array in part.arrays.items()}, part.records))
+    if is_copied:  # all files are as new as the copy
+        for path in folder.rglob("*"):
+            os.utime(path, (1, 1))
     export(open_run(folder), out, "parquet")
-    assert {path.suffix for path in out.iterdir()} == {".parquet"}
+    assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
+
+
+def test_tables_of_earlier_versions_do_not_stay_in_the_folder_of_the_run(tmp_path: Path) -> None:
+    """They have no listing, so nothing tells which numbers they have."""
+    run = Synthetic(problems=4).build(tmp_path / "run")
+    out = run.path / "tables"
+    out.mkdir()
+    (out / "heads.csv").write_text("of an earlier version")
+    export(run, out, "parquet")
+    assert {path.suffix for path in out.iterdir()} == {".parquet", ".json"}
+
+
+def test_files_that_a_user_put_in_the_place_of_ours_stay(tmp_path: Path) -> None:
+    """Of a table that this run has and another one had not, and of one that was changed."""
+    answered = Synthetic(problems=4, right={"none": 0.5, "mless": 0.75}).build(tmp_path / "answered")
+    plain, out = Synthetic(problems=4).build(tmp_path / "plain"), tmp_path / "out"
+    export(answered, out, "csv")
+    export(plain, out, "csv")
+    for name in ("answers.csv", "heads.csv"):
+        (out / name).write_text("mine")
+    export(answered, out, "parquet")
+    assert [(out / name).read_text() for name in ("answers.csv", "heads.csv")] == ["mine", "mine"]
+    assert {path.name for path in out.glob("*.csv")} == {"answers.csv", "heads.csv"}
+    with pytest.raises(StoreError, match=r"answers\.csv is there already|heads\.csv is there already"):
+        export(answered, out, "csv")
+
+
+def test_names_without_checksums_are_refused_until_they_are_forced(run: Run, tmp_path: Path) -> None:
+    """As earlier versions listed them: tables of another run beside the new ones would be taken for this one's."""
+    (tmp_path / LISTING).write_text('{"tables of": "another", "written by fillerscope": ["heads.csv"]}')
+    (tmp_path / "heads.csv").write_text("whose?")
+    with pytest.raises(StoreError, match=r"heads\.csv is there already, and nothing shows .*--force"):
+        export(run, tmp_path, "parquet")
+    assert (tmp_path / "heads.csv").read_text() == "whose?"
+    export(run, tmp_path, "parquet", force=True)
+    assert not (tmp_path / "heads.csv").exists()
+
+
+def test_one_export_at_a_time_writes_to_a_folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the removal of others' tables to the last one: two runs would mix."""
+    held: list[bool] = []
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *rest: held.append(is_alone(tmp_path)) or function(*rest)  # type: ignore[func-returns-value]
+
+    for name in ("_clear", "_export_table"):
+        monkeypatch.setattr(tables, name, watched(getattr(tables, name)))
+    export(run, tmp_path)
+    assert held == [True] * (1 + len(NAMES))
+
+
+def is_alone(folder: Path) -> bool:
+    try:
+        with FileLock(folder / RESULTS_LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
@@ -283,3 +348,13 @@ def test_what_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:
         StoreError, match=r"cannot write tables to .*file: File exists; choose another folder with --out"
     ):
         export(run, tmp_path / "file")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_draft_that_is_replaced_by_a_link_is_not_followed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    swap_drafts(monkeypatch, victim := tmp_path / "victim")
+    with pytest.raises(OSError, match="removed or replaced while it was written"):
+        tables.write_table(run, "depth", tmp_path, kind)
+    assert victim.read_text() == "mine"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fillerscope.figures.saved import DRAWN
-from fillerscope.files import LISTING
+from fillerscope.store.own_files import LISTING
 from support.chaos import is_long
 from support.forks import KILLED, Forks, finishing
 from support.grid import some_fast

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,6 +146,17 @@ def test_jobs_write_nothing_through_a_link_out_of_the_run(study: Path, tmp_path:
     with pytest.raises(StoreError, match="parts would be written outside the run: a link leads there; remove it"):
         submit(Study.load(study), run, Submission("local", 1), False, False)
     assert not list(elsewhere.iterdir())
+
+
+def test_jobs_are_not_submitted_where_others_can_exchange_them(study: Path) -> None:
+    """A job loads what it does as Python objects, which run code."""
+    pytest.importorskip("submitit")
+    with tempfile.TemporaryDirectory() as name:  # the folders of pytest are closed to others
+        run = Path(name).resolve()
+        run.chmod(0o777)
+        with pytest.raises(StudyError, match=f"other users can write to {run}, .*; choose another folder with --out"):
+            submit(Study.load(study), run, Submission("local", 1), False, False)
+        assert not list((run / "parts").iterdir())
 
 
 needs_slurm = pytest.mark.skipif(bool(why_not()), reason=why_not())

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -19,9 +20,10 @@ from fillerscope.analysis.run import Run
 from fillerscope.errors import FigureError
 from fillerscope.figures.condition_text import name_of
 from fillerscope.figures.registry import FIGURES, draw, draw_and_save
-from fillerscope.figures.style import styled, write_csv
+from fillerscope.figures.style import save, styled, write_csv
 from fillerscope.study.conditions import Condition
 from support.grid import some_fast
+from support.swapping import swap_drafts
 from support.synthetic import NONE, Synthetic
 
 KINDS = ("pdf", "svg", "png", "csv", "txt")
@@ -70,7 +72,9 @@ def test_every_figure_has_a_caption_and_a_table_that_a_file_can_hold(
     drawn = draw(run_for(name), name)
     assert drawn.name == name
     assert drawn.caption.startswith("Tiny-A; built-in problems, n = 12 problems.")
-    assert_holds(write_csv(drawn.table, tmp_path / "table.csv"), drawn.table)
+    with (tmp_path / "table.csv").open("wb") as file:
+        write_csv(drawn.table, file)
+    assert_holds(tmp_path / "table.csv", drawn.table)
 
 
 @pytest.mark.parametrize("name", some_fast(["layers", "heads", "fillers"], "fillers"))
@@ -176,8 +180,8 @@ def test_a_full_disk_leaves_the_files_that_were_there(
 ) -> None:
     from fillerscope.figures import style
 
-    def full(_: object, path: Path) -> None:
-        path.write_text("half")
+    def full(_: object, file: BinaryIO) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     (tmp_path / "depth.pdf").write_text("as before")
@@ -186,6 +190,18 @@ def test_a_full_disk_leaves_the_files_that_were_there(
         style.save(draw(run, "depth"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["depth.pdf"]
     assert (tmp_path / "depth.pdf").read_text() == "as before"
+
+
+def test_drafts_that_are_replaced_by_links_are_not_followed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, folder, victim = draw(run, "depth"), tmp_path / "shared", tmp_path / "victim"
+    folder.mkdir()
+    swap_drafts(monkeypatch, victim)
+    with pytest.raises(FigureError, match="removed or replaced while it was written; choose another folder"):
+        save(drawn, folder)
+    assert victim.read_text() == "mine"
+    assert list(folder.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(run: Run, tmp_path: Path) -> None:

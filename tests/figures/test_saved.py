@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
+from matplotlib.figure import Figure
 
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.errors import FigureError
-from fillerscope.figures import saved
+from fillerscope.figures import saved, style
 from fillerscope.figures.registry import asked, draw_and_save, draw_stamped, drawn_before
-from fillerscope.figures.saved import DRAWN, stamp_of
+from fillerscope.figures.saved import DRAWN, refuse_others, save_stamped, stamp_of
+from fillerscope.figures.style import KINDS, Drawn
 from fillerscope.files import file_sha256
+from fillerscope.store.lock import RESULTS_LOCK
 from support.synthetic import Synthetic
 
 
@@ -109,10 +115,79 @@ def test_files_of_others_are_replaced_only_by_force(run: Run, tmp_path: Path, na
     own = tmp_path / "out" / name
     own.parent.mkdir()
     own.write_text("mine")
-    with pytest.raises(FigureError, match=f"{name} is there already, and was not written by fillerscope; .*--force"):
+    with pytest.raises(FigureError, match=f"{name} is there already, and nothing shows that .*--force"):
         draw_and_save(run, "depth", folder=own.parent)
     assert [path.name for path in own.parent.iterdir()] == [name]
     assert own.read_text() == "mine"
     draw_and_save(run, "depth", folder=own.parent, force=True)
     draw_and_save(run, "depth", folder=own.parent)  # they are ours now
     assert own.read_bytes() != b"mine"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of figures hold their captions."""
+
+    def write(drawn: Drawn, files: Mapping[str, BinaryIO]) -> None:
+        for file in files.values():
+            file.write(drawn.caption.encode())
+
+    monkeypatch.setattr(style, "_write", write)
+
+
+def save(folder: Path, caption: str) -> list[Path]:
+    """Write a figure as commands do."""
+    refuse_others(folder, ["depth"])
+    return save_stamped(Drawn("depth", Figure(), {}, caption), folder, "stamp").paths
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_a_user_put_in_the_place_of_ours_stays(tmp_path: Path) -> None:
+    for caption in ("one", "two"):
+        save(tmp_path, caption)
+    (tmp_path / "depth.csv").write_text("mine")
+    with pytest.raises(FigureError, match=r"depth\.csv is there already, and nothing shows that .*--force"):
+        save(tmp_path, "three")
+    assert (tmp_path / "depth.csv").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("replaced", range(6))
+def test_figures_of_a_kill_are_replaced_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: int) -> None:
+    """After any number of its files took their places."""
+    replace = Path.replace
+    targets: list[Path] = []
+
+    def killed(made: Path, target: Path) -> Path:
+        if target.parent == tmp_path and target.name != DRAWN:
+            if len(targets) == replaced:
+                raise KeyboardInterrupt
+            targets.append(target)
+        return replace(made, target)
+
+    save(tmp_path, "one")
+    for caption in ("two", "three"):
+        targets.clear()
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            patched.setattr(Path, "replace", killed)
+            save(tmp_path, caption)
+        assert len(targets) == min(replaced, len(KINDS))
+    paths = save(tmp_path, "four")
+    assert {path.read_text() for path in paths} == {"four"}
+    assert list(json.loads((tmp_path / DRAWN).read_text())["depth"]) == ["files", "seal"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_process_at_a_time_notes_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list is read, changed and written: of two at once one would be lost."""
+    held: list[bool] = []
+
+    def note(folder: Path, *rest: Any) -> None:
+        held.append((folder / RESULTS_LOCK).exists())
+        noted(folder, *rest)
+
+    noted = saved._note
+    monkeypatch.setattr(saved, "_note", note)
+    paths = save(tmp_path, "one")
+    assert held == [True, True]
+    assert {path.name for path in tmp_path.iterdir()} == {DRAWN, *(path.name for path in paths)}

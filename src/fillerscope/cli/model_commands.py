@@ -13,8 +13,9 @@ from fillerscope.cli import tables
 from fillerscope.cli.painted_text import print_legend, print_painted
 from fillerscope.cli.try_commands import show_prompts
 from fillerscope.errors import FigureError, ModelError, PromptError
-from fillerscope.files import Json, disk_errors, list_written, read_limited, refuse_foreign, replacing, written_before
+from fillerscope.files import Json, disk_errors, read_limited
 from fillerscope.progress import Progress, TerminalProgress
+from fillerscope.store.own_files import OwnFiles
 from fillerscope.study.filler_text import filler_condition
 
 PROFILE = "profile.csv"
@@ -119,7 +120,7 @@ def profile_text(text: str, options: ProfileOptions, json: bool) -> None:
         filler_condition(options.filler)  # refuses before a model is loaded
     if options.out is not None:
         with disk_errors(FigureError, f"to {options.out}", "choose another folder"):
-            refuse_foreign(options.out, [PROFILE], written_before(options.out))
+            OwnFiles(options.out).refuse_others([PROFILE])
     with TerminalProgress(json) as reporter:
         loaded = load_model(
             options.model, device=options.device, progress=reporter, accept_licence=options.accept_licence
@@ -160,11 +161,12 @@ def _paint(profile: Profile, view: View) -> None:
 def _write_profile(profile: Profile, out: Path) -> None:
     from fillerscope.figures.style import write_csv
 
-    with disk_errors(FigureError, f"to {out}", "choose another folder"):
-        out.mkdir(parents=True, exist_ok=True)
-        list_written(out, [PROFILE])
-        with replacing(out / PROFILE, sync=False) as draft:
-            write_csv(profile.columns(), draft)
+    with (
+        disk_errors(FigureError, f"to {out}", "choose another folder"),
+        OwnFiles.writing(out) as own,
+        own.replacing(PROFILE) as file,
+    ):
+        write_csv(profile.columns(), file)
 
 
 def _text_of(text: str) -> str:

@@ -18,9 +18,10 @@ import yaml
 from fillerscope.cli import tables
 from fillerscope.display import command, first_line
 from fillerscope.errors import FillerscopeError, StudyError
-from fillerscope.files import Json
+from fillerscope.files import Json, disk_errors
 from fillerscope.measure.run_part import run_part
 from fillerscope.measure.run_study import RUNS
+from fillerscope.models.folders import refuse_exchangeable
 from fillerscope.progress import TerminalProgress
 from fillerscope.store.addresses import is_address
 from fillerscope.store.inside import inside
@@ -107,12 +108,14 @@ def submit(study: Study, out: Path | None, submission: Submission, accept_licenc
 
 def _new_logs(run: Path) -> Path:
     """A new folder for what submitit writes. It loads what lies there as Python objects, which run code, so a folder
-    that came with the run is not used."""
+    that came with the run is not used, nor one that others can exchange."""
     if "%" in str(run) or not str(run).isprintable():
         raise StudyError(f"{str(run)!r}: Slurm reads % and line breaks in names of folders; choose another with --out")
     parts = inside(run / PARTS_FOLDER, run)
     parts.mkdir(parents=True, exist_ok=True)
-    return Path(mkdtemp(prefix="logs-", dir=parts))
+    with disk_errors(StudyError, f"to {parts}", "choose another folder with --out"):
+        refuse_exchangeable(parts)
+        return Path(mkdtemp(prefix="logs-", dir=parts))
 
 
 def _submitted(executor: submitit.AutoExecutor, cluster: str, jobs: Sequence[Callable[[], str]], run: str) -> list[str]:

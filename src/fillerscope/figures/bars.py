@@ -103,8 +103,8 @@ def whiskers(axes: Axes, places: Iterable[float], shares: Sequence[Share], **sty
     values, low, high = 100 * np.array([(s.value, s.low, s.high) for s in shares]).T
     reach = np.nan_to_num([values - low, high - values]).clip(min=0)
     look: dict[str, Any] = {"ecolor": INK, "elinewidth": 0.8, "capsize": 1.8, "capthick": 0.8} | style
-    _, _, bars = axes.errorbar(list(places), values, yerr=reach, **look)
-    for bar in bars:
+    _, caps, bars = axes.errorbar(list(places), values, yerr=reach, **look)
+    for bar in (*caps, *bars):
         bar.set_path_effects([withStroke(linewidth=2, foreground="white")])  # seen on dark fills too
 
 

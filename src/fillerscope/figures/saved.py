@@ -32,11 +32,13 @@ from fillerscope.files import (
     json_bytes,
     parse_json,
     read_limited,
-    refuse_foreign,
     write_whole,
 )
+from fillerscope.store.lock import alone_in
+from fillerscope.store.own_files import has_sum, refuse_foreign
 
 DRAWN = "drawn.json"
+BEFORE = "before"  # of a figure there: checksums of files that were not replaced yet, as a kill may leave them
 SECRET, SECRET_BYTES = "figures.key", 32
 CODE = (".py", ".j2", ".js", ".css")  # what can change a figure or a report
 
@@ -70,21 +72,19 @@ def saved_before(folder: Path, name: str, stamp: str) -> SavedFigure | None:
 
 
 def refuse_others(folder: Path, names: Iterable[str]) -> None:
-    """Raise an error where figures would replace files that `drawn.json` in that folder does not name."""
-    entries = [entry for entry in _entries(folder).values() if isinstance(entry, dict)]
-    ours = {file for entry in entries if isinstance(entry.get("files"), dict) for file in entry["files"]}
+    """Raise an error where figures would replace files that are not as `drawn.json` in that folder has them."""
+    ours = {file: sums for entry in _entries(folder).values() for file, sums in _sums(entry).items()}
     with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out, or --force"):
         refuse_foreign(folder, [f"{name}.{kind}" for name in names for kind in KINDS], ours)
-        refuse_foreign(folder, [DRAWN], [DRAWN] if entries else [])
+        refuse_foreign(folder, [] if ours else [DRAWN], {})
 
 
 def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:
-    """Write the files of a figure, and its stamp beside them. That they are ours is noted first: whoever is killed
-    meanwhile may replace them later."""
-    _note(folder, drawn.name, "", dict.fromkeys((f"{drawn.name}.{kind}" for kind in KINDS), ""))
-    paths = save(drawn, folder)
-    sums = {path.name: file_sha256(path) for path in paths}
-    _note(folder, drawn.name, _seal(stamp, sums), sums)
+    """Write the files of a figure, and its stamp beside them. They are noted first: whoever is killed meanwhile may
+    replace them later."""
+    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"), alone_in(folder):
+        paths = save(drawn, folder, partial(_note, folder, drawn.name, stamp))
+        _note(folder, drawn.name, stamp, {path.name: path for path in paths})
     return SavedFigure(paths, drawn)
 
 
@@ -106,11 +106,21 @@ def _secret(path: Path) -> bytes:
     return kept if len(kept) == SECRET_BYTES else made
 
 
-def _note(folder: Path, name: str, seal: str, sums: Mapping[str, str]) -> None:
-    entries = _entries(folder) | {name: {"seal": seal, "files": sums}}
-    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / DRAWN, [json_bytes(entries)], sync=False)
+def _note(folder: Path, name: str, stamp: str, paths: Mapping[str, Path]) -> None:
+    """Note the files of a figure, and those of before as long as they are in their places."""
+    new, entries = {file: file_sha256(path) for file, path in paths.items()}, _entries(folder)
+    listed = [(file, digest) for file, sums in _sums(entries.get(name)).items() for digest in sums]
+    others = [(file, digest) for file, digest in listed if digest != new.get(file)]
+    before = {file: digest for file, digest in others if has_sum(folder / Path(file).name, [digest])}
+    entry: Json = {"seal": _seal(stamp, new), "files": new} | ({BEFORE: before} if before else {})
+    write_whole(folder / DRAWN, [json_bytes(entries | {name: entry})], sync=False)
+
+
+def _sums(entry: object) -> dict[str, list[str]]:
+    """The checksums that the files of a figure may have: as they were noted last, and before."""
+    parts = [entry.get(key) for key in ("files", BEFORE)] if isinstance(entry, dict) else []
+    pairs = [pair for part in parts if isinstance(part, dict) for pair in part.items()]
+    return {file: [digest for other, digest in pairs if other == file] for file, _ in pairs}
 
 
 def _entries(folder: Path) -> Json:

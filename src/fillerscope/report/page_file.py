@@ -29,8 +29,8 @@ def page_target(path: Path) -> Path:
 
 def write_page(page: str, path: Path, target: Path) -> Path:
     """Write a page: whole, or what was there before stays."""
-    with _disk(path), replacing(target, sync=False) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    with _disk(path), replacing(target, sync=False) as file:
+        file.write(page.encode())
     return path
 
 

@@ -3,6 +3,7 @@ can hold a hundred million cells. `schema` names the columns."""
 
 from __future__ import annotations
 
+import io
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,17 @@ def arrow_type(kind: str) -> DataType:
     inner = kind.removeprefix("list<").removesuffix(">")
     plain = getattr(pyarrow, inner)()
     return pyarrow.list_(plain) if inner != kind else plain
+
+
+def table_bytes(columns: Columns) -> memoryview:
+    """A table as it is stored, with the types of the schema."""
+    import pyarrow
+    from pyarrow import parquet
+
+    arrays = {key: pyarrow.array(values, arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
+    data = io.BytesIO()
+    parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
+    return data.getbuffer()
 
 
 def read_table(path: Path, allowed: int) -> tuple[Columns, int]:

@@ -143,7 +143,7 @@ class _Confirmed:
         with disk_errors(GenerationError, str(file), "make it writable"):
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with replacing(file) as draft:
-                draft.write_bytes(json_bytes({"allowed": self.keys, "hosts": self.hosts}))
+                draft.write(json_bytes({"allowed": self.keys, "hosts": self.hosts}))
 
     def all_hosts(self) -> set[str]:
         return {*self.hosts, *(host for _, host in self.keys)}

@@ -23,9 +23,8 @@ def note_plan(study: Study, seconds: Seconds) -> None:
     """Keep what the stages of a study will take."""
     with contextlib.suppress(OSError):
         make_own_folder(KIND)
-        with replacing(_note_of(study), sync=False) as draft:
-            draft.chmod(0o600)
-            draft.write_text(json.dumps(seconds), encoding="utf-8")
+        with replacing(_note_of(study), sync=False, mode=0o600) as draft:
+            draft.write(json.dumps(seconds).encode())
 
 
 def noted_plan(study: Study) -> Seconds:
