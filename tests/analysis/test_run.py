@@ -160,9 +160,13 @@ def test_faults_are_problems_that_do_not_add_up(tmp_path: Path) -> None:
     ]
 
 
-def test_a_study_edited_after_the_run_is_found(tmp_path: Path) -> None:
+def test_a_study_edited_after_the_run_is_refused(tmp_path: Path) -> None:
     run = Synthetic().build(tmp_path / "run")
     run.store.manifest["identity"]["study"] = run.study.measured()
-    assert faults(run) == []
+    assert Run(run.store).study == run.study
+    assert faults(Run(run.store)) == []
     run.store.manifest["identity"]["study"]["seed"] = 7
-    assert faults(run) == ["study.json: it is not the study that was measured"]
+    told = f"{run.path}/study.json is not the study that was measured; run the study again"
+    with pytest.raises(StoreError, match=told):
+        _ = Run(run.store).conditions
+    assert faults(Run(run.store)) == [told]

@@ -6,7 +6,8 @@ Requests come on stdin, one JSON object a line, and each gets one in return:
     {"wait": p}                                     -> {"code": exit code, or minus the signal}
     {"wait_stopped": p}                             -> {"stopped": whether it is; false: it has ended}
 
-A command is what the shell would give to `fillerscope`; `measure STUDY RUN` is `run` without its figures.
+A command is what the shell would give to `fillerscope`; `measure STUDY RUN` is `run` without its figures,
+and `retry STUDY RUN` the same with `--retry-failed`.
 More about a process may be said, a step being the sync of a file, its rename, or the sync of its folder:
 
     "steps": path           note every step of writing a file there, a line each: what it is, and of which file
@@ -19,6 +20,7 @@ More about a process may be said, a step being the sync of a file, its rename, o
                             file to read or to write, its sync, its rename, making, listing or removing
     "operations": path      write their number there at the end
     "flock_fails": e        let every flock fail with the error number e, as on file systems without locks
+    "failing": [n, ...]     let these problems fail, as where a device is broken
     "memory": n             let it take n bytes more than it has, and no more
     "clock": s              set the clock forward by s seconds, or back
 
@@ -41,8 +43,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from transformers.conversion_mapping import get_checkpoint_conversion_mapping
-
 from support.network import refuse_network
 
 # What a run would import on its way, and again in every child.
@@ -56,6 +56,8 @@ BEFOREHAND = (
 
 
 def serve() -> None:
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping  # not for whoever needs Steps alone
+
     refuse_network()
     for name in BEFOREHAND:
         with suppress(ImportError):
@@ -92,6 +94,8 @@ def _live(request: dict[str, Any]) -> None:
         Faults(request).watch()
         if "flock_fails" in request:
             _refuse_locks(request["flock_fails"])
+        if "failing" in request:
+            _let_fail(request["failing"])
         if "memory" in request:
             _limit_memory(request["memory"])
         if "clock" in request:
@@ -113,13 +117,13 @@ def _live(request: dict[str, Any]) -> None:
 
 
 def _run(command: list[str]) -> int:
-    if command[0] == "measure":
+    if command[0] in ("measure", "retry"):
         from fillerscope.api import run
         from fillerscope.errors import FillerscopeError
         from fillerscope.study.study import Study
 
         try:
-            run(Study.load(command[1]), Path(command[2]))
+            run(Study.load(command[1]), Path(command[2]), retry_failed=command[0] == "retry")
         except FillerscopeError as error:
             print(f"fillerscope: {error}")
             return 1
@@ -140,6 +144,18 @@ def _refuse_locks(error: int) -> None:
         raise OSError(error, os.strerror(error))
 
     fcntl.flock = flock
+
+
+def _let_fail(numbers: list[int]) -> None:
+    from fillerscope.measure import prepare
+
+    real = prepare.prepare
+
+    def prepared(*given: Any) -> prepare.Prepared:
+        number, problem = given[3:5]
+        return prepare.Prepared(number, problem, {}, "broken") if number in numbers else real(*given)
+
+    prepare.prepare = prepared
 
 
 def _limit_memory(more: int) -> None:

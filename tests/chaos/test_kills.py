@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fillerscope.store.run_folder import RunStore
+from fillerscope.store.schema import MANIFEST
 from support.chaos import is_long
 from support.forks import KILLED, Forks, assert_nothing_half, finishing, outcome
 from support.studies import CONDITIONS, write_study
@@ -127,6 +129,48 @@ def test_killed_at_any_moment(forks: Forks, study: Path, undisturbed: dict[str, 
             assert_nothing_half(run)
         assert forks.run(*finishing(study, run)) == 0
         assert outcome(run) == undisturbed
+
+
+def failures(run: Path) -> set[tuple[str, object]]:
+    """Everything that was measured or answered and failed."""
+    store, failed = RunStore.open(run), set()
+    for name in store.manifest["files"]:
+        if name.startswith("shards/"):
+            failed |= {(name, one["number"]) for one in store.get(name, []).records if one["status"] == "failed"}
+        elif name.startswith("answers/"):
+            table = store.get_table(name)
+            rows = zip(table["number"], table["condition"], table["finish"], strict=True)
+            failed |= {(name, row[:2]) for row in rows if row[2] == "failed"}
+    return failed
+
+
+@pytest.mark.parametrize("every", [pytest.param(True, marks=pytest.mark.slow), False], ids=["all", "one"])
+def test_killed_at_steps_of_a_second_try(forks: Forks, plain_model: Path, tmp_path: Path, every: bool) -> None:
+    """A problem fails; the second try is killed, and then everything fails: only that problem has failed, or none."""
+    study = write_study(
+        tmp_path / "study.yaml", plain_model, problems={"limit": 3, "difficulty": [1]}, conditions=CONDITIONS[:2],
+        batch={"shard": 2, "tokens": 512}, probes={"answering": True} if every else {"attention": False},
+        generation={"max_tokens": 4, "recheck": 0},
+    )  # fmt: skip
+    first, log = tmp_path / "first", tmp_path / "steps"
+    assert forks.run(["measure", study, first], failing=[1]) == 0
+    assert {what for _, what in failures(first)} == {(1, "none"), (1, "mless"), *([1] if every else [])}
+    whole = Path(shutil.copytree(first, tmp_path / "whole"))
+    assert forks.run(["retry", study, whole], steps=str(log)) == 0
+    assert not failures(whole)
+    steps = log.read_text().splitlines()
+    answered = next(n for n, step in enumerate(steps, 1) if "rename" in step and step.endswith("/00000.parquet"))
+    for step in range(1, len(steps) + 1) if every else [answered + 1]:  # the answers have their name
+        run = Path(shutil.copytree(first, tmp_path / str(step)))
+        assert forks.run(["retry", study, run], die_at=step) == KILLED
+        assert_nothing_half(run)
+        known = failures(run)
+        assert known <= failures(first)
+        assert forks.run(["measure", study, run], failing=[0, 1, 2]) == 0
+        assert failures(run) <= known, f"lost by a kill at step {step}"
+        assert forks.run(["retry", study, run]) == 0
+        assert outcome(run) == outcome(whole), f"other bytes after a kill at step {step}"
+        assert (run / MANIFEST).read_bytes() == (whole / MANIFEST).read_bytes()
 
 
 SHARDS = 8

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from fillerscope.store.array_file import Part
-from fillerscope.store.failures import best_table, put_best
+from fillerscope.store.failures import NO_ANSWER, best_table, files_with_failures, put_best
 from fillerscope.store.memory_store import MemoryStore
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import ANSWER_COLUMNS, Columns, answers_name, shard_name
+from fillerscope.store.schema import ANSWER_COLUMNS, Columns, answer_attention_name, answers_name, shard_name
+from fillerscope.study.study import Study
+from support.studies import settings
 
-ANSWERS, SHARD = answers_name("m", 0), shard_name("m", 0)
+ANSWERS, SHARD, LOOKBACK = answers_name("m", 0), shard_name("m", 0), answer_attention_name("m", 0)
 
 
 def table(*texts: str, first: int = 0) -> Columns:
@@ -45,6 +47,20 @@ def as_bytes(name: str, contents: Columns | Part) -> bytes:
     memory.begin({}, {})
     memory.put(name, contents) if isinstance(contents, Part) else memory.put_table(name, contents)
     return memory.contents[name]
+
+
+@pytest.mark.parametrize(
+    ("error", "again"), [(f"{NO_ANSWER} under none to look back from", False), ("memory runs out", True)]
+)
+def test_answers_that_could_not_be_measured_are_measured_again(tmp_path: Path, error: str, again: bool) -> None:
+    """Those that were not given cannot be."""
+    study = Study.model_validate(settings("m", probes={"answering": True}, generation={"max_tokens": 6}))
+    store = RunStore.create(tmp_path / "run", {"a": 1}, {})
+    store.put_table(ANSWERS, table("a", "b"))
+    failed = part(False, True)
+    failed.records[1]["error"] = error
+    store.put(LOOKBACK, failed)
+    assert files_with_failures(store, study, [0]) == ([LOOKBACK] if again else [])
 
 
 def test_answers_that_fail_again_stay_as_they_were(store: RunStore) -> None:

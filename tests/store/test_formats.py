@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import tarfile
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from fillerscope.analysis.export import export
 from fillerscope.analysis.findings.all import available_comparison, findings_of
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import open_run
+from fillerscope.errors import StoreError
 from fillerscope.report.html import render
-from fillerscope.store.schema import FORMAT, READABLE
+from fillerscope.store.schema import FORMAT, READABLE, STUDY
 
 FORMATS = Path(__file__).parent / "formats"
 
@@ -55,3 +57,12 @@ def test_runs_of_older_formats_hold_the_same_numbers(tmp_path: Path) -> None:
         files = export(open_run(tmp_path / name), tmp_path / f"tables-{name}", "csv")
         exported.append({path.name: path.read_bytes() for path in files if path.stem != "answers"})
     assert all(one == exported[0] for one in exported)
+
+
+def test_a_study_that_was_not_measured_is_refused(folder: Path, tmp_path: Path) -> None:
+    """The manifests of formats 2 and 3 have no checksum of it."""
+    study = json.loads((folder / STUDY).read_text())
+    (folder / STUDY).write_text(json.dumps(study | {"seed": study["seed"] + 1}))
+    with pytest.raises(StoreError, match=r"study\.json is (missing|damaged|not the study that was measured)"):
+        export(open_run(folder), tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()

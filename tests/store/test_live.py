@@ -168,6 +168,44 @@ def test_where_nothing_landed_the_manifest_is_not_read(
     assert not store.refresh()
 
 
+def test_a_manifest_that_cannot_be_read_is_told_at_the_second_time(whole: Path, tmp_path: Path) -> None:
+    """At the first it may be being replaced; the numbers of before stay."""
+    landing = Landing(whole, tmp_path / "run", *SHARDS)
+    store = LiveStore.open(tmp_path / "run")
+    file = tmp_path / "run" / MANIFEST
+    for damaged in ("{", "[]"):
+        sound = file.read_bytes()
+        file.write_text(damaged)
+        assert (store.refresh(), store.fault) == (False, "")
+        assert not store.refresh()
+        assert str(file) in store.fault or "its manifest.json is of another program" in store.fault
+        assert len(run_now(store)[None].measured()) == 12
+        file.write_bytes(sound)
+        store.refresh()
+        assert store.fault == ""
+    landing.land(MERGED)
+    assert store.refresh()
+
+
+def test_a_file_that_was_vouched_for_is_compared_again_once_it_is_another(whole: Path, tmp_path: Path) -> None:
+    """Others are checked by their sizes alone."""
+    shutil.copytree(whole, tmp_path / "run")
+    store, file = LiveStore.open(tmp_path / "run", checksums=False), tmp_path / "run" / MERGED
+    sound = file.read_bytes()
+    snapshot = store.snapshot()
+    snapshot.vouch_for({MERGED: stamp_of(file)})
+    for name in (MERGED, SHARDS[0]):
+        data = bytearray((tmp_path / "run" / name).read_bytes())
+        data[-1] ^= 1
+        (tmp_path / "run" / name).write_bytes(data)
+    store.get(SHARDS[0], [])
+    for one in (store, snapshot):
+        with pytest.raises(StoreError, match="the file is damaged"):
+            one.get(MERGED, [])
+    file.write_bytes(sound)
+    assert len(store.get(MERGED, []).records) == 12
+
+
 def test_shards_behind_a_gap_wait(whole: Path, tmp_path: Path) -> None:
     landing = Landing(whole, tmp_path / "run", SHARDS[0], SHARDS[2])
     store = LiveStore.open(tmp_path / "run")

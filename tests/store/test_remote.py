@@ -34,6 +34,7 @@ from fillerscope.store.job_part import JobPart
 from fillerscope.store.join import join
 from fillerscope.store.live import LiveStore
 from fillerscope.store.manifest import sealed
+from fillerscope.store.remote import RemoteFolder
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import MANIFEST, STUDY, merged_name
 from fillerscope.store.status import status_of
@@ -198,6 +199,39 @@ def test_the_slower_of_two_writers_is_stopped_and_nothing_is_lost(
     assert "writer" not in stored.manifest
     assert stored.verify() == []
     assert bucket.read("two", name) == b"of the second"
+
+
+@pytest.mark.parametrize("data", [b"second", b"the second"], ids=["as long", "longer"])
+@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "its answer lost"])
+def test_a_file_that_could_not_be_replaced_for_sure_is_the_old_one_or_the_new_one(
+    is_stored: bool, data: bytes, bucket: Bucket, single: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, publish = files(single)[0], RemoteFolder.publish
+    place = f"replaced-{is_stored}-{len(data)}"
+    folder = local_folder(bucket.address(place))
+    store = RunStore.create(folder, RunStore.open(single).manifest["identity"], {})
+
+    def lost(remote: RemoteFolder, name: str) -> None:
+        if is_stored:
+            publish(remote, name)
+        raise StoreError("cannot reach it")
+
+    with store.writing():
+        store.put_bytes(name, b"first!")
+    down = monkeypatch.context()
+    with down as broken, pytest.raises(StoreError, match="cannot reach it"), store.writing():  # noqa: PT012
+        broken.setattr(RemoteFolder, "publish", lost)
+        store.put_bytes(name, data)
+    expected = data if is_stored else b"first!"
+    assert bucket.read(place, name) == expected
+    for machine in ("here", "there"):
+        if machine == "there":
+            other_machine(monkeypatch, tmp_path, "there")
+        stored = RunStore.open(local_folder(bucket.address(place)))
+        assert stored.verify() == []
+        assert stored.get_bytes(name) == expected
+    stored.tidy()
+    assert "replacing" not in json.loads(bucket.read(place, MANIFEST))
 
 
 def test_a_manifest_whose_answer_was_lost_is_not_another_writer_s(bucket: Bucket, single: Path) -> None:

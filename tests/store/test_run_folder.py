@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ from fillerscope.store.schema import (
     shard_name,
     slug,
 )
+from support.forks import KILLED, in_a_fork
 
 IDENTITY = {"study": {"seed": 0}, "models": [{"digest": "abc"}]}
 STUDY = {"name": "tiny", "figures": []}
@@ -278,6 +280,71 @@ def test_verify_names_what_is_damaged(store: RunStore, said: str) -> None:
     assert said in line
     assert not store.is_sound(NAME)
     assert store.is_sound("merged/tiny.safetensors")
+
+
+@pytest.mark.parametrize("between", ["put", "settled"])
+@pytest.mark.parametrize("content", [OTHER, Part({"none/heads": np.zeros(3)}, [])], ids=["shorter", "another"])
+def test_what_another_process_writes_again_is_not_damaged(store: RunStore, content: Part, between: str) -> None:
+    """Neither once the manifest lists it nor in the moment before."""
+    store.put(NAME, PART)
+    readers = [RunStore.open(store.path) for _ in range(3)]
+    if between == "put":
+        store.put(NAME, content)
+    else:
+        store._list = lambda *_: refuse()
+        with pytest.raises(StoreError, match="killed"):
+            store.put(NAME, content)
+    assert readers[0].verify() == []
+    assert_same(readers[1].get(NAME), content)
+    readers[2].refuse_damaged()
+    cut(store.path / NAME)
+    assert len(readers[0].verify()) == 1
+    with refused("is missing or truncated"):
+        readers[1].get(NAME)
+
+
+def refuse() -> None:
+    raise StoreError("killed")
+
+
+def test_what_is_written_again_and_again_is_being_written(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put(NAME, PART)
+    reader, fault = RunStore.open(store.path), RunStore._fault_here
+    made = iter(range(100))
+
+    def late(self: RunStore, name: str) -> str:
+        """Written again before it could be compared."""
+        if self is reader:
+            store.put(NAME, Part({"x": np.full(1, next(made))}, []))
+        return fault(self, name)
+
+    monkeypatch.setattr(RunStore, "_fault_here", late)
+    for read in (reader.verify, reader.refuse_damaged):
+        with refused("is being written by another process; wait for it, then try again"):
+            read()
+    monkeypatch.undo()
+    assert reader.verify() == []
+
+
+def test_what_is_no_longer_listed_and_written_again_is_being_written(store: RunStore) -> None:
+    """As what is made of a shard that was replaced."""
+    store.put(NAME, PART)
+    store.put("merged/tiny.safetensors", PART)
+    reader = RunStore.open(store.path)
+    store.put(NAME, OTHER)
+    (store.path / "merged/tiny.safetensors").write_bytes(b"not listed yet")
+    with refused("is being written by another process"):
+        reader.verify()
+
+
+def test_another_run_in_the_place_of_one_is_not_taken_for_it(store: RunStore, path: Path, tmp_path: Path) -> None:
+    store.put(NAME, PART)
+    reader = RunStore.open(path)
+    path.rename(tmp_path / "before")
+    RunStore.create(path, IDENTITY | {"seed": 1}, STUDY).put(NAME, OTHER)
+    assert len(reader.verify()) == 1
+    with refused("is missing or truncated"):
+        reader.get(NAME)
 
 
 @pytest.mark.parametrize("damage", [cut, Path.unlink])
@@ -571,6 +638,78 @@ def test_a_fault_on_the_way_leaves_the_old_file_and_no_half_one(store: RunStore,
         store.put(NAME, OTHER)
     assert everything(store.path) == before
     assert_same(RunStore.open(store.path).get(NAME), PART)
+
+
+@pytest.fixture
+def both(path: Path) -> dict[bytes, Part]:
+    """A run with a shard, and what it is merged into, by the bytes of the manifest; and with another shard."""
+    before, after = RunStore.create(path, IDENTITY, STUDY), RunStore.create(path.parent / "after", IDENTITY, STUDY)
+    after.put(NAME, OTHER)
+    before.put(NAME, PART)
+    before.put("merged/tiny.safetensors", PART)
+    return {(before.path / "manifest.json").read_bytes(): PART, (after.path / "manifest.json").read_bytes(): OTHER}
+
+
+def replace(path: Path) -> None:
+    """Replace the shard. What fails on the way is noted, as whatever comes before the end may be."""
+    store = RunStore.open(path)
+    with store.writing():
+        try:
+            store.put(NAME, OTHER)
+        except StoreError:
+            store.note("environment", {})
+            store.manifest.pop("environment")
+            store._save_manifest()
+
+
+def assert_one_of(both: dict[bytes, Part], path: Path) -> Part:
+    """That a run is what it was, or what it was to be, and that nothing else is left."""
+    assert RunStore.open(path).verify() == []
+    RunStore.open(path).tidy()
+    assert not list(path.rglob(".*.tmp"))
+    part = both[(path / "manifest.json").read_bytes()]
+    assert_same(RunStore.open(path).get(NAME), part)
+    return part
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and signals")
+@pytest.mark.parametrize("share", [run_folder.SHARE, 1], ids=["a manifest for each file", "for all files"])
+def test_killed_at_every_step_of_replacing_a_file(
+    both: dict[bytes, Part], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: int
+) -> None:
+    monkeypatch.setattr(run_folder, "SHARE", share)
+    ends: list[Part] = []
+    for step in range(1, 20):
+        run = Path(shutil.copytree(path, tmp_path / str(step)))
+        code = in_a_fork(lambda run=run: replace(run), {"die_at": step})
+        assert code in (KILLED, 0)
+        ends.append(assert_one_of(both, run))
+        if code == 0:
+            break
+    assert len(ends) == 3 * 3 + 1  # the manifest that announces it, the file, and the manifest that lists it
+    assert ends[0] is PART
+    assert ends[-1] is OTHER
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_any_write_fails_while_a_file_is_replaced(
+    both: dict[bytes, Part], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The one that fails is not the last one."""
+    real, left = getattr(os, operation), [0]
+
+    def fail(*given: object) -> object:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*given)
+
+    monkeypatch.setattr(os, operation, fail)
+    for number in range(1, 7 if operation == "fsync" else 4):
+        run, left[0] = Path(shutil.copytree(path, tmp_path / str(number))), number
+        replace(run)
+        assert left[0] <= 0
+        assert_one_of(both, run)
 
 
 def test_files_are_synced_before_they_get_their_name(store: RunStore, monkeypatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fillerscope.store.own_files import LISTING
 from fillerscope.store.run_folder import RunStore
 
 SERVER = Path(__file__).parents[1] / "chaos/forkserver.py"
@@ -94,7 +95,7 @@ def outcome(run: Path) -> dict[str, bytes]:
     kept = {str(file.relative_to(run)): file for file in run.rglob("*") if file.is_file()}
     assert not [name for name in kept if name.endswith(".tmp")]
     kinds = ("tables", "shards", "merged", "answers", "problems")
-    return {name: file.read_bytes() for name, file in kept.items() if name.startswith(kinds)}
+    return {name: file.read_bytes() for name, file in kept.items() if name.startswith(kinds) and file.name != LISTING}
 
 
 def assert_nothing_half(run: Path) -> None:

@@ -8,16 +8,17 @@ from operator import eq
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.analysis.stored_run import StoredRun
+from fillerscope.errors import StoreError
 from fillerscope.store.schema import Columns, merged_name
-from fillerscope.study.study import Study
 
 
 def faults(run: Run) -> list[str]:
     """What does not add up, a line each."""
-    found = []
-    if not is_measured_study(run):
-        found.append("study.json: it is not the study that was measured")
-    found += _unaccounted(run)
+    try:
+        _ = run.study
+    except StoreError as error:
+        return [str(error)]
+    found = _unaccounted(run)
     for model in run.models:
         for one in (model, *run.study.twins(model)) if run.has_attention else ():
             there = run.store.has(merged_name(one))
@@ -25,17 +26,6 @@ def faults(run: Run) -> list[str]:
         found += _unanswered(run[model]) if run.has_answers else []
         found += _not_again(run[model]) if run.noise is not None else []
     return found
-
-
-def is_measured_study(run: StoredRun) -> bool:
-    """Whether study.json says what the identity of the run does. Keys that a run made before does not have are what
-    they are by default."""
-    measured, now = run.store.manifest["identity"].get("study", {}), run.study.measured()
-    try:
-        before = Study.model_validate({"name": run.study.name} | measured).measured()
-    except ValueError:
-        return False
-    return all(before[key] == now[key] for key in measured)
 
 
 def _unaccounted(run: StoredRun) -> list[str]:

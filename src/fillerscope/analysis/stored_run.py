@@ -8,9 +8,10 @@ from pathlib import Path
 
 from fillerscope.analysis.answer_tables import AnswerTables
 from fillerscope.errors import FigureError, StoreError
+from fillerscope.files import Json
 from fillerscope.problems.problem import repeated_questions
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import AnsweredProblem
+from fillerscope.store.schema import STUDY, AnsweredProblem
 from fillerscope.study.conditions import BASELINE, Condition
 from fillerscope.study.generation import NoiseSpec
 from fillerscope.study.study import QUERIES, AttentionProbe, Study
@@ -39,9 +40,12 @@ class StoredRun:
     @cached_property
     def study(self) -> Study:
         try:
-            return Study.stored(self.store.study)
+            study = Study.stored(self.store.study)
         except ValueError:
-            raise StoreError(f"{self.path / 'study.json'} does not hold a study; run the study again") from None
+            raise StoreError(f"{self.path / STUDY} does not hold a study; run the study again") from None
+        if not _is_measured(study, self.store.manifest["identity"].get("study", {})):
+            raise StoreError(f"{self.path / STUDY} is not the study that was measured; run the study again")
+        return study
 
     @property
     def models(self) -> list[str]:
@@ -120,6 +124,16 @@ class StoredRun:
     @cached_property
     def _tables(self) -> AnswerTables:
         return AnswerTables(self.store, self.study, self.partial)
+
+
+def _is_measured(study: Study, measured: Json) -> bool:
+    """Whether a study says what the identity of its run does: the manifests of early formats have no checksum of it.
+    Keys that a run made before does not have are what they are by default."""
+    try:
+        before, now = Study.model_validate({"name": study.name} | measured).measured(), study.measured()
+    except ValueError:
+        return False
+    return all(before.get(key) == now.get(key) for key in measured)
 
 
 def place_of(name: str, names: Sequence[str], noun: str) -> int:

@@ -16,6 +16,7 @@ from fillerscope.capture.passes import PassRunner
 from fillerscope.measure.prepare import Prepared
 from fillerscope.measure.shard import start_shard, texts_of
 from fillerscope.store.array_file import Part
+from fillerscope.store.failures import NO_ANSWER
 from fillerscope.store.schema import Array, ArrayName, Columns
 from fillerscope.study.study import Study
 
@@ -53,7 +54,7 @@ def _answered(study: Study, item: Prepared, answers: Answers) -> Prepared:
     missing = [c.name for c in study.conditions if not len(answers.get((item.number, c.name), ()))]
     if item.error or not missing:
         return item
-    return Prepared(item.number, item.problem, {}, f"there is no answer under {missing[0]} to look back from")
+    return Prepared(item.number, item.problem, {}, f"{NO_ANSWER} under {missing[0]} to look back from")
 
 
 def _with_answer(text: Text, answer: Sequence[int]) -> Text:

@@ -17,6 +17,7 @@ from fillerscope.store.tables import FREE, RATIO, read_table
 from fillerscope.study.study import Study
 
 FAILED = "failed"
+NO_ANSWER = "there is no answer"  # so the error of a problem begins that has none to measure: no other try changes it
 ANSWER_KEYS = ("number", "condition", "temperature", "sample")
 
 
@@ -27,13 +28,11 @@ def files_with_failures(store: RunStore, study: Study, shards: Iterable[int]) ->
     for model, asked in measured_models(study):
         stages = stage_files(asked)
         for stage, named in stages.items():
-            failed = (
-                [] if stage == MEASURING_ANSWERS else [n for n in numbers if _has_failed(store, stage, named(model, n))]
-            )
+            failed = [n for n in numbers if _has_failed(store, stage, named(model, n))]
             found += [named(model, number) for number in failed]
             if stage == ANSWERING and MEASURING_ANSWERS in stages:
                 found += [stages[MEASURING_ANSWERS](model, number) for number in failed]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def best_part(store: RunStore, name: str, part: Part) -> Part:
@@ -77,6 +76,7 @@ def _failed(part: Part) -> set[int]:
 def _has_failed(store: RunStore, stage: str, name: str) -> bool:
     if not store.is_sound(name):
         return False
-    if stage == MEASURING:
-        return any(record["status"] == FAILED for record in store.get(name, []).records)
+    if stage in (MEASURING, MEASURING_ANSWERS):
+        records = store.get(name, []).records
+        return any(one["status"] == FAILED and not one.get("error", "").startswith(NO_ANSWER) for one in records)
     return FAILED in store.get_table(name)["finish"]

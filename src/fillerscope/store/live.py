@@ -12,7 +12,7 @@ not know whether another process is still measuring.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, takewhile
@@ -51,11 +51,14 @@ class LiveStore(RunStore):
     """A store that offers the merged files of a model before they are written. `open` makes one."""
 
     def __init__(self, path: Path, manifest: Manifest, checksums: bool = True) -> None:
-        """`checksums=False` checks only the sizes of files before they are read; call `verify` in the background."""
+        """`checksums=False` checks only the sizes of files before they are read, until `vouch_for` is called after a
+        `verify` in the background."""
         super().__init__(path, manifest, remote_of(path))
         self.checksums = checksums or self.remote is not None  # a copy may have files of before
         self.problems: int | None = None  # how many there will be, where that is known
         self._seen: tuple[object, dict[str, Stamp | None]] | None = None  # the manifest and the files, as they were
+        self.fault = ""  # what is wrong with the manifest as it is now; the numbers are then those of before
+        self._refused: Stamp | None = None  # the manifest that could not be read last
         self._parts: dict[str, Part] = {}  # by the name of the file that is not written yet
         self._merges: dict[str, _PartialMerge] = {}
         self._lock = RLock()
@@ -81,17 +84,22 @@ class LiveStore(RunStore):
         return snapshot
 
     def refresh(self) -> bool:
-        """Merge the shards written since the last call, and return whether anything changed."""
+        """Merge the shards written since the last call, and return whether anything changed. A manifest that can twice
+        not be read is told in `fault`."""
         with self._lock:
             if self.remote is not None:
                 self.remote.pull()
             stamp = stamp_of(self.path / MANIFEST)
             if stamp is None or (stamp, self._existing()) == self._seen:
+                self.fault = ""
                 return False
             try:
                 manifest = RunStore.open(self.path).manifest
-            except StoreError:
-                return False  # being replaced at this moment: the next refresh reads it
+            except StoreError as error:  # it may be being replaced at this moment: then the next one is another
+                self.fault = str(error) if self._refused == stamp else ""
+                self._refused = stamp
+                return False
+            self.fault, self._refused = "", None
             before = self._seen and self._seen[1], self.manifest
             self._forget_checked(manifest)
             self.manifest = manifest
@@ -99,6 +107,11 @@ class LiveStore(RunStore):
             self._parts = dict(self._unwritten_merges())
             self.problems = self._count_problems() or self.problems  # another run may be in its place
             return before != (self._seen[1], manifest)
+
+    def vouch_for(self, stamps: Mapping[str, Stamp | None]) -> None:
+        """Note that files had their checksums as they were at these stamps: from now on they are compared again before
+        they are read where they are others, whether `checksums` or not. All snapshots share this."""
+        self._checked.update(stamps)
 
     def has(self, name: str) -> bool:
         return name in self._parts or self._written(name)
@@ -207,7 +220,7 @@ class LiveStore(RunStore):
             return False  # removed at this moment
 
     def _check(self, name: str) -> None:
-        if not self.checksums and self._written(name):
+        if not self.checksums and name not in self._checked and self._written(name):
             return
         try:
             super()._check(name)

@@ -47,7 +47,22 @@ def read_manifest(path: Path) -> Manifest:
     return cast(Manifest, manifest)
 
 
-def refuse_other_study(path: Path, manifest: Manifest, text: str) -> None:
+def read_study(path: Path, manifest: Manifest) -> Json:
+    """The study of a run folder, or an error that says whether it is missing, damaged or cannot be read now."""
+    try:
+        text = read_steadily(path / STUDY)
+        _refuse_other_study(path, manifest, text)
+        data: Json = parse_json(text)
+    except FileNotFoundError:
+        raise StoreError(f"{path / STUDY} is missing; run the study again") from None
+    except ValueError as error:
+        raise StoreError(f"{path / STUDY} is damaged ({error}); run the study again") from None
+    except OSError as error:
+        raise unreadable(path / STUDY, error) from None
+    return data
+
+
+def _refuse_other_study(path: Path, manifest: Manifest, text: str) -> None:
     """Compare the study of a run with its checksum, then with that of now: a process may have just written another."""
     if not _lists_study(manifest, text):
         with suppress(StoreError):
@@ -58,10 +73,10 @@ def refuse_other_study(path: Path, manifest: Manifest, text: str) -> None:
 
 def _lists_study(manifest: Manifest, text: str) -> bool:
     """Whether a manifest has the checksum of a study; early formats had none of it."""
-    entry = manifest["files"].get(STUDY)
-    if entry is None:
+    if STUDY not in manifest["files"]:
         return manifest["format"] < SEALED
-    return entry["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    sums = [files[STUDY]["sha256"] for files in (manifest["files"], manifest.get("replacing", {})) if STUDY in files]
+    return hashlib.sha256(text.encode()).hexdigest() in sums
 
 
 def write_manifest(path: Path, manifest: Manifest, remote: RemoteFolder | None) -> None:
@@ -86,16 +101,19 @@ def _is_valid(manifest: Json) -> bool:
     sealed = manifest["format"] >= SEALED or "digest" in manifest
     if sealed and manifest.get("digest") != _digest_of(manifest):
         return False
-    files, models = manifest["files"], manifest.get("models", {})
-    if not (isinstance(files, dict) and isinstance(models, dict) and isinstance(manifest["identity"], dict)):
+    files, models, replacing = manifest["files"], manifest.get("models", {}), manifest.get("replacing", {})
+    if not all(isinstance(one, dict) for one in (files, models, replacing, manifest["identity"])):
         return False
     problems, part = manifest.get("problems", 0), manifest.get("part", "1/1")
     if type(problems) is not int or not 0 <= problems <= MOST_PROBLEMS or not is_part(part):
         return False
     inside = all(name.isprintable() and not Path(name).is_absolute() and ".." not in Path(name).parts for name in files)
-    entries = all(
-        isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
-        for entry in files.values()
+    entries = (
+        all(
+            isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
+            for entry in (*files.values(), *replacing.values())
+        )
+        and replacing.keys() <= files.keys()
     )
     return inside and entries
 

@@ -1,59 +1,38 @@
-"""The run folder: immutable shards, a manifest with checksums, a lock. `schema` names what is in it.
+"""The run folder: shards, a manifest with checksums, a lock. `schema` names what is in it.
 
 Every file is written under a temporary name, synced and renamed, so that a kill at any moment leaves either the old
-file or the new one. Does not know what the arrays mean, and needs no torch.
+file or the new one. Where a listed file is replaced, the manifest first lists both, and the one that is there counts.
+Does not know what the arrays mean, and needs no torch.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from fillerscope.errors import StoreError
-from fillerscope.files import (
-    Json,
-    Pieces,
-    digest_of,
-    is_inside,
-    is_temporary,
-    json_bytes,
-    parse_json,
-    write_whole,
-)
+from fillerscope.files import Json, Pieces, digest_of, json_bytes, write_whole
 from fillerscope.store.addresses import remote_of
 from fillerscope.store.array_file import Part, file_pieces, read_layouts, read_part, read_slices
 from fillerscope.store.inside import inside
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.layouts import Layouts
+from fillerscope.store.leftovers import leftovers_in, remove_leftovers
 from fillerscope.store.lock import locked, writing_to
-from fillerscope.store.manifest import make_folder, read_manifest, refuse_other_study, write_manifest
-from fillerscope.store.reading import Stamp, read_steadily, sha256_of, size_of, stamp_of, unreadable, unusable
+from fillerscope.store.manifest import make_folder, read_manifest, read_study, write_manifest
+from fillerscope.store.reading import Stamp, sha256_of, size_of, stamp_of, unusable
 from fillerscope.store.remote import RemoteFolder
-from fillerscope.store.schema import (
-    COLUMN_TYPES,
-    FILES,
-    FOLDERS,
-    FORMAT,
-    JOB,
-    MANIFEST,
-    STUDY,
-    Array,
-    Columns,
-    FileEntry,
-    Manifest,
-    made_of,
-    upgraded,
-)
-from fillerscope.store.tables import FREE, RATIO, arrow_type, read_table
+from fillerscope.store.schema import FORMAT, MANIFEST, STUDY, Array, Columns, FileEntry, Manifest, made_of, upgraded
+from fillerscope.store.tables import FREE, RATIO, read_table, table_bytes
 
 COPIED = 1 << 24  # bytes at a time
+TRIES = 5  # files that are written again while they are compared are compared again
 SHARE = 500  # a manifest of so many files is written at every second file, one of twice as many at every third
 
 
@@ -64,6 +43,7 @@ class RunStore:
         """`remote` is the object store that the folder is a copy of."""
         self.path, self.manifest, self.remote = path, manifest, remote
         self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
+        self._is_writing = False
         self._unlisted = 0  # files written since the manifest was
         self._repeated: set[str] = set()  # files that are to be written again
         self._checked: dict[str, Stamp | None] = {}  # files that were compared with their checksums, as they were then
@@ -78,7 +58,8 @@ class RunStore:
             make_folder(path, empty if part is None else empty | {"part": str(part)}, remote)
         store = cls.open(path)
         if store.part != part:
-            raise StoreError(f"{path} holds {_told(store.part)}, not {_told(part)}; choose another folder with --out")
+            held, asked = (f"part {one} of a run" if one else "a whole run" for one in (store.part, part))
+            raise StoreError(f"{path} holds {held}, not {asked}; choose another folder with --out")
         if store.manifest["identity"] != identity:
             other = sorted(key for key in identity if store.manifest["identity"].get(key) != identity[key])
             differs = f" (it differs in: {', '.join(other)})"
@@ -92,7 +73,16 @@ class RunStore:
     def open(cls, path: Path) -> RunStore:
         if (remote := remote_of(path)) is not None:
             remote.pull()
-        return cls(path, read_manifest(path), remote)
+        store = cls(path, read_manifest(path), remote)
+        store._settle()
+        return store
+
+    def _settle(self) -> None:
+        """List of a file that was being replaced the one that is there: a kill may have come before or after."""
+        for name, entry in self.manifest.pop("replacing", {}).items():
+            new = RunStore(self.path, self.manifest | {"files": {name: entry}}, self.remote)
+            if new.has(name) and not (new._remote_fault(name) or new._fault(name)):
+                self._list({name: entry})
 
     @property
     def part(self) -> JobPart | None:
@@ -106,42 +96,27 @@ class RunStore:
         with locked(self.path):
             now = RunStore.open(self.path)
             self.manifest, self.remote = now.manifest, now.remote
-            self._remove_temporaries()
+            remove_leftovers(self.path)
             if self.remote is not None:
                 self.note("writer", secrets.token_hex(8))  # from now on no other process writes there
+            self._is_writing = True
             try:
                 yield
             finally:
+                self._is_writing = False
                 if self.manifest.pop("writer", "") or self._unlisted:
                     self._save_manifest()
 
-    def _remove_temporaries(self) -> None:
-        """Remove the files that a kill left half-written. Only the lock's holder may: they could be somebody's.
-
-        Where that fails they are left for the next time: nothing reads them.
-        """
-        with suppress(OSError):
-            for file in [path for path in self.path.rglob(".*.tmp") if self._is_leftover(path)]:
-                file.unlink()
-
-    def _is_leftover(self, file: Path) -> bool:
-        top, *below = file.relative_to(self.path).parts
-        ours = top.startswith(FOLDERS) if below else any(is_temporary(top, name) for name in (*FILES, JOB))
-        return ours and is_temporary(file.name) and is_inside(file.parent, self.path)
+    def tidy(self) -> None:
+        """Remove what a kill has left in a finished run, unless a process writes it or nobody may."""
+        with suppress(StoreError, OSError):
+            if "replacing" in read_manifest(self.path) or leftovers_in(self.path):
+                with self.writing():
+                    self._save_manifest()
 
     @property
     def study(self) -> Json:
-        try:
-            text = read_steadily(self.path / STUDY)
-            refuse_other_study(self.path, self.manifest, text)
-            data: Json = parse_json(text)
-        except FileNotFoundError:
-            raise StoreError(f"{self.path / STUDY} is missing; run the study again") from None
-        except ValueError as error:
-            raise StoreError(f"{self.path / STUDY} is damaged ({error}); run the study again") from None
-        except OSError as error:
-            raise unreadable(self.path / STUDY, error) from None
-        return data
+        return read_study(self.path, self.manifest)
 
     def _has_study(self, study: Json) -> bool:
         try:
@@ -175,13 +150,7 @@ class RunStore:
 
     def put_table(self, name: str, columns: Columns) -> None:
         """Write a table whose columns have the types of the schema."""
-        import pyarrow
-        from pyarrow import parquet
-
-        arrays = {key: pyarrow.array(values, arrow_type(COLUMN_TYPES[key])) for key, values in columns.items()}
-        data = io.BytesIO()
-        parquet.write_table(pyarrow.table(arrays), data, compression="zstd")
-        self._write(name, [data.getbuffer()])
+        self._write(name, [table_bytes(columns)])
 
     def put_bytes(self, name: str, data: bytes) -> None:
         """Write a file that another process made for this run, in a `MemoryStore`."""
@@ -190,12 +159,19 @@ class RunStore:
     def _write(self, name: str, pieces: Pieces) -> None:
         with writing_to(self.path):
             self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
-            size, digest = write_whole(self.path / name, pieces)
+            size, digest = write_whole(self.path / name, pieces, announce=partial(self._announce, name))
             self._publish(name)
             self._list({name: {"bytes": size, "sha256": digest}})
             self._unlisted += 1
             if self._unlisted > len(self.manifest["files"]) // SHARE:  # else all manifests together grow as a square
                 self._save_manifest()
+
+    def _announce(self, name: str, size: int, digest: str) -> None:
+        """List what is about to replace a listed file beside that: after a kill either of them counts."""
+        entry: FileEntry = {"bytes": size, "sha256": digest}
+        if self.manifest["files"].get(name, entry) != entry:
+            self.manifest.setdefault("replacing", {})[name] = entry
+            self._save_manifest()
 
     def _publish(self, name: str) -> None:
         if self.remote is not None:
@@ -237,6 +213,9 @@ class RunStore:
             listed[name] = entry
             self._checked[name] = stamp_of(self.path / name)
             self._repeated.discard(name)
+        replacing = self.manifest.pop("replacing", {})  # those that failed halfway stay
+        if left := {name: entry for name, entry in replacing.items() if name not in written}:
+            self.manifest["replacing"] = left
 
     def repeat(self, names: Iterable[str]) -> None:
         """Take some files for unsound until they were written again: until then they stay, since that may fail."""
@@ -286,14 +265,41 @@ class RunStore:
 
     def _check(self, name: str) -> None:
         """Compare a file with its checksum before it is first used, and again where it was changed since."""
+        for refusal in self._wrong([name], self._refusal).values():
+            raise StoreError(refusal)
+
+    def _refusal(self, name: str) -> str:
+        """Why a file cannot be used; empty where it can."""
         if not self.has(name):
-            raise StoreError(f"{self.path / name} is missing or truncated; run the study again to restore it")
+            return f"{self.path / name} is missing or truncated; run the study again to restore it"
         stamp = stamp_of(self.path / name)
         if stamp is not None and self._checked.get(name) == stamp:
-            return
+            return ""
         if fault := self._fault(name):
-            raise StoreError(f"{self.path}: {fault}; the file is damaged; run the study again to restore it")
+            return f"{self.path}: {fault}; the file is damaged; run the study again to restore it"
         self._checked[name] = stamp if self.remote is None else stamp_of(self.path / name)  # it may have been fetched
+        return ""
+
+    def _wrong(self, names: Iterable[str], fault: Callable[[str], str]) -> dict[str, str]:
+        """What is wrong with some files, by what the manifest says now: another process may have written them again."""
+        wrong = dict.fromkeys(names, "")
+        for _ in range(TRIES):
+            wrong = {name: line for name in wrong if (line := fault(name))}
+            if not wrong or not self._reread(wrong):
+                return wrong
+        raise StoreError(f"{self.path} is being written by another process; wait for it, then try again")
+
+    def _reread(self, names: Iterable[str]) -> bool:
+        """Take over what the manifest says of some files by now; whether that is something else."""
+        files = self.manifest["files"]
+        if self._is_writing or files.keys().isdisjoint(names):
+            return False
+        if (now := RunStore.open(self.path).manifest)["identity"] != self.manifest["identity"]:
+            return False
+        changed = [name for name in names if now["files"].get(name) != files.get(name)]
+        newer = {name: now["files"][name] for name in changed if name in now["files"]}
+        self.manifest = self.manifest | {"files": files | newer}
+        return bool(changed)
 
     def refuse_damaged(self) -> None:
         """Raise where any file is missing or damaged, whether it will be read or not."""
@@ -303,7 +309,7 @@ class RunStore:
     def verify(self) -> list[str]:
         """A line for each file that is missing or damaged, and for a folder that has the name of another run."""
         names = sorted(self.manifest["files"])
-        files = [line for name in names if (line := self._fault(name) or self._remote_fault(name))]
+        files = list(self._wrong(names, lambda name: self._fault(name) or self._remote_fault(name)).values())
         named = re.fullmatch(r".*-([0-9a-f]{10})", self.path.resolve().name)
         if named and named[1] != (expected := digest_of(self.manifest["identity"])[:10]):
             files.append(f"{MANIFEST}: what was measured has the digest {expected}, the folder's name says {named[1]}")
@@ -340,7 +346,3 @@ class RunStore:
         with writing_to(self.path):
             write_manifest(self.path, self.manifest, self.remote)
             self._unlisted = 0
-
-
-def _told(part: JobPart | None) -> str:
-    return "a whole run" if part is None else f"part {part} of a run"

@@ -198,6 +198,7 @@ class Manifest(TypedDict):
     identity: Json
     files: dict[str, FileEntry]
     writer: NotRequired[str]  # a mark of the process that writes to an object store, as long as it does
+    replacing: NotRequired[dict[str, FileEntry]]  # files that are about to replace listed ones: either may be there
     digest: NotRequired[str]  # of all the rest
     environment: NotRequired[Json]
     models: NotRequired[dict[str, ModelFacts]]
