@@ -15,6 +15,7 @@ from fillerscope.capture.attention import capturing
 from fillerscope.capture.masks import PLAIN_CAUSAL, MaskRule
 from fillerscope.capture.packing import Packing, Text
 from fillerscope.capture.passes import PassRunner
+from fillerscope.capture.precision import in_float32
 from support.tiny import tiny_model
 
 kernels = pytest.importorskip("fillerscope.capture.kernels", reason="triton is not installed", exc_type=ImportError)
@@ -158,6 +159,18 @@ def test_what_the_kernels_cannot_serve_goes_to_the_blocks_and_is_said_once(query
         assert [fused.can_serve(query, rule, PACKING) for _ in range(3)] == [False] * 3
     assert len(caplog.records) == 1
     assert said in caplog.text
+
+
+def test_a_check_in_another_precision_does_not_say_that_the_study_is_slow(caplog):
+    fused._warn.cache_clear()
+    single = tensor(dtype=torch.float32)
+    model = tiny_model("llama").to(torch.bfloat16)
+    with caplog.at_level(logging.WARNING), in_float32(model) as possible:
+        assert possible
+        assert not fused.can_serve(single, PLAIN_CAUSAL, PACKING)
+    assert not caplog.records
+    assert not fused.can_serve(single, PLAIN_CAUSAL, PACKING)
+    assert len(caplog.records) == 1
 
 
 def test_without_a_gpu_nothing_is_said(caplog):

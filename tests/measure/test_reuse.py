@@ -105,6 +105,8 @@ def test_a_run_of_an_old_version_is_passed_over() -> None:
 
 # Real runs
 
+ROUNDED = ", with other conditions: its numbers are the same up to rounding"
+
 
 @pytest.fixture
 def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -147,9 +149,10 @@ def test_studies_of_the_same_numbers_are_measured_once(saved: Path, ask: Callabl
     first, _, loaded = ask(all_of_it)
     assert loaded
     before = (first.path / "study.json").read_bytes()
-    for study in (study_of(saved, name="again"), study_of(saved, name="less", conditions=CONDITIONS[:2])):
-        store, said, loaded = ask(study)
-        assert (store.path, said, loaded) == (first.path, [f"using {first.path}, measured before"], False)
+    using = f"using {first.path}, measured before"
+    for name, conditions, told in (("again", CONDITIONS, using), ("less", CONDITIONS[:2], f"{using}{ROUNDED}")):
+        store, said, loaded = ask(study_of(saved, name=name, conditions=conditions))
+        assert (store.path, said, loaded) == (first.path, [told], False)
     assert (first.path / "study.json").read_bytes() == before, "what was stored stays as it was"
     own = run_study(study_of(saved, name="less", conditions=CONDITIONS[:2]), Path("own"))
     for name in ("none", "mless"):
@@ -169,7 +172,7 @@ def test_the_same_problems_from_another_file_are_named_with_it(saved: Path, ask:
 def test_a_folder_that_is_given_is_used_where_it_holds_enough(saved: Path, ask: Callable[..., Any]) -> None:
     ask(study_of(saved), Path("mine"))
     store, said, loaded = ask(study_of(saved, conditions=CONDITIONS[:2]), Path("mine"))
-    assert (store.path, said, loaded) == (Path("mine"), ["using mine, measured before"], False)
+    assert (store.path, said, loaded) == (Path("mine"), [f"using mine, measured before{ROUNDED}"], False)
     store, _, loaded = ask(study_of(saved, conditions=CONDITIONS[:2]))
     assert loaded, "it is looked for in `runs` alone"
     assert store.path.parent == Path("runs")
@@ -196,3 +199,27 @@ def test_a_run_that_lost_problems_to_other_conditions_is_passed_over(saved: Path
     store, _, loaded = ask(study_of(saved, name="less", conditions=CONDITIONS[:2], problems=problems))
     assert loaded
     assert store.path != first.path
+
+
+def test_answers_are_grouped_as_the_data_are_now(saved: Path, ask: Callable[..., Any]) -> None:
+    """What groups problems is in no identity: the run of the same numbers is mended, not used as it is."""
+
+    def asked(levels: str) -> tuple[list[str], bool]:
+        rows = [{"id": id, "question": "1 + 1?", "answer": "2", "level": id in levels} for id in "ab"]
+        Path("data.json").write_text(json.dumps(rows))
+        study = study_of(
+            saved, problems={"source": "data.json"}, generation={"max_tokens": 1, "recheck": 0},
+            conditions=CONDITIONS[:1], probes={"attention": False},
+        )  # fmt: skip
+        store, said, loaded = ask(study)
+        found = [problem["meta"]["level"] for problem in open_run(store.path).problems()]
+        assert found == [id in levels for id in "ab"]
+        return said, loaded
+
+    assert asked("a")[1]
+    said, loaded = asked("b")
+    assert not loaded
+    assert not any("measured before" in line for line in said)
+    said, loaded = asked("b")
+    assert not loaded
+    assert any("measured before" in line for line in said)

@@ -22,7 +22,8 @@ from fillerscope.errors import ModelError, ProblemError, StoreError, StudyError
 from fillerscope.files import digest_of
 from fillerscope.measure.engines import local, model_work
 from fillerscope.measure.environment import environment, hardware
-from fillerscope.measure.identity import FILES, PACKAGES, _precision, code_version, identify
+from fillerscope.measure.identity import NO_NUMBERS, _precision, code_version, identify, measuring_code
+from fillerscope.measure.reuse import holds
 from fillerscope.measure.run_study import run_study
 from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
@@ -253,46 +254,83 @@ def test_how_torch_rounds_is_part_of_the_identity(saved: Path, monkeypatch: pyte
     assert "unknown" in _precision()
 
 
+@pytest.mark.parametrize("name", ["NVIDIA_TF32_OVERRIDE", "DNNL_DEFAULT_FPMATH_MODE"])
+def test_variables_by_which_libraries_round_are_part_of_it(
+    name: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identity(study_of(saved))
+    monkeypatch.setenv(name, "1")
+    assert identity(study_of(saved)) != before
+
+
+def test_precision_of_convolutions_is_part_of_it() -> None:
+    before, settings = _precision(), torch.backends.mkldnn.conv
+    own = settings.fp32_precision
+    try:
+        settings.fp32_precision = "bf16"
+        assert _precision() != before
+    finally:
+        settings.fp32_precision = own
+
+
+def test_optional_packages_that_compute_are_part_of_it(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of one, or none, is another run, and none has the numbers of another."""
+    identities = [identity(study_of(saved))]
+    for version in ("1.0", "2.0"):
+        (tmp_path / version / "causal_conv1d").mkdir(parents=True)
+        (tmp_path / version / "causal_conv1d/__init__.py").touch()
+        (described := tmp_path / version / f"causal_conv1d-{version}.dist-info").mkdir()
+        (described / "METADATA").write_text(f"Name: causal-conv1d\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(tmp_path / version)
+        identities.append(identity(study_of(saved)))
+        assert f"causal_conv1d {version}" in identities[-1]["libraries"]["optional packages"]
+    assert environment("cpu")["causal_conv1d"] == "2.0"
+    assert not any(holds(one, other) for one in identities for other in identities if one is not other)
+
+
 def test_other_code_is_another_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One character in any file of the packages that measure; what only shows numbers changes nothing."""
+    """One character in any file that may decide a number; what only shows numbers changes nothing."""
     package = Path(shutil.copytree(Path(fillerscope.__file__).parent, tmp_path / "package"))
-    before = code_version()
+    before, measuring = code_version(), dict(measuring_code(package))
     assert before.startswith(fillerscope.__version__ + "+")
     monkeypatch.setattr("fillerscope.measure.identity.files", lambda _: package)
     folders = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
-    measuring = [path for folder in folders for path in sorted((package / folder).rglob("*.py"))]
-    named = ["store/schema.py", "store/moments.py", "store/merge.py", "models/structure.py", "models/attention.py"]
-    changing = [*measuring, *(package / name for name in named), package / "prompts/sentences.txt"]
-    assert len(changing) > 80
-    for path in changing:
-        content = path.read_bytes()
-        path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-        assert code_version() != before, path
-        path.write_bytes(content)
-    for name in ("figures/style.py", "report/html.py", "cli/app.py", "store/run_folder.py"):
+    assert measuring.keys() >= {
+        str(path.relative_to(package)) for folder in folders for path in (package / folder).rglob("*.py")
+    }
+    for name in ("files.py", "models/borrowing.py", "models/hashed_view.py", "models/redirects.py",
+                 "models/structure.py", "prompts/sentences.txt", "store/contents.py", "store/failures.py",
+                 "store/moments.py"):  # fmt: skip
+        content = (package / name).read_bytes()
+        (package / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        assert code_version() != before, name
+        (package / name).write_bytes(content)
+    for name in ("figures/style.py", "report/html.py", "cli/app.py", "store/remote.py"):
         (package / name).write_text("changed")
     assert code_version() == before
 
 
-# What the packages that measure import of `models` and `store` and what changes none of their numbers: it finds,
-# fetches, checks and hashes weights, or reads and writes files.
-NO_NUMBERS = {
-    "models/borrowing.py", "models/cache.py", "models/checks.py", "models/hashed_view.py", "models/resolve.py",
-    "models/tokenizer_rules.py", "store/addresses.py", "store/array_file.py", "store/contents.py",
-    "store/failures.py", "store/inside.py", "store/job_part.py", "store/job_record.py", "store/memory_store.py",
-    "store/run_folder.py",
-}  # fmt: skip
-
-
-def test_whatever_measuring_code_imports_is_known_to_change_numbers_or_not() -> None:
+def test_all_code_is_hashed_or_on_the_list_of_what_decides_no_number() -> None:
     package = Path(fillerscope.__file__).parent
-    imported = set()
-    for folder in PACKAGES:
-        for path in (package / folder).rglob("*.py"):
-            nodes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
-            modules = (str(node.module).removeprefix("fillerscope.").replace(".", "/") for node in nodes)
-            imported |= {f"{module}.py" for module in modules if module.startswith(("models/", "store/"))}
-    assert imported - set(FILES) == NO_NUMBERS
+    hashed = {name for name, _ in measuring_code(package)}
+    named = [name for names in NO_NUMBERS.values() for name in names]
+    assert all((package / name).exists() for name in named)
+    for path in package.rglob("*.py"):
+        name = str(path.relative_to(package))
+        listed = [one for one in named if name == one or name.startswith(f"{one}/")]
+        assert len(listed) == (name not in hashed), name
+
+
+def test_measuring_code_takes_nothing_of_the_packages_that_are_listed_as_a_whole() -> None:
+    """Of what is not hashed it takes files with a reason of their own."""
+    package = Path(fillerscope.__file__).parent
+    folders = [name for names in NO_NUMBERS.values() for name in names if not name.endswith(".py")]
+    for name, content in measuring_code(package):
+        nodes = ast.walk(ast.parse(content)) if name.endswith(".py") else ()
+        taken = [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+        assert not [one for one in taken if one.startswith(tuple(f"fillerscope.{folder}" for folder in folders))], name
 
 
 def test_a_new_or_renamed_file_that_measures_is_another_identity(

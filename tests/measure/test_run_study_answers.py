@@ -27,7 +27,7 @@ from fillerscope.models.resolve import resolve
 from fillerscope.problems.sources import load_problems
 from fillerscope.store.failures import files_with_failures
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import PROBLEMS, answers_name, merged_name, shard_name
+from fillerscope.store.schema import PROBLEMS, answer_attention_name, answers_name, merged_name, shard_name
 from fillerscope.study.study import Study
 from support.progress import Heard
 from support.studies import CONDITIONS, save_model, study_of
@@ -128,7 +128,7 @@ def test_answers_alone_need_no_attention(saved: Path, finished: Path) -> None:
     assert "selfcheck" not in facts
     assert not (finished / "shards").exists()
     assert store.verify() == faults(fillerscope.open_run(finished)) == []
-    assert store.manifest["identity"]["libraries"].keys() >= {"math-verify", "sympy"}
+    assert store.manifest["identity"]["libraries"].keys() >= {"math-verify", "sympy", "regex", "mpmath", "Unicode"}
 
 
 def test_attention_and_answers_are_what_each_would_be_alone(saved: Path, finished: Path, tmp_path: Path) -> None:
@@ -497,6 +497,26 @@ def test_what_failed_is_tried_again_on_request(
     assert heard.lines[-2:] == ["nothing failed", f"{tmp_path / 'run'} is complete already: nothing to measure"]
 
 
+def test_answers_whose_measurement_failed_are_measured_again_on_request(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = small(saved, probes={"attention": {"positions": 90}, "answering": True})
+    sound = run_study(study, tmp_path / "sound")
+    real = local.measure_answers
+    with monkeypatch.context() as short:
+        short.setattr(
+            local, "measure_answers",
+            lambda study, items, *rest: real(
+                study, [Prepared(0, items[0].problem, {}, "memory runs out"), *items[1:]], *rest
+            ) if items[0].number == 0 else real(study, items, *rest),
+        )  # fmt: skip
+        run = run_study(study, tmp_path / "run")
+    name = answer_attention_name(str(saved), 0)
+    assert run.get(name, []).records[0]["error"] == "memory runs out"
+    retried = run_study(study, tmp_path / "run", choices=RunChoices(retry_failed=True))
+    assert retried.manifest["files"] == sound.manifest["files"]
+
+
 def test_of_two_tries_every_answer_that_did_not_fail_is_kept(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,6 +548,7 @@ def test_a_study_whose_answers_are_all_empty_is_finished_read_and_drawn(
     assert faults(run) == []
     (model,) = study.models
     assert {one["status"] for one in run[model.name].records("answer")} == {"failed"}
+    assert not files_with_failures(run.store, study, range(3))  # another try would find no answers either
     assert [one.text for one in run.findings() if one.name == "lookback"] == [
         "Looking back, mless: no problem has an answer under every condition, so nothing is known of it."
     ]

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import AttentionInterface, CTRLTokenizer
+from transformers import AttentionInterface, AutoModelForCausalLM, CTRLTokenizer
+from transformers.integrations.moe import ExpertsInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from fillerscope.models.memory_digest import model_digest
+from support.families import small_config
 from support.tiny import FAMILIES, tiny_model, tiny_tokenizer
 
 Undo = Callable[[], object]
@@ -138,6 +140,32 @@ def test_a_model_that_was_changed_has_another_digest(change: str) -> None:
     assert model_digest(tiny_model("llama"), TOKENIZER) == before
 
 
+def test_ways_to_compute_experts_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No JSON of a config says which it is."""
+    model = AutoModelForCausalLM.from_config(small_config("qwen3_moe"))
+    digests = []
+    for way in ("grouped_mm", "batched_mm", "eager", "grouped_mm"):
+        model.set_experts_implementation(way)
+        digests.append(model_digest(model, TOKENIZER))
+    assert len(set(digests)) == 3
+    assert digests[0] == digests[3]
+    known = ExpertsInterface._global_mapping
+    monkeypatch.setitem(known, "grouped_mm", known["batched_mm"])
+    other = model_digest(model, TOKENIZER)
+    assert other not in digests
+    assert other == model_digest(model, TOKENIZER)
+
+
+@pytest.mark.parametrize("way", ["mine", "sonicmoe"])
+def test_experts_of_somebody_or_of_the_hub_give_a_new_digest_each_time(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ExpertsInterface._global_mapping, "mine", lambda *given: given)
+    model = AutoModelForCausalLM.from_config(small_config("qwen3_moe"))
+    model.set_experts_implementation(way)
+    assert model_digest(model, TOKENIZER) != model_digest(model, TOKENIZER)
+
+
 def test_modules_are_told_apart_by_all_of_their_places() -> None:
     """An ablation may give some layers the one of two modules, and others the other."""
     digests = set()
@@ -200,3 +228,11 @@ def test_use_changes_no_digest() -> None:
     tokenizer([TEXT, "longer " * 20], padding=True, truncation=True, max_length=8, return_tensors="pt")
     model.generate(torch.tensor([tokenizer.encode(TEXT)]), max_new_tokens=2, do_sample=False)
     assert model_digest(model, tokenizer) == before
+
+
+def test_a_weight_that_torch_negates_when_it_reads_it_is_hashed_by_its_numbers() -> None:
+    model, negated = tiny_model("llama"), tiny_model("llama")
+    model.model.layers[0].mlp.up_proj.weight.data.neg_()
+    weight = negated.model.layers[0].mlp.up_proj.weight
+    weight.data = torch._neg_view(weight.data)
+    assert model_digest(negated, TOKENIZER) == model_digest(model, TOKENIZER)

@@ -150,6 +150,8 @@ def test_names_of_files_that_are_hashed_or_gone_are_taken(folder: Path) -> None:
         {"_attn_implementation": "someone/kernel@main:forward"},
         {"attn_implementation": {"": "sdpa", "text_config": "someone/kernel"}},
         {"experts_implementation": "someone/kernel"},
+        {"experts_implementation": "sonicmoe"},
+        {"text_config": {"_experts_implementation": {"": "eager", "text_config": "deepgemm"}}},
         {"text_config": {"_attn_implementation": "someone/kernel"}},
         {"kernel_config": {"kernel_mapping": {"RMSNorm": "someone/kernel:RMSNorm"}}},
     ],
@@ -169,6 +171,12 @@ def test_flash_attention_that_would_be_fetched_is_refused(folder: Path, monkeypa
 
 def test_attention_of_torch_is_taken(folder: Path) -> None:
     put(folder / "config.json", attn_implementation="sdpa", conv_kernel=[3, 3], experts_implementation=None)
+    resolve(str(folder))
+
+
+@pytest.mark.parametrize("name", ["eager", "batched_mm", "grouped_mm"])
+def test_experts_of_torch_are_taken(name: str, folder: Path) -> None:
+    put(folder / "config.json", experts_implementation=name)
     resolve(str(folder))
 
 

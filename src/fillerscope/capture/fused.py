@@ -7,6 +7,8 @@ adds up columns. Gives the same numbers as `blocks`, which takes over where this
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -34,9 +36,20 @@ def can_serve(query: Tensor, rule: MaskRule, packing: Packing) -> bool:
     if query.device.type != "cuda":
         return False
     obstacle = _obstacle(query, rule, packing)
-    if obstacle:
+    if obstacle and _log.isEnabledFor(logging.WARNING):
         _warn(obstacle)
     return not obstacle
+
+
+@contextmanager
+def without_warning() -> Iterator[None]:
+    """Log no refusal inside the block: a check runs a model in another precision than the study does."""
+    before = _log.level
+    _log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        _log.setLevel(before)
 
 
 def _obstacle(query: Tensor, rule: MaskRule, packing: Packing) -> str:

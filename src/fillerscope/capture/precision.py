@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from fillerscope.capture.fused import without_warning
 from fillerscope.capture.memory import free_memory
 from fillerscope.models.structure import device_of
 
@@ -27,7 +28,8 @@ def in_float32(model: nn.Module) -> Iterator[bool]:
     try:
         for one in half:
             one.data = one.data.float()
-        yield True
+        with without_warning():
+            yield True
     finally:
         for one, kind in zip(half, kinds, strict=True):
             one.data = one.data.to(kind)

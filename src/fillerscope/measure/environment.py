@@ -10,6 +10,7 @@ import psutil
 
 from fillerscope.files import Json
 from fillerscope.measure.identity import GRADING
+from fillerscope.models.optional_packages import optional_packages
 from fillerscope.study.study import ALL_GPUS
 
 RECORDED = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", *GRADING)
@@ -24,7 +25,7 @@ def environment(device: str = "auto") -> Json:
             record[name] = version(name)
         except PackageNotFoundError:
             continue
-    return record
+    return record | optional_packages()
 
 
 def hardware(device: str, described: Path = Path("/proc/cpuinfo")) -> Json:

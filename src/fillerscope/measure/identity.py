@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import os
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
 from importlib.metadata import version
 from importlib.resources import files
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope import __version__
 from fillerscope.files import Json
+from fillerscope.models.optional_packages import optional_packages
 from fillerscope.models.quantised import LIBRARIES as ROUNDING
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tensor_parallel import processes
@@ -23,21 +26,32 @@ from fillerscope.study.study import ALL_GPUS, ModelSpec, Study
 if TYPE_CHECKING:
     from fillerscope.models.in_memory import ModelSource
 
-# Code that can change a number: packages as a whole, so that a new file in them cannot be forgotten. Of `models` and
-# `store` only the files named here: how weights are fetched and files are written changes no number.
-PACKAGES = ("study", "problems", "prompts", "arm", "capture", "answers", "measure")
-FILES = (
-    "models/attention.py", "models/description.py", "models/in_memory.py", "models/loading.py", "models/positions.py",
-    "models/quantised.py", "models/spread.py", "models/structure.py", "models/tensor_parallel.py",
-    "models/untrained.py", "store/merge.py", "store/moments.py", "store/schema.py",
-)  # fmt: skip
+# Code that decides no number of a run, by the reason. All other code is hashed, so that nothing can be forgotten; this
+# much is not, so that a mended download or page leaves runs as they are.
+NO_NUMBERS = {
+    "shows what is stored, or takes what somebody asks for": ("analysis", "api.py", "cli", "figures", "report"),
+    "says something": ("display.py", "errors.py", "models/quiet.py", "progress.py"),
+    "finds and fetches weights, which the id names by their digest": (
+        "models/cache.py", "models/catalogue.py", "models/fetch.py", "models/hub.py",
+    ),
+    "finds runs, says how far they are, and takes files, whose sums are checked, from place to place": (
+        "store/addresses.py", "store/find_run.py", "store/job_record.py", "store/live.py", "store/lock.py",
+        "store/remote.py", "store/remote_facts.py", "store/run_folder.py", "store/status.py",
+    ),
+}  # fmt: skip
 SUFFIXES = (".py", ".txt")  # the studies that are shipped are not code: a run's own study is in its identity
 PRECISION = (
     "get_float32_matmul_precision", "backends.fp32_precision", "backends.cuda.matmul.fp32_precision",
     "backends.mkldnn.matmul.fp32_precision", "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
     "backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cuda.matmul.allow_fp16_accumulation",
+    "backends.cudnn.allow_tf32", "backends.cudnn.conv.fp32_precision", "backends.mkldnn.conv.fp32_precision",
 )  # fmt: skip
-GRADING = ("math-verify", "latex2sympy2_extended", "sympy")  # another version may grade differently
+ENVIRONMENT = (  # by which libraries below torch compute in fewer digits; torch's own settings do not show them
+    "CUBLAS_EMULATE_SINGLE_PRECISION", "DNNL_DEFAULT_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+)  # fmt: skip
+# Another version may grade differently. Which characters are letters or signs is Unicode's to say, in Python's version.
+GRADING = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4-python3-runtime", "regex")
 
 
 def identify(study: Study, problems: list[Problem], folders: Mapping[str, ModelSource]) -> Json:
@@ -82,14 +96,18 @@ def libraries(study: Study) -> dict[str, str]:
     rounding = {ROUNDING[spec.dtype] for spec in study.models if spec.dtype in ROUNDING}
     engine = (VLLM,) if study.generation and study.generation.engine == VLLM else ()
     names = ("torch", "transformers", "tokenizers", "jinja2", "numpy", *judges, *sorted(rounding), *engine)
-    return {name: version(name) for name in names} | {"torch's precision": _precision()}
+    # In one entry: a run that has more of them, or fewer, holds the numbers of no other.
+    optional = ", ".join(f"{name} {one}" for name, one in optional_packages().items())
+    known = {name: version(name) for name in names} | {"torch's precision": _precision(), "optional packages": optional}
+    return known | ({"Unicode": unicodedata.unidata_version} if study.generation else {})
 
 
 def _precision() -> str:
     """The settings by which torch rounds products: whoever imports it may change them."""
     import torch
 
-    return ", ".join(f"{name.rpartition('.')[2]} {_value(torch, name)}" for name in PRECISION)
+    settings = [f"{name.removeprefix('backends.')} {_value(torch, name)}" for name in PRECISION]
+    return ", ".join([*settings, *(f"{name} {os.environ[name]}" for name in ENVIRONMENT if name in os.environ)])
 
 
 def _value(module: ModuleType, name: str) -> object:
@@ -115,14 +133,15 @@ def code_version() -> str:
 
 def measuring_code(root: Traversable) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files that can change a number."""
-    yield from ((name, root.joinpath(name).read_bytes()) for name in FILES)
-    for package in PACKAGES:
-        yield from _files_in(root.joinpath(package), package)
+    yield from _files_in(root, "", {name for names in NO_NUMBERS.values() for name in names})
 
 
-def _files_in(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+def _files_in(folder: Traversable, place: str, left_out: Collection[str]) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
+        name = f"{place}{entry.name}"
+        if name in left_out:
+            continue
         if entry.is_dir():
-            yield from _files_in(entry, f"{name}/{entry.name}")
-        elif entry.name.endswith(SUFFIXES):
-            yield f"{name}/{entry.name}", entry.read_bytes()
+            yield from _files_in(entry, f"{name}/", left_out)
+        elif name.endswith(SUFFIXES):
+            yield name, entry.read_bytes()

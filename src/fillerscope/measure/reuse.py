@@ -9,10 +9,11 @@ SAME_SETTINGS = ("prompt", "seed", "batch")  # of the study in it
 
 
 def holds(stored: Json, wanted: Json) -> bool:
-    """Whether a run of the identity `stored` has all numbers of one of the identity `wanted`, the same to the bit.
+    """Whether a run of the identity `stored` has all numbers of one of the identity `wanted`, up to rounding.
 
     It may have more conditions, probes, answers and untrained twins. Data, models, seeds, code and libraries are the
-    same. Where answers are wanted, conditions are the same too: their p values are adjusted over all comparisons.
+    same. More conditions round otherwise: the prompts of a problem are measured in one batch. Where answers are wanted,
+    conditions are the same too: their p values are adjusted over all comparisons.
     """
     same = (stored.keys() | wanted.keys()) - set(COMPARED)
     alike = all(key in stored and key in wanted and stored[key] == wanted[key] for key in same)

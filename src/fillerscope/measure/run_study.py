@@ -90,8 +90,9 @@ def run_study(
     shards = StudyShards(shards_of(problems, study.batch.shard), choices.part)
     tasks = [task for spec in study.models for task in tasks_of(study, spec, folders[spec.name])]
     _refuse_shared_files([task.spec.name for task in tasks])
-    if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, shards)):
-        progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}")
+    grouped = problems if study.generation is not None else None
+    if choices.reuse and (before := _measured_before(_runs(out), identity, tasks, shards, grouped)):
+        progress.say(f"using {before.path}, measured before{_elsewhere(before, study)}{_rounded(before, identity)}")
         return before
     run = out or RUNS / f"{study.name}-{digest_of(identity)[:10]}"
     path = _part_folder(run, choices.part) if choices.part else run
@@ -105,6 +106,7 @@ def run_study(
     is_outdated = study.generation is not None and not _has_problems(store, problems)
     is_outdated = is_outdated or "problems" not in store.manifest
     if not todo and not is_outdated:
+        store.tidy()
         progress.say(f"{path} is complete already: nothing to measure")
         return store
     _refuse_servers(study, todo)
@@ -219,11 +221,16 @@ def _runs(out: Path | None) -> list[RunStore]:
     return stores
 
 
-def _measured_before(stores: list[RunStore], identity: Json, tasks: list[Task], shards: StudyShards) -> RunStore | None:
-    """The first finished run that holds what is asked for; one of just this identity before others."""
+def _measured_before(
+    stores: list[RunStore], identity: Json, tasks: list[Task], shards: StudyShards, grouped: list[Problem] | None
+) -> RunStore | None:
+    """The first finished run that holds what is asked for; one of just this identity before others. Answers are
+    compared by groups, which no identity holds: `grouped` are the problems as they are now."""
     for store in sorted(stores, key=lambda one: one.manifest["identity"] != identity):
         stored = store.manifest["identity"]
         if not holds(stored, identity) or not all(is_complete(store, task.study, task.spec, shards) for task in tasks):
+            continue
+        if grouped is not None and not _has_problems(store, grouped):
             continue
         if not has_more_conditions(stored, identity) or not any(_has_failed(store, task) for task in tasks):
             return store
@@ -234,6 +241,12 @@ def _elsewhere(before: RunStore, study: Study) -> str:
     """Where the problems of a run came from, if that is not where this study has the same ones from."""
     source = str(before.study["problems"]["source"])
     return "" if source == study.problems.source else f" from {source}, the same problems"
+
+
+def _rounded(before: RunStore, identity: Json) -> str:
+    """How the numbers of a run with other conditions beside differ from those that would be measured."""
+    differs = has_more_conditions(before.manifest["identity"], identity)
+    return ", with other conditions: its numbers are the same up to rounding" if differs else ""
 
 
 def _has_failed(store: RunStore, task: Task) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.models.hashed_view import HashedView, hashed_view
+from fillerscope.models.hub_code import hide_hub_code
 from fillerscope.models.resolve import ModelFolder
 from fillerscope.models.tokenizer_checks import check_loaded, check_tokenizer
 from fillerscope.models.tokenizer_class import refuse_other_class, refuse_python_tokenizer
@@ -59,7 +60,8 @@ def stated_vocabulary(folder: ModelFolder) -> int | None:
 
 
 def read_config(folder: ModelFolder) -> PretrainedConfig:
-    """The configuration of a model."""
+    """The configuration of a model. Whoever loads one begins with it."""
+    hide_hub_code()
     with hashed_view(folder) as view:
         config = _config(view)
         view.rename(config)

@@ -19,6 +19,7 @@ from fillerscope.errors import ModelError, PromptError, StudyError
 from fillerscope.models.borrowing import borrowed
 from fillerscope.models.description import load_tokenizer, stated_context
 from fillerscope.models.hashed_view import refuse_changed
+from fillerscope.models.hub_code import hide_hub_code
 from fillerscope.models.loading import DTYPES, LoadedModel, load_folder, loaded_model
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.resolve import ModelFolder
@@ -46,6 +47,7 @@ class ModelInMemory:
     @classmethod
     def of(cls, model: nn.Module, tokenizer: Tokenizer | None, name: str | None = None) -> ModelInMemory:
         """A model that can be measured; an error that says why where it cannot."""
+        hide_hub_code()
         checked = _checked(model)
         called = name or _own_name(checked)
         if tokenizer is None or isinstance(tokenizer, str) or not callable(getattr(tokenizer, "encode", None)):

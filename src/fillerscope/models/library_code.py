@@ -1,5 +1,5 @@
 """Tells whether the code of a model is that of torch and transformers. Functions of these libraries that somebody
-replaced in their modules are not noticed; methods, hooks and attention functions are."""
+replaced in their modules are not noticed; methods, hooks and what is found by name are."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from functools import cached_property, partial, partialmethod
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 
 import torch
-from transformers import PretrainedConfig, PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-from fillerscope.errors import ModelError
-from fillerscope.prompts.tokenizer import Tokenizer
+from transformers import PretrainedConfig
 
 # The last one decorates classes of transformers where it is installed.
 LIBRARIES = ("torch", "transformers", "tokenizers", "bitsandbytes", "torchao", "kernels")
@@ -24,37 +20,10 @@ class UnknownCodeError(Exception):
     """There is code, or something else, of which nobody knows what it computes."""
 
 
-def refuse_replaced(model: PreTrainedModel, tokenizer: Tokenizer, name: str) -> None:
-    """Raise where a model that is known by its files would compute something else in this process."""
-    what = "a hook or the forward of a module"
-    try:
-        for module in model.modules():  # libraries have some of their own, where processes share a model
-            hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-            refuse_own((*hooks, vars(module).get("forward")))
-        refuse_global_hooks()
-        what = "the attention function"
-        refuse_own_attention(model)
-        for kind in dict.fromkeys(map(type, (*model.modules(), tokenizer))):
-            what = kind.__name__
-            class_name(kind)
-    except UnknownCodeError:
-        raise ModelError(
-            f"{name}: {what} has been changed in this process, so that the model does not compute what its files say; "
-            "measure it in a new process, or give the model itself instead of its name"
-        ) from None
-
-
 def refuse_global_hooks() -> None:
     """Raise where all modules have a hook that is not of a library."""
     for name in GLOBAL_HOOKS:
         refuse_own(getattr(torch.nn.modules.module, name).values())
-
-
-def refuse_own_attention(model: PreTrainedModel) -> None:
-    """Raise where a model's attention function is not of a library."""
-    for config in configs(model.config):
-        attention = getattr(config, "_attn_implementation", None)
-        refuse_own([ALL_ATTENTION_FUNCTIONS.get(attention)] if attention in ALL_ATTENTION_FUNCTIONS else [])
 
 
 def configs(config: PretrainedConfig) -> Iterable[PretrainedConfig]:

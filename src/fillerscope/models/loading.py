@@ -23,9 +23,10 @@ from fillerscope.models.build_size import refuse_large_build
 from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.description import load_tokenizer, read_config, reason
 from fillerscope.models.hashed_view import HashedView, hashed_view
-from fillerscope.models.library_code import refuse_replaced
+from fillerscope.models.hub_code import hide_hub_code
 from fillerscope.models.memory_digest import model_digest
 from fillerscope.models.quiet import quiet_transformers
+from fillerscope.models.replaced_code import refuse_replaced
 from fillerscope.models.resolve import ModelFolder, resolve
 from fillerscope.models.spread import places_of, room, spread, staying
 from fillerscope.models.structure import attention_modules, decoder_of, head_count, layer_count, text_config
@@ -114,6 +115,7 @@ def load_folder(folder: ModelFolder, dtype: str = "auto", device: str = "auto") 
 
 def wrap(model: nn.Module, tokenizer: Tokenizer, name: str | None = None) -> LoadedModel:
     """Return a model that is in memory already as a LoadedModel. It is put in eval mode, and its weights are hashed."""
+    hide_hub_code()
     model.eval()
     called = name or type(model).__name__
     return loaded_model(called, called.rstrip("/").rpartition("/")[2], model_digest(model, tokenizer), model, tokenizer)
@@ -163,7 +165,7 @@ def _loaded_weights(
     quantised.refuse_saved_in_few_bits(config, folder.name)
     loader = _loader_for(config, folder.name)
     computed = computed_in(dtype, device)
-    more = {**loading_options(config, folder.name), **quantised.quantising(dtype, computed, device)}
+    more = {**loading_options(config, folder.name), **quantised.quantising(config, dtype, computed, device)}
     with hashed_view(folder) as view:
         stored = sum(path.stat().st_size for path in view.path.glob("*.safetensors"))
         refuse_large_build(loader.from_config, config, stored, folder.name)

@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 from fillerscope.errors import ModelError
 from fillerscope.files import Json
 from fillerscope.models.digests import CHUNK, digest_of_pairs
+from fillerscope.models.hub_code import EXPERTS
 from fillerscope.models.library_code import (
     UnknownCodeError,
     class_name,
@@ -31,8 +32,8 @@ from fillerscope.models.library_code import (
     function_name,
     refuse_global_hooks,
     refuse_own,
-    refuse_own_attention,
 )
+from fillerscope.models.named_code import experts_of, named_entries
 from fillerscope.models.structure import is_changed_by_code
 from fillerscope.prompts.tokenizer import Tokenizer
 
@@ -67,7 +68,8 @@ def model_digest(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
 def _config_record(model: PreTrainedModel) -> list[object]:
     """What a model is beside its tensors: its class, its config, and the tokens that end its answers."""
     generation = getattr(model, "generation_config", None)
-    return [type(model).__name__, _json_of(model.config), generation and _json_of(generation)]
+    told = generation and _json_of(generation)
+    return [type(model).__name__, _json_of(model.config), told, experts_of(model)]
 
 
 def _json_of(config: PretrainedConfig | GenerationConfig) -> Json:
@@ -86,13 +88,14 @@ def _code_sha256(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
     """The digest of the classes of tokenizer and modules with their settings: a scale or a list of heads is no tensor,
     and changes numbers. A new one each time where something cannot be hashed."""
     try:
-        if is_changed_by_code(model):
+        if is_changed_by_code(model) or not set(experts_of(model)) <= {None, *EXPERTS}:
             raise UnknownCodeError
         refuse_global_hooks()
         if any(type(tensor) not in TENSORS for tensor in (*model.parameters(), *model.buffers())):
             raise UnknownCodeError  # of a class of somebody's own, which computes otherwise
         settings = _Settings(model)
-        return _sha256([*settings.of_tokenizer(tokenizer), *settings.of_modules(model)])
+        named = named_entries(model)
+        return _sha256([*settings.of_tokenizer(tokenizer), *settings.of_modules(model), *named])
     except UnknownCodeError:
         return secrets.token_hex(32)
 
@@ -102,7 +105,6 @@ class _Settings:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._own_configs = set(map(id, configs(model.config)))  # hashed as one
-        refuse_own_attention(model)
 
     def of_modules(self, module: nn.Module) -> list[object]:
         """Of a module and all in it, each at every place that it has."""
@@ -176,8 +178,9 @@ def _sha256(value: object) -> str:
 
 
 def _tensor_sha256(tensor: Tensor) -> str:
-    """The sha256 of a tensor's bytes, which leave their device a piece at a time."""
-    hasher, values = hashlib.sha256(), tensor.reshape(-1)
+    """The sha256 of a tensor's bytes, which leave their device a piece at a time. A view that torch negates or
+    conjugates when it reads it has the bytes of its numbers."""
+    hasher, values = hashlib.sha256(), tensor.resolve_conj().resolve_neg().reshape(-1)
     for start in range(0, values.numel(), CHUNK):
         hasher.update(values[start : start + CHUNK].cpu().contiguous().view(torch.uint8).numpy().data)
     return hasher.hexdigest()

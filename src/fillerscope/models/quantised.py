@@ -7,7 +7,6 @@ activations as well are left out: there a text is rounded with its neighbours in
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fillerscope.errors import ModelError
 from fillerscope.files import Json
+from fillerscope.models.hub_code import hide_hub_code
 from fillerscope.models.tensor_parallel import processes
 from fillerscope.study.study import ALL_GPUS
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INT8, NF4 = "int8", "nf4"
 LIBRARIES = {INT8: "torchao", NF4: "bitsandbytes"}  # that round, by dtype
 DEVICES = ("cpu", "cuda")
-UNPACKED = ("mxfp4",)
+UNPACKED = "mxfp4"
 
 
 def refuse_saved_in_few_bits(config: PretrainedConfig, name: str) -> None:
@@ -34,7 +34,7 @@ def refuse_saved_in_few_bits(config: PretrainedConfig, name: str) -> None:
     by itself: native code of some package would read them, which looks at no size, and no digest knows its version."""
     for given in _quantisations(config.to_dict()):
         method = given.get("quant_method", "bitsandbytes")  # whose older configs do not say
-        if method not in UNPACKED:
+        if method != UNPACKED:
             raise ModelError(
                 f"the weights of {name} were saved in few bits by {method}: choose the model that they were made of, "
                 "with `dtype: int8` or `dtype: nf4`, or let a server answer with them"
@@ -59,11 +59,14 @@ def refuse_quantising(dtype: str, device: str) -> None:
         raise ModelError(f"weights in {dtype} are for one process on a CPU or one GPU: choose another dtype or device")
 
 
-def quantising(dtype: str, computed: torch.dtype, device: str) -> dict[str, object]:
-    """What transformers is told to round weights to `dtype`; nothing for other dtypes."""
-    if dtype not in LIBRARIES:
-        return {}
-    from transformers import BitsAndBytesConfig, TorchAoConfig
+def quantising(config: PretrainedConfig, dtype: str, computed: torch.dtype, device: str) -> dict[str, object]:
+    """What transformers is told to round weights to `dtype`, or to unpack those that were saved in few bits; nothing
+    for others."""
+    from transformers import BitsAndBytesConfig, Mxfp4Config, TorchAoConfig
+
+    if dtype not in LIBRARIES:  # packed weights would be computed with otherwise, where some packages are installed
+        is_packed = getattr(config, "quantization_config", None) is not None
+        return {"quantization_config": Mxfp4Config(dequantize=True)} if is_packed else {}
 
     if dtype == NF4:
         _import_bitsandbytes()
@@ -76,18 +79,15 @@ def quantising(dtype: str, computed: torch.dtype, device: str) -> dict[str, obje
 
 
 def _import_bitsandbytes() -> None:
-    """Import bitsandbytes without the package `kernels`, by which it would run code of the hub on some processors."""
-    hidden = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "kernels"}
+    """Import bitsandbytes without `kernels`, by which it too would run code of the hub on some processors."""
+    hide_hub_code()
     logger = logging.getLogger("bitsandbytes")
     level = logger.level
     try:
-        sys.modules.update({"kernels": None} | dict.fromkeys(hidden))  # imports of it fail
         logger.setLevel(logging.ERROR)  # it would say that it misses them
         import_module("bitsandbytes")
     finally:
         logger.setLevel(level)
-        del sys.modules["kernels"]
-        sys.modules.update(hidden)
 
 
 def use_plain_kernels(model: nn.Module) -> None:

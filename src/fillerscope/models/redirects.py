@@ -14,6 +14,7 @@ from fillerscope.display import first_line
 from fillerscope.errors import ModelError
 from fillerscope.files import Json, parse_json, read_limited
 from fillerscope.models.digests import counted_files
+from fillerscope.models.hub_code import EXPERTS
 
 LARGEST_CONFIG = 1 << 24  # bytes: published ones have some thousand, tokenizers' with all their tokens a million
 DEEPEST = 64  # levels of a config
@@ -55,8 +56,9 @@ def refuse_redirects(config: Json, path: Path) -> None:
     """Refuse a config.json that names other weights, other configs, or kernels to be fetched."""
     for key, value in _entries(config):
         _refuse_keys({key: value}, _CONFIG_KEYS, path)
-        names = list(_strings(value)) if _IMPLEMENTATION.search(key) else []
-        if code := next((name for name in names if "/" in name), None):
+        names = list(strings_in(value)) if _IMPLEMENTATION.search(key) else []
+        known = EXPERTS if "experts" in key else names
+        if code := next((name for name in names if "/" in name or name not in known), None):
             raise ModelError(
                 f"{path}: {key} asks for {code!r:.{_SHOWN}}, code that comes from the hub, and fillerscope runs no "
                 "such code; remove the key"
@@ -79,7 +81,7 @@ def _check_tokenizer_settings(path: Path, hashed: Collection[Path]) -> None:
     settings = read_settings(path)
     _refuse_keys(settings, _TOKENIZER_KEYS, path)
     for key, value in settings.items():
-        for name in _strings(value) if _names_a_file(key, value) else ():
+        for name in strings_in(value) if _names_a_file(key, value) else ():
             if _is_other_file(name, path.parent, hashed):
                 raise ModelError(f"{path}: {key} names {name!r:.{_SHOWN}}, {_UNHASHED}")
         for inner, named in () if _is_tokens(key, value) else _entries(value):
@@ -131,9 +133,9 @@ def _entries(value: object) -> Iterator[tuple[str, object]]:
         yield from _entries(inner)
 
 
-def _strings(value: object) -> Iterator[str]:
+def strings_in(value: object) -> Iterator[str]:
     """A string, or all those in a list or a mapping."""
     if isinstance(value, str):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(inner)
+        yield from strings_in(inner)
