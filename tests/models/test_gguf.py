@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fillerscope.errors import ModelError
 from fillerscope.models import gguf as conversion
 from fillerscope.models.digests import file_sums
-from fillerscope.models.gguf import VERSION, read_record
+from fillerscope.models.gguf import VERSION, _save_tokenizer, read_record
 from fillerscope.models.loading import load_folder, load_model
 from fillerscope.models.resolve import resolve
 from support.progress import Told
@@ -46,6 +47,17 @@ def test_the_tokenizer_and_its_chat_template_survive(write_gguf: WriteGguf) -> N
         assert loaded.tokenizer.decode(loaded.tokenizer(text)["input_ids"]) == text
 
 
+class OfAFamily(PreTrainedTokenizerFast):
+    """As versions of transformers make of what is saved, where they know the family: another one."""
+
+
+def test_a_tokenizer_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    _save_tokenizer(OfAFamily(tokenizer_object=tiny_tokenizer().backend_tokenizer), tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["tokenizer_class"] == "TokenizersBackend"
+    text = "one / two"
+    assert AutoTokenizer.from_pretrained(tmp_path).encode(text) == tiny_tokenizer().encode(text)
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_bos_is_added_where_the_file_asks_for_it(write_gguf: WriteGguf, wanted: bool) -> None:
     tokenizer = load_model(str(write_gguf(add_bos=wanted))).tokenizer
@@ -66,6 +78,24 @@ def test_a_file_is_converted_once_and_never_touched(write_gguf: WriteGguf, monke
         "version": VERSION,
     }  # fmt: skip
     assert record == expected
+
+
+def test_a_folder_that_is_exchanged_while_it_is_filled_is_not_followed(
+    write_gguf: WriteGguf, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outside := tmp_path / "outside").mkdir()
+
+    def exchange(path: Path, *_: object) -> None:
+        (draft,) = (cache / "models").glob(".*converting")
+        draft.rename(tmp_path / "away")
+        draft.symlink_to(outside)
+        (path / "config.json").write_text("{}")
+
+    monkeypatch.setattr(conversion, "_convert_into", exchange)
+    with pytest.raises(ModelError, match="it was replaced while it was written; set FILLERSCOPE_CACHE"):
+        resolve(str(write_gguf()))
+    assert not list(outside.iterdir())
+    assert not list((cache / "models").glob("tiny*"))
 
 
 def test_two_at_once_convert_it_once(write_gguf: WriteGguf, monkeypatch: pytest.MonkeyPatch) -> None:

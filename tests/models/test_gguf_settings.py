@@ -33,7 +33,7 @@ from transformers import (
 from fillerscope.errors import ModelError
 from fillerscope.models import gguf_settings
 from fillerscope.models.gguf import RECORD, VERSION
-from fillerscope.models.gguf_settings import corrected, read_settings, refuse_unread
+from fillerscope.models.gguf_settings import WholeToken, corrected, keep_whole, read_settings, refuse_unread
 from fillerscope.models.loading import load_model
 from fillerscope.models.resolve import resolve
 from support.tiny import tiny_model
@@ -161,9 +161,37 @@ def test_texts_are_not_split_in_another_way_than_the_file_says(
         resolve(str(write_gguf(pre=pre)))
 
 
+@pytest.mark.parametrize("numbers", [{}, {"bos": 1}, {"eos": 2}, {"bos": 2, "eos": 1}, {"eos": 0}])
+def test_a_text_begins_and_ends_with_what_the_file_says(numbers: dict[str, int]) -> None:
+    """Version 5.17 of transformers takes another EOS for SmolLM2 and Qwen."""
+    words = ["<other>", "<begin>", "<end>"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(BPE({"a": 3} | {word: number for number, word in enumerate(words)}, [])),
+        eos_token="<other>",
+    )
+    corrected(tokenizer, {f"tokenizer.ggml.{name}_token_id": number for name, number in numbers.items()}, "tiny")
+    assert tokenizer.bos_token == (words[numbers["bos"]] if "bos" in numbers else None)
+    assert tokenizer.eos_token == words[numbers.get("eos", 0)]
+
+
+@pytest.mark.parametrize(("is_control", "said"), [(True, "aa"), (False, "a<b>a")])
+def test_tokens_are_kept_whole_that_versions_of_transformers_cut(is_control: bool, said: str) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE({"a": 0, "b": 1, "<b>": 2}, [])))
+    assert tokenizer.encode("a<b>a") == [0, 1, 0]
+    keep_whole(tokenizer, [WholeToken(2, "<b>", is_control)], "tiny")
+    assert tokenizer.encode("a<b>a") == [0, 2, 0]
+    assert tokenizer.decode([0, 2, 0], skip_special_tokens=True).replace(" ", "") == said
+
+
+def test_tokens_that_are_in_no_vocabulary_are_refused() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE({"a": 0, "b": 1}, [])))
+    with pytest.raises(ModelError, match="says the token '<b>' is one: 5, which transformers does not read"):
+        keep_whole(tokenizer, [WholeToken(5, "<b>", True)], "tiny")
+
+
 @pytest.mark.parametrize("mark", ["    ", "<\uff5cUser\uff5c>"])
 @pytest.mark.parametrize("kind", [3, 4])
-def test_tokens_that_would_be_cut_into_pieces_are_refused(write_gguf: WriteGguf, mark: str, kind: int) -> None:
+def test_tokens_that_transformers_spells_otherwise_are_refused(write_gguf: WriteGguf, mark: str, kind: int) -> None:
     with pytest.raises(ModelError, match=f"says the token '{mark}' is one: [0-9]+, which transformers does not read"):
         resolve(str(write_gguf(marks={mark: kind})))
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from fillerscope.errors import ModelError
 from fillerscope.files import flush, parse_json, read_limited
 from fillerscope.models.cache import (
-    OURS,
     cache_errors,
     cache_subfolder,
     require_space,
@@ -24,6 +23,7 @@ from fillerscope.models.cache import (
 from fillerscope.models.catalogue import cache_folder
 from fillerscope.models.digest_notes import note_of
 from fillerscope.models.digests import cached_sha256, digest_of_files, file_sums
+from fillerscope.models.folders import OURS, replacing_folder
 from fillerscope.models.gguf_header import check_header
 from fillerscope.models.gguf_reader import (
     cached_lookups,
@@ -33,12 +33,13 @@ from fillerscope.models.gguf_reader import (
     read_tokenizer,
     require_packages,
 )
+from fillerscope.models.hub_code import hide_hub_code
 from fillerscope.models.quiet import quiet_transformers
 from fillerscope.progress import SILENT, Progress
 from fillerscope.prompts.tokenizer import Tokenizer
 
 RECORD = "fillerscope.json"
-VERSION = 4  # of what conversions make of a file: those of before are made again
+VERSION = 5  # of what conversions make of a file: those of before are made again
 # Digits, runs of spaces, line ends, other scripts, marks of chat: what tokenizers differ in.
 _SAMPLES = (
     "What is 1234 + 5.6?  Answer:\n\n\t42", " / / / //// \\\\ he he", "Größe 日本語 🙂 naïve",
@@ -81,21 +82,15 @@ def read_record(folder: Path) -> Record | None:
 def convert(gguf: Path, stem: str, sha256: str, progress: Progress = SILENT) -> Path:
     """Convert a verified file. The caller holds the lock of the folder."""
     target = converted_folder(stem, sha256)
-    draft = cache_subfolder("models") / f".{target.name}.converting"
-    shutil.rmtree(draft, ignore_errors=True)
+    cache_subfolder("models")
     shutil.rmtree(target, ignore_errors=True)
-    try:
-        with cache_errors():
-            draft.mkdir(mode=OURS)
-            with isolated(gguf, draft) as alone:
-                before = note_of(alone)
-                _convert_into(draft, alone, progress)
-                if note_of(alone) != before or cached_sha256(alone, progress) != sha256:
-                    raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
-            _write_record(draft, stem, sha256, progress)
-            draft.replace(target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with cache_errors(), replacing_folder(target) as draft:
+        with isolated(gguf, draft) as alone:
+            before = note_of(alone)
+            _convert_into(draft, alone, progress)
+            if note_of(alone) != before or cached_sha256(alone, progress) != sha256:
+                raise ModelError(f"{gguf} changed while it was converted; try again when nothing writes to it")
+        _write_record(draft, stem, sha256, progress)
     return target
 
 
@@ -113,6 +108,7 @@ def _write_record(draft: Path, stem: str, sha256: str, progress: Progress) -> No
 
 def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
     require_packages(gguf)
+    hide_hub_code()
     shapes = check_header(gguf)
     folder = gguf.parent
     with quiet_transformers(), cached_lookups():
@@ -120,10 +116,12 @@ def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
         tokenizer = read_tokenizer(folder, gguf)
         progress.stage(f"reading the weights of {gguf.name}", 0, None)
         model = read_model(folder, gguf, shapes, progress)
-        require_space(draft, sum(4 * p.numel() for p in model.parameters()), f"converting {gguf.name}")
+        require_space(
+            cache_folder() / "models", sum(4 * p.numel() for p in model.parameters()), f"converting {gguf.name}"
+        )
         progress.stage(f"writing {gguf.name} as safetensors", 0, None)
         model.save_pretrained(draft)
-        tokenizer.save_pretrained(draft)
+        _save_tokenizer(tokenizer, draft)
         progress.stage(f"comparing the copy with {gguf.name}", 0, None)
         with explained(gguf):
             _compare_tokenizers(tokenizer, draft, gguf.name)
@@ -131,6 +129,14 @@ def _convert_into(draft: Path, gguf: Path, progress: Progress) -> None:
         del model  # two of a large model may not fit into memory
         with explained(gguf):
             _compare_logits(expected, draft, gguf.name)
+
+
+def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Save a tokenizer to be read as it is: some versions of transformers make those of Gemma anew, without merges."""
+    tokenizer.save_pretrained(folder)
+    config = folder / "tokenizer_config.json"
+    settings = parse_json(read_limited(config)) | {"tokenizer_class": "TokenizersBackend"}
+    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _compare_tokenizers(tokenizer: Tokenizer, folder: Path, name: str) -> None:

@@ -23,8 +23,8 @@ from fillerscope.models.checks import refuse_other_weights
 from fillerscope.models.config_checks import refuse_other_counts
 from fillerscope.models.gguf_settings import (
     corrected,
+    keep_whole,
     read_settings,
-    refuse_lost,
     refuse_unread,
     whole_tokens,
 )
@@ -100,7 +100,7 @@ def read_tokenizer(folder: Path, gguf: Path) -> Tokenizer:
     with explained(gguf):
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name, local_files_only=True)
         corrected(tokenizer, read_settings(folder / gguf.name), gguf.name)
-        refuse_lost(tokenizer, whole_tokens(folder / gguf.name), gguf.name)
+        keep_whole(tokenizer, whole_tokens(folder / gguf.name), gguf.name)
     return tokenizer
 
 

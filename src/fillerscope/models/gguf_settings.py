@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -45,7 +46,7 @@ _WHOLE_WORDS = (
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken",
 )  # fmt: skip
 _SCALED_BY_WIDTH = (("gemma2", 46), ("gemma3_text", 62))  # of 27B: by width and heads, where others go by the head
-_WHOLE = (3, 4)  # control and user-defined tokens
+_CONTROL, _USER_DEFINED = 3, 4  # types of tokens that are found whole in a text
 _SINGLE_DIGITS = ("smollm", "starcoder", "refact", "codeshell", "command-r", "exaone", "minerva-7b")
 
 
@@ -60,16 +61,29 @@ def read_settings(path: Path) -> Settings:
     }
 
 
-def whole_tokens(path: Path) -> dict[int, str]:
-    """The tokens of a file that are found whole in a text, by number."""
+@dataclass(frozen=True)
+class WholeToken:
+    """A token that is found in a text before anything is split."""
+
+    number: int
+    text: str
+    is_control: bool  # it is no part of what a text says
+
+
+def whole_tokens(path: Path) -> list[WholeToken]:
+    """The tokens of a file that are found whole in a text."""
     from gguf import GGUFReader
 
     fields = GGUFReader(str(path)).fields
     tokens, kinds = fields.get("tokenizer.ggml.tokens"), fields.get("tokenizer.ggml.token_type")
     if tokens is None or kinds is None:
-        return {}
-    whole = [number for number, at in enumerate(kinds.data) if int(kinds.parts[at][0]) in _WHOLE]
-    return {one: bytes(tokens.parts[tokens.data[one]]).decode(errors="replace") for one in whole}
+        return []
+    types = [int(kinds.parts[at][0]) for at in kinds.data]
+    return [
+        WholeToken(number, bytes(tokens.parts[tokens.data[number]]).decode(errors="replace"), kind == _CONTROL)
+        for number, kind in enumerate(types)
+        if kind in (_CONTROL, _USER_DEFINED)
+    ]
 
 
 def refuse_unread(settings: Settings, config: PretrainedConfig, name: str) -> None:
@@ -201,6 +215,7 @@ def _equal(value: object, said: object) -> bool:
 
 def corrected(tokenizer: PreTrainedTokenizerFast, settings: Settings, name: str) -> None:
     """Let a tokenizer split texts and add tokens as its file says. Refused where that is not known."""
+    _begin_and_end(tokenizer, settings)
     kind, how = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
     if kind == "gpt2":
         _split(tokenizer, how, name)
@@ -215,6 +230,14 @@ def corrected(tokenizer: PreTrainedTokenizerFast, settings: Settings, name: str)
     first = tokenizer.convert_ids_to_tokens(tokenizer("a", add_special_tokens=False)["input_ids"])[0]
     if space is not None and bool(space) != first.startswith(("\u2581", "\u0120")):
         raise _refusal(name, "tokenizer.ggml.add_space_prefix", space)
+
+
+def _begin_and_end(tokenizer: PreTrainedTokenizerFast, settings: Settings) -> None:
+    """Give a tokenizer the BOS and EOS of its file: some versions of transformers take others."""
+    for name in ("bos", "eos"):
+        number = settings.get(f"tokenizer.ggml.{name}_token_id")
+        if number is not None and getattr(tokenizer, f"{name}_token_id") != number:
+            setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(number))
 
 
 def _split(tokenizer: PreTrainedTokenizerFast, how: str | None, name: str) -> None:
@@ -240,11 +263,24 @@ def _prefix_spaces(tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = None
 
 
-def refuse_lost(tokenizer: PreTrainedTokenizerFast, whole: Mapping[int, str], name: str) -> None:
-    """Refuse a tokenizer that does not find tokens whole in a text which its file says are found so."""
-    for number, text in whole.items():
-        if tokenizer.encode(text, add_special_tokens=False) != [number]:
-            raise _refusal(name, f"the token {text!r:.40} is one", number)
+def keep_whole(tokenizer: PreTrainedTokenizerFast, whole: Sequence[WholeToken], name: str) -> None:
+    """Let a tokenizer find the tokens whole that its file says are: transformers knows some of them, others by version.
+
+    Refused where a text would still give other numbers.
+    """
+    from tokenizers import AddedToken
+
+    lost = [token for token in whole if not _is_whole(tokenizer, token)]
+    for control in (True, False):
+        added = [AddedToken(token.text, normalized=False) for token in lost if token.is_control == control]
+        tokenizer.add_tokens(added, special_tokens=control)
+    for token in lost:
+        if not _is_whole(tokenizer, token):
+            raise _refusal(name, f"the token {token.text!r:.40} is one", token.number)
+
+
+def _is_whole(tokenizer: PreTrainedTokenizerFast, token: WholeToken) -> bool:
+    return bool(tokenizer.encode(token.text, add_special_tokens=False) == [token.number])
 
 
 def _add_bos(tokenizer: PreTrainedTokenizerFast) -> None:
