@@ -134,6 +134,11 @@ def holds_key(text: str, keys: Iterable[str]) -> bool:
     return False
 
 
+def letter_count(text: str) -> int:
+    """How many characters of a text can be letters and digits of a key."""
+    return len(_letters(_seen(text)))
+
+
 def _seen(text: str) -> str:
     """Of a text in small letters what a key can have, which is printable ASCII."""
     if text.isascii():  # most texts are, and some are large

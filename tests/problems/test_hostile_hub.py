@@ -397,10 +397,20 @@ def quoted(what: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
     return send
 
 
-@pytest.mark.parametrize("line", ["HTTP/1.1 200 OK\r\nX {}: 1\r\n\r\n", "HTTP/1.1 {} OK\r\n\r\n"])
-def test_the_token_does_not_come_back_in_what_is_no_http(served: Hub, line: str) -> None:
-    served.other = answering("/revision/", quoted(line.format(TOKEN).encode()))
+@pytest.mark.parametrize("part", ["/revision/", "/resolve/"])
+@pytest.mark.parametrize(
+    "line", ["200 OK\r\nX {}: 1\r\n", "{} OK\r\n", "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}"]
+)
+def test_the_token_does_not_come_back_in_what_is_no_http(served: Hub, line: str, part: str) -> None:
+    served.other = answering(part, quoted(f"HTTP/1.1 {line.format(TOKEN)}\r\n\r\n".encode()))
     refused("its answer holds your token")
+
+
+@pytest.mark.parametrize("body", [b'["no"]', b'{"errors": [1]}', b'"\xff"', b"[" * 100_000])
+@pytest.mark.parametrize("status", [401, 404])
+def test_an_error_of_another_form_is_named(served: Hub, body: bytes, status: int) -> None:
+    served.other = answering("/revision/", sending([body], status))
+    refused(rf"it answers {status}")
 
 
 def test_a_header_of_blanks_is_not_read(served: Hub) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fillerscope.problems import http_body
 from fillerscope.problems.http_body import TooLarge, read_whole
+
+if TYPE_CHECKING:
+    from httpx2 import Response
 
 httpx2 = pytest.importorskip("httpx2")
 SIZE = 6000
@@ -73,3 +77,42 @@ def test_no_piece_unpacks_to_more_than_the_limit() -> None:
         assert asyncio.run(taken()) < 16 << 20
     finally:
         tracemalloc.stop()
+
+
+def sent_in_pieces(pieces: Iterable[bytes], encoding: str = "identity") -> Response:
+    """A response that never waits for more."""
+
+    async def sent() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    request = httpx2.Request("GET", "http://here/")
+    return httpx2.Response(200, content=sent(), request=request, headers={"Content-Encoding": encoding})
+
+
+def test_bytes_one_by_one_let_others_have_their_turn() -> None:
+    """Deadlines are among them."""
+    left = iter(range(SIZE))
+
+    async def read() -> int:
+        async def other() -> int:
+            return next(left)
+
+        response = sent_in_pieces(b"x" for _ in left)
+        whole, before = await asyncio.gather(read_whole(response, SIZE), other())
+        assert len(whole.content) == SIZE - 1
+        return before
+
+    assert asyncio.run(read()) < 100
+
+
+def test_nothing_is_read_behind_the_deadline() -> None:
+    with pytest.raises(TimeoutError):
+        asyncio.run(read_whole(sent_in_pieces([b"x"]), SIZE, end=0.0))
+
+
+def test_bytes_that_unpack_to_nothing_are_limited() -> None:
+    """The name of a file in a gzip head is skipped, however long it is."""
+    head = b"\x1f\x8b\x08\x08" + bytes(5) + b"\x03"
+    with pytest.raises(TooLarge, match=f"more than {SIZE} bytes"):
+        asyncio.run(read_whole(sent_in_pieces([head, *[b"x" * SIZE] * 3], "gzip"), SIZE))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from fillerscope.problems.http_body import TooLarge
-from fillerscope.problems.http_heads import NoCookies, trace
-from support.watchdog import in_a_fork
+from fillerscope.problems.http_heads import _STRANGE, _VERY_STRANGE, BLANKS, BLANKS_OF_BODY, NoCookies, trace
+from support.watchdog import in_a_fork, watched
 
 httpx2 = pytest.importorskip("httpx2")
 BEHIND = b"HTTP/1.1 299 Other\r\nContent-Length: 0\r\n\r\n"
@@ -75,6 +75,23 @@ def test_blanks_of_lines_that_h11_joins_are_not_read(before: bytes, match: str, 
             statuses(b"HTTP/1.1 200 OK\r\n" + before + b"a:" + fold * 30_000 + b"\x00\r\n\r\n")
 
     in_a_fork(refused)
+
+
+def test_rows_of_almost_as_many_blanks_are_read_once() -> None:
+    """Not once for each blank, in which nothing else runs."""
+    with watched(20):
+        assert not _VERY_STRANGE.search((b" " * (BLANKS_OF_BODY - 1) + b"x") * 200)
+    for pattern, most in ((_STRANGE, BLANKS), (_VERY_STRANGE, BLANKS_OF_BODY)):
+        assert not pattern.search(b"x" + b" " * (most - 1) + b"x")
+        assert pattern.search(b"x" + b"\t\n" * (most // 2))
+
+
+def test_heads_before_an_answer_are_counted() -> None:
+    """h11 reads thousands of them at once."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert statuses(b"HTTP/1.1 100 Continue\r\n\r\n" * 10 + answer)[0] == [200] * 2
+    with pytest.raises(TooLarge, match="headers before its answer"):
+        statuses(b"HTTP/1.1 100 Continue\r\n\r\n" * 30 + answer)
 
 
 def test_no_cookie_is_kept() -> None:

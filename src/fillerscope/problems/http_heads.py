@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 BLANKS = 64  # in a row, over lines too: h11 makes one line of those that begin with a blank
 BLANKS_OF_BODY = 1 << 14  # where a body comes in chunks: their sizes stand in lines of their own, which h11 reads too
-_STRANGE, _VERY_STRANGE = (re.compile(rb"\s{%d}" % most) for most in (BLANKS, BLANKS_OF_BODY))
+MOST_HEADS = 20  # before one answer
+# Looked for at the first blank of a row alone: elsewhere a row that is too short would be read once for each blank.
+_STRANGE, _VERY_STRANGE = (re.compile(rb"\s(?<!\s\s)\s{%d}" % (most - 1)) for most in (BLANKS, BLANKS_OF_BODY))
 _CHUNKED = re.compile(rb"\ntransfer-encoding:", re.IGNORECASE)
 _LENGTH = re.compile(rb"\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r?\n", re.IGNORECASE)
 _NO_BODY = re.compile(rb"HTTP/\S+ (204|304)")  # whatever length such a head gives
@@ -49,7 +51,7 @@ class _Looked:
 
     def __init__(self, stream: AsyncNetworkStream) -> None:
         self._read, self._write, self._info = stream.read, stream.write, stream.get_extra_info
-        self._is_head, self._is_chunked, self._head = True, False, b""
+        self._is_head, self._is_chunked, self._head, self._heads = True, False, b"", 0
         self._left: int | None = None  # bytes of a body that are to come, where its head gives their number
 
     @classmethod
@@ -63,7 +65,7 @@ class _Looked:
         return (info == "is_readable" and self._left != 0) or self._info(info)
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._is_head, self._is_chunked, self._head = True, False, b""
+        self._is_head, self._is_chunked, self._head, self._heads = True, False, b"", 0
         self._left = None
         await self._write(buffer, timeout)
 
@@ -77,6 +79,9 @@ class _Looked:
             if not _END.search(head):
                 self._head = head
                 return data
+            self._heads += 1
+            if self._heads > MOST_HEADS:
+                raise TooLarge(f"the server sent more than {MOST_HEADS} headers before its answer")
             self._is_head, self._is_chunked = bool(_MORE_TO_COME.match(head)), bool(_CHUNKED.search(head))
             self._left = None if self._is_head or self._is_chunked else _length(head)
         if self._left is not None:

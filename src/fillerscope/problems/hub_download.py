@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import stat
 import time
@@ -18,7 +19,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from fillerscope.display import first_line, readable
-from fillerscope.files import FULL, file_lock, file_sha256, is_inside, replacing
+from fillerscope.files import FULL, file_lock, file_sha256, is_inside, open_file, replacing
 from fillerscope.problems.hub_http import PIECE, Connection, connected
 from fillerscope.problems.hub_listing import HubFile, Listing, Repo, git_sha1, read_listing
 from fillerscope.progress import Progress
@@ -53,9 +54,10 @@ def download(repo: Repo, listing: Listing, names: Sequence[str], progress: Progr
             def report(size: int, before: int = before) -> None:
                 progress.stage(f"downloading {repo.name}", before + size, total)
 
-            with file_lock(
-                _lock(folder, file), lambda: progress.stage(f"waiting for another download of {repo.name}", 0, None)
-            ):
+            def wait(held: str) -> None:
+                progress.stage(f"waiting for another download of {repo.name}{held}", 0, None)
+
+            with file_lock(_lock(folder, file), wait):
                 if is_hashed:
                     _remove_changed(blobs, file, progress)
                 _complete(hub, repo.address(listing.commit, file.path), file, blobs, report)
@@ -206,7 +208,7 @@ def _placed(folder: Path, commit: str, files: Sequence[HubFile]) -> Path:
     newest = folder / "refs" / "main"
     newest.parent.mkdir(parents=True, exist_ok=True)
     with replacing(newest) as draft:
-        draft.write_text(commit)
+        draft.write(commit.encode())
     return snapshot
 
 
@@ -217,12 +219,14 @@ def _link(link: Path, blob: Path) -> None:
     if not is_inside(link.parent, blob.parents[1]):
         raise OSError(errno.ELOOP, f"a link leads from {link.parent} out of the cache; remove it")
     link.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(link, sync=False) as draft:
-        draft.unlink()
-        try:
-            draft.symlink_to(Path(*[".."] * (len(link.relative_to(blob.parents[1]).parts) - 1), "blobs", blob.name))
-        except OSError:
-            shutil.copyfile(blob, draft)
+    draft = link.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        draft.symlink_to(Path(*[".."] * (len(link.relative_to(blob.parents[1]).parts) - 1), "blobs", blob.name))
+        draft.replace(link)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        with replacing(link, sync=False) as file, open_file(blob) as content:
+            shutil.copyfileobj(content, file)
 
 
 def explain(repo: Repo, error: Exception, offline: str) -> str:

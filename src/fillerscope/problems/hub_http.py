@@ -138,11 +138,8 @@ class Connection:
         for _ in range(_REDIRECTS):
             if not is_the_hub(str(request.url)):
                 request.headers.pop("Authorization", None)
-            try:
+            with _without_token():
                 response = await self.session.send(request, stream=True, follow_redirects=False)
-            except Exception as error:  # which may quote what is no HTTP
-                _refuse_token(str(error))
-                raise
             _refuse_token("\n".join(f"{name}: {value}" for name, value in response.headers.multi_items()))
             if response.next_request is None:
                 return response
@@ -166,7 +163,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 async def _read(response: Response) -> Response:
     """A response with its body. That of an error is short: the hub's library makes Python values of all of it."""
-    whole = await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
+    with _without_token():
+        whole = await read_whole(response, MOST_BYTES if response.status_code < 400 else MOST_ERROR)
     _refuse_token(whole.content.decode(errors="replace"))
     if b"\\" in whole.content:  # JSON may write any letter as an escape
         with suppress(ValueError):
@@ -196,14 +194,31 @@ def _refuse_token(answer: str) -> None:
         raise HubError("its answer holds your token, or a password, which it should not")
 
 
+@contextmanager
+def _without_token() -> Iterator[None]:
+    """Errors of the network, which quote what is no HTTP, without the user's token."""
+    try:
+        yield
+    except Exception as error:
+        _refuse_token(str(error))
+        raise
+
+
 async def _next(pieces: AsyncIterator[bytes]) -> bytes:
     """The next piece; empty at the end."""
-    async with asyncio.timeout(SECONDS):
-        return await anext(pieces, b"")
+    with _without_token():
+        async with asyncio.timeout(SECONDS):
+            return await anext(pieces, b"")
 
 
 def _raise_for(response: Response) -> None:
+    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
     response.headers.pop("X-HF-Warning", None)  # it would be logged as it is, with what moves the cursor of a terminal
-    hf_raise_for_status(response)
+    try:
+        hf_raise_for_status(response)
+    except HfHubHTTPError:
+        raise
+    except Exception:  # it takes the body of an error for an object of texts
+        raise HubError(f"it answers {response.status_code}") from None

@@ -23,10 +23,12 @@ from tokenizers.processors import TemplateProcessing
 
 from fillerscope.answers.endpoint import generator as generator_module
 from fillerscope.answers.endpoint.allowed import allow
+from fillerscope.answers.endpoint.errors import PromptRefused
 from fillerscope.answers.endpoint.generator import EndpointGenerator
 from fillerscope.answers.endpoint.text import answer_text, prompt_text, token_count
 from fillerscope.answers.request import Reply, Request
 from fillerscope.errors import GenerationError
+from fillerscope.prompts.tokenizer import encode
 from fillerscope.study.generation import Decoding, EndpointSpec
 from support.answering import completion, sending, serving
 from support.server import (
@@ -392,9 +394,30 @@ def test_a_server_that_ignores_how_many_tokens_were_asked_for_is_found(counted, 
         answer["usage"] = None if counted is None else {"prompt_tokens": 0, "completion_tokens": counted}
 
     (reply,) = endpoint(between(alter=go_on).url).answer(asked(tokenizer)[:1], GREEDY, quiet)
-    written = max(counted or 0, len(tokenizer.encode(text)))
+    written = counted if counted in (26, 5000) else len(tokenizer.encode(text))
     assert reply.finish == "failed"
-    assert reply.error == f"the server wrote {written} tokens where 24 were asked for: it ignores max_tokens"
+    assert reply.error == f"the server wrote at least {written} tokens where 24 were asked for: it ignores max_tokens"
+
+
+@pytest.mark.parametrize("counted", [0, 26])
+def test_no_more_of_a_text_is_made_tokens_than_is_needed(counted, tokenizer, monkeypatch):
+    """Where the server may write long answers it is given gigabytes."""
+    generator = EndpointGenerator(EndpointSpec(url="http://localhost/v1"), "tiny", tokenizer)
+    seen = []
+    monkeypatch.setattr(generator_module, "encode", lambda _, text: seen.append(text) or encode(tokenizer, text))
+    with pytest.raises(PromptRefused, match="ignores max_tokens"):
+        generator._refuse_longer("42 " * 300_000, counted, most=24)
+    assert sum(map(len, seen)) <= (0 if counted else 20_000)
+
+
+def test_a_long_answer_that_is_short_enough_is_not_refused_for_its_pieces(tokenizer):
+    """Each piece may begin and end inside a token."""
+    generator = EndpointGenerator(EndpointSpec(url="http://localhost/v1"), "tiny", tokenizer)
+    text = "What is 17 plus 25? " * 10_000
+    tokens = len(encode(tokenizer, text))
+    generator._refuse_longer(text, 0, most=tokens // 3 + 1)
+    with pytest.raises(PromptRefused):
+        generator._refuse_longer(text, 0, most=tokens // 4)
 
 
 @pytest.mark.parametrize("counted", [24, 25])
@@ -481,6 +504,17 @@ def test_broken_json_is_one_line(sent, between, endpoint, tokenizer):
         return True
 
     assert "answers with broken JSON" in refused(endpoint(between(always=half).url), asked(tokenizer))
+
+
+def test_an_answer_that_does_not_say_what_it_is_is_one_line(between, endpoint, tokenizer):
+    def bare(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "4")
+        handler.end_headers()
+        handler.wfile.write(b"Oops")
+        return True
+
+    assert "Oops" in refused(endpoint(between(always=bare).url), asked(tokenizer))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])

@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import psutil
 import pytest
 from pydantic import SecretStr
 
-from fillerscope.answers.endpoint import limits
 from fillerscope.answers.endpoint.client import open_client
-from fillerscope.answers.endpoint.errors import Refusals
+from fillerscope.answers.endpoint.errors import SEARCHED, Refusals
 from fillerscope.answers.endpoint.generator import EndpointGenerator
-from fillerscope.answers.endpoint.limits import LimitedClient, _needed
+from fillerscope.answers.endpoint.limits import LimitedClient
 from fillerscope.answers.request import Request
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
@@ -100,20 +100,46 @@ def test_of_an_answer_no_more_is_kept_than_is_used() -> None:
     whole = json.loads(completion())
     whole["choices"] = [whole["choices"][0] | {"logprobs": [{}] * 9}, *[{}] * 9]
     whole["usage"] = {"prompt_tokens": 3, "completion_tokens": 1, "details": {"more": [1]}}
-    needed = _needed(json.dumps(whole).encode())
-    assert needed == {
+    assert json.loads(received(json.dumps(whole).encode())) == {
         "choices": [{"text": "42", "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1},
     }
 
 
-@pytest.mark.parametrize("status", ["200", "201", "206"])
-def test_so_it_is_with_every_status_that_is_taken_for_an_answer(status: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes] = []
-    monkeypatch.setattr(limits, "_needed", lambda body: asked.append(body) or _needed(body))
-    with serving(sending(completion(), status=status)) as url:
-        assert ask(url).text == "42"
-    assert asked == [completion()] * 2  # the one that finds out what the server takes, and the answer
+def received(body: bytes, **headers: str) -> bytes:
+    """The body that OpenAI's client gets where a server sends another."""
+
+    async def asked(url: str) -> bytes:
+        async with LimitedClient("key", 5.0, MEGABYTE, False) as client:
+            content: bytes = (await client.post(url, json={})).content
+            return content
+
+    with serving(sending(body, **headers)) as url:
+        return asyncio.run(asked(url))
+
+
+@pytest.mark.parametrize("status", ["201", "206"])
+def test_so_it_is_with_every_status_that_is_taken_for_an_answer(status: str) -> None:
+    assert received(b'{"more": [], ' + completion()[1:], status=status) == received(completion())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"choices": [0%s]}', b'{"choices": [[]%s]}', b'{"choices": [{"text": [0%s]}]}', b"[0%s]", b'"%s"', b"broken%s",
+     b'{"choices": [{"text": "", "finish_reason": [0%s]}]}', b'{"choices": [{"text": "", "logprobs": [0%s]}]}'],
+)  # fmt: skip
+def test_no_body_reaches_the_client_as_it_came(body: bytes) -> None:
+    """It would make objects of all values."""
+    assert len(received(body % (b",{}" * 30_000))) < 25_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"_fields_set": 1, "id": "x"}, {"_BaseModel__cls": 1}, {"choices": [1, {"_fields_set": 1, "text": "x"}]}],
+)
+def test_names_that_break_the_client_are_one_line(body: dict[str, object]) -> None:
+    with serving(sending(json.dumps(body).encode())) as url, pytest.raises(GenerationError, match="with other JSON"):
+        ask(url)
 
 
 def test_a_body_without_end_is_left() -> None:
@@ -171,6 +197,21 @@ def test_a_long_refusal_is_not_searched_to_its_end(text: str) -> None:
     assert told == "a long text" or told.startswith("no xxx")
 
 
+@pytest.mark.parametrize("blank", [" ", "\u200b", "\u0301", "-", "\u3164"])
+@pytest.mark.parametrize("shown", range(1, len(SECRET), 5))
+def test_a_key_of_which_a_part_was_searched_is_not_shown(shown: int, blank: str) -> None:
+    """Its beginning is looked at, and its end is not."""
+    refusals = Refusals("http://127.0.0.1", "tiny", "KEY", 2.0, 1, ("another-key-of-many-letters", SECRET))
+    words, end = "A" * (197 - shown), SECRET[shown:]
+    for text in (
+        words + SECRET[:shown] + blank * (SEARCHED - 197) + end,
+        words + blank * (SEARCHED - 197) + SECRET,
+        words + blank * (SEARCHED - 199) + SECRET + " and more",
+    ):
+        told = refusals.line(text)
+        assert told == "a long text" or SECRET[:shown] not in told.rstrip(".")
+
+
 def test_a_long_page_of_an_error_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long an answer may be."""
     monkeypatch.setattr("fillerscope.answers.endpoint.client._BYTES", 99 * MEGABYTE)
@@ -213,6 +254,12 @@ def test_a_redirect_is_not_followed(status: str, monkeypatch: pytest.MonkeyPatch
     ):
         ask(url)
     assert reached == []
+
+
+@pytest.mark.parametrize("status", ["300", "304"])
+def test_a_status_that_leads_nowhere_is_named(status: str) -> None:
+    with serving(sending(b"", status=status)) as url, pytest.raises(GenerationError, match=f"answers {status} "):
+        ask(url)
 
 
 @pytest.mark.parametrize("body", [completion(finish=SECRET), completion(text=f"it is {SECRET}.")])
@@ -332,10 +379,11 @@ def test_no_cookie_is_kept() -> None:
     async def kept(url: str) -> int:
         async with LimitedClient("key", 5.0, MEGABYTE, False) as client:
             response = await client.post(url, json={})
+            assert response.status_code == 400
             assert "set-cookie" in response.headers
             return len(list(client.cookies.jar))
 
-    with serving(sending(b"[]", **{"Set-Cookie": "a=1; Path=/"})) as url:
+    with serving(sending(b"[]", **{"Set-Cookie": "a=1; Path=/", "status": "400"})) as url:
         assert asyncio.run(kept(url)) == 0
 
 
@@ -367,3 +415,13 @@ def test_a_password_of_a_proxy_is_not_told(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(GenerationError, match="correct HTTPS_PROXY") as caught:
         open_client(spec, spec.url, SecretStr(""), 4)
     assert "'pa'" not in str(caught.value)
+
+
+def test_certificates_are_read_once_for_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trusted() -> object:
+        return LimitedClient("key", 5.0, MEGABYTE, True)._transport._pool._ssl_context  # type: ignore[attr-defined]
+
+    one = trusted()
+    assert trusted() is one
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))  # as a notebook may set it
+    assert trusted() is not one

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from fillerscope.answers.endpoint.allowed import host_of, is_loopback
-from fillerscope.answers.endpoint.errors import PromptRefused, Refusals
+from fillerscope.answers.endpoint.errors import OTHER, REFUSED, PromptRefused, Refusals
 from fillerscope.errors import GenerationError
 from fillerscope.study.generation import Decoding, EndpointSpec
 
@@ -39,10 +39,10 @@ class Server:
     async def complete(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
         """Request a completion; raise an error for any other reply."""
         completion = await self._create(prompt, seed, decoding)
-        if reason := _refused(completion):
+        if reason := _said(completion, REFUSED):
             raise PromptRefused(f"{self.refusals.line(reason)}, where {decoding.max_tokens} tokens were asked for")
-        if not _is_answered(completion):
-            raise self.refusals.not_a_completion(completion if isinstance(completion, str) else "other JSON")
+        if (other := _said(completion, OTHER)) is not None:
+            raise self.refusals.not_a_completion(other)
         choice = completion.choices[0]
         if len(choice.text) > max(_LONG, _LONGEST_TOKEN * decoding.max_tokens):  # to search it would take long
             asked = f"{decoding.max_tokens} tokens were asked for"
@@ -66,24 +66,13 @@ class Server:
             )
         except OpenAIError as error:
             refusal = self.refusals.of(error)
-        except (ValueError, RecursionError):  # it says that it is JSON, and is not, or not in UTF-8, or has no end
-            refusal = self.refusals.not_a_completion("broken JSON")
         raise refusal  # out here it does not carry the client's error along, which holds the request and its key
 
 
-def _refused(completion: object) -> str:
-    """Why a body was not read to its end; empty where it was."""
-    reason = getattr(completion, "fillerscope_refused", None)
-    return reason if isinstance(reason, str) else ""
-
-
-def _is_answered(completion: object) -> bool:
-    """Whether a completion has a text and a finish reason. The client does not validate what it receives."""
-    choices = getattr(completion, "choices", None)
-    if not isinstance(choices, list) or not choices:
-        return False
-    ended = getattr(choices[0], "finish_reason", None)
-    return isinstance(getattr(choices[0], "text", None), str) and isinstance(ended, str | None)
+def _said(completion: Completion, key: str) -> str | None:
+    """What a body says that stands for another one; None where it is a completion. See limits.py."""
+    said = getattr(completion, key, None)
+    return said if isinstance(said, str) else None
 
 
 def require_client() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fillerscope.display import holds_key
+from fillerscope.display import holds_key, letter_count
 from fillerscope.errors import GenerationError
 
 if TYPE_CHECKING:
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 _OF_ONE_PROMPT = (400, 413, 422)
 _OF_NOW = (408, 409, 429)  # and from 500 on: what may be otherwise later, or on another server
+_REDIRECTS = (301, 302, 303, 307, 308)
 MOVED = "redirects to another address, which is not followed; give that address in endpoint.url"
+REFUSED = "fillerscope_refused"  # the key of a body that stands for one that was not read to its end
+OTHER = "fillerscope_other"  # and for one that is no completion
 _LONGEST = 200  # characters of what a server says
-_SEARCHED = 20_000  # characters of it that are looked at
+SEARCHED = 20_000  # characters of it that are looked at
 
 
 class ServerGone(GenerationError):
@@ -77,7 +80,7 @@ class Refusals:
     def line(self, said: object) -> str:
         """What a server said, as part of one line. Secrets are removed first: shortening could split one."""
         whole = str(said)
-        text = whole[:_SEARCHED]
+        text = whole[:SEARCHED]
         for secret in self.secrets:
             text = text.replace(repr(secret)[1:-1], "[key]").replace(secret, "[key]")
         if self.holds_secret(text):
@@ -85,15 +88,20 @@ class Refusals:
         text = " ".join(text.split())
         if text[:1] == "<":
             return "an HTML page"
-        if len(text) <= _LONGEST and len(whole) > _SEARCHED:  # its end may be the beginning of a key
+        if len(whole) > SEARCHED and self._may_begin_secret(text):
             return "a long text"
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+    def _may_begin_secret(self, text: str) -> bool:
+        """Whether a secret may begin in what is shown of a text and end behind what was searched: where too little of
+        the text follows what is shown."""
+        return letter_count(text[_LONGEST - 3 :]) < max(map(len, self.secrets), default=1)
 
     def _status(self, error: APIStatusError) -> GenerationError | PromptRefused:
         status, reason = error.status_code, self.line(_reason(error.body))
         if status in _OF_ONE_PROMPT:
             return PromptRefused(f"the server refuses the prompt ({status}: {reason})")
-        if 300 <= status < 400:
+        if status in _REDIRECTS:
             return GenerationError(f"{self.url} {MOVED}")
         advice = {
             # What a server says about a key may show a part of it.

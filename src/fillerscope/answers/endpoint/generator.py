@@ -39,6 +39,7 @@ Form = Literal["ids", "text"]
 _FORMS: dict[str, tuple[Form, ...]] = {"auto": ("ids", "text"), "ids": ("ids",), "text": ("text",)}
 _SHORTEST_SECRET = 8  # characters; a shorter key is a placeholder, which answers may contain by chance
 _SPELLED, _SPARE = 3, 16  # tokens of ours for one of a server (bytes that are no character come as three), and besides
+_PIECE = 16_000  # characters of an answer that are made tokens at once, to see whether they are too many
 _FINISHES: dict[str | None, Finish] = {"stop": "stop", "length": "length"}
 
 
@@ -150,10 +151,11 @@ class EndpointGenerator:
 
     def _refuse_longer(self, text: str, counted: int, most: int) -> None:
         """Refuse an answer that had more tokens than were asked for: under other conditions it may have been cut."""
-        of_text = len(encode(self.tokenizer, text))
-        if counted > most + 1 or of_text > _SPELLED * most + _SPARE:  # some count the stop token besides
-            written = max(counted, of_text)
-            raise PromptRefused(f"the server wrote {written} tokens where {most} were asked for: it ignores max_tokens")
+        is_counted = counted > most + 1  # some count the stop token besides
+        written = counted if is_counted else _too_many(self.tokenizer, text, _SPELLED * most)
+        if written:
+            told = f"the server wrote at least {written} tokens where {most} were asked for"
+            raise PromptRefused(f"{told}: it ignores max_tokens")
 
     def _refuse_shorter(self, text: str, counted: int, most: int) -> None:
         """Refuse an answer that was truncated before it had as many tokens: a longer prompt would leave it fewer."""
@@ -173,6 +175,18 @@ class EndpointGenerator:
         secrets = tuple(one for one in (value, *passwords()) if len(one) >= _SHORTEST_SECRET)
         model = self.spec.model or self.name
         return Refusals(url, model, self.spec.key, self.spec.timeout, self.spec.retries + 1, secrets)
+
+
+def _too_many(tokenizer: Tokenizer, text: str, most: int) -> int:
+    """How many tokens the beginning of a text has that has more than so many; 0 where the text has not. In pieces, of
+    which each may begin and end with other tokens: of all of it a tokenizer makes gigabytes."""
+    count = 0
+    for start in range(0, len(text), _PIECE):
+        most += _SPARE
+        count += len(encode(tokenizer, text[start : start + _PIECE]))
+        if count > most:
+            return count
+    return 0
 
 
 def _misread(completion: Completion, request: Request) -> str:

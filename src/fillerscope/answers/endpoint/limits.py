@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+import time
+from functools import lru_cache
 from http import HTTPStatus
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from openai import DefaultAsyncHttpxClient
 
+from fillerscope.answers.endpoint.errors import OTHER, REFUSED, SEARCHED
 from fillerscope.files import Json, refuse_large_json
 from fillerscope.problems.http_body import TooLarge, read_whole
 from fillerscope.problems.http_heads import NoCookies, trace
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from httpx2 import Request, Response
 
-REFUSED = "fillerscope_refused"  # the key of a body that stands for one that was not read to its end
+COUNTS = ("prompt_tokens", "completion_tokens")
 MEMORY_OF_BYTE, MOST_MEMORY = 8, 1 << 28  # of a body's values: for each byte that it may have, and in all
 MOST_ERROR = 1 << 20  # bytes of a body that refuses
 _NO_PROXY = {"all://": None, "http://": None, "https://": None}  # all keys that proxies of the environment have
@@ -31,7 +38,9 @@ class LimitedClient(DefaultAsyncHttpxClient):
     """A client whose responses are read whole, within `seconds` and `most_bytes` after decompression."""
 
     def __init__(self, key: str, seconds: float, most_bytes: int, proxies: bool) -> None:
-        super().__init__(follow_redirects=False, mounts=None if proxies else _NO_PROXY, cookies=NoCookies())
+        verify = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        mounts = None if proxies else _NO_PROXY
+        super().__init__(follow_redirects=False, mounts=mounts, cookies=NoCookies(), verify=verify)
         self.own_headers = {
             "Authorization": f"Bearer {key}",
             "Accept": "application/json",
@@ -51,53 +60,65 @@ class LimitedClient(DefaultAsyncHttpxClient):
             content=request.content,
             extensions={**request.extensions, "trace": trace},
         )
-        status = HTTPStatus.OK.value
+        status, end = HTTPStatus.OK.value, time.monotonic() + self.seconds
         try:
             async with asyncio.timeout(self.seconds):
                 response = await super().send(request, **options)
                 status = response.status_code
                 most = self.most_bytes if status == HTTPStatus.OK else min(MOST_ERROR, self.most_bytes)
-                response = await read_whole(response, most)
+                response = await read_whole(response, most, end)
         except TooLarge as error:  # as a response: an exception would be taken for a fault to try again
             return _stand_in(request, {REFUSED: str(error)}, status)
         except TimeoutError:
-            raise sys.modules[_library(request)].ReadTimeout(
-                "the answer was not complete in time", request=request
-            ) from None
+            raise _library(type(request)).ReadTimeout("the answer was not complete in time", request=request) from None
         try:
             refuse_large_json(response.content, min(MEMORY_OF_BYTE * self.most_bytes, MOST_MEMORY))
         except ValueError as error:
             return _stand_in(request, {REFUSED: str(error)}, status)
-        needed = _needed(response.content) if response.is_success else None  # all of which the client reads as answers
-        return response if needed is None else _stand_in(request, needed)
+        return _stand_in(request, _needed(response)) if response.is_success else response
 
 
-def _needed(body: bytes) -> Json | None:
-    """What is used of a completion: OpenAI's client makes an object of every value that a server adds, which takes it
-    far longer than reading them. None for anything else."""
+def _needed(response: Response) -> Json:
+    """What is used of a completion, or what there is in its place: OpenAI's client makes an object of every value that
+    a server sends, which takes it far longer than reading them, and some names of values break it."""
     try:
-        whole = json.loads(body)
+        whole = json.loads(response.content)
     except (ValueError, RecursionError):
-        return None
-    choices = whole.get("choices") if isinstance(whole, dict) else None
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None
-    usage = whole.get("usage")
-    return {
-        "choices": [{key: value for key, value in choices[0].items() if key in ("text", "finish_reason")}],
-        "usage": {key: value for key, value in usage.items() if type(value) is int}
-        if isinstance(usage, dict)
-        else None,
-    }
+        return {
+            OTHER: "broken JSON" if "json" in response.headers.get("content-type", "") else _beginning(response.content)
+        }
+    match whole:
+        case {"choices": [{"text": str(text)} as choice, *_]} if isinstance(choice.get("finish_reason"), str | None):
+            ended, usage = choice.get("finish_reason"), whole.get("usage")
+            counts = {name: usage[name] for name in COUNTS if name in usage} if isinstance(usage, dict) else {}
+            counts = {name: count for name, count in counts.items() if type(count) is int}
+            return {"choices": [{"text": text, "finish_reason": ended}], "usage": counts}
+        case str(text):
+            return {OTHER: text[: SEARCHED + 1]}
+    return {OTHER: "other JSON"}
+
+
+def _beginning(body: bytes) -> str:
+    """As much of a text as an error looks at, and more where there is more."""
+    return body[: 4 * (SEARCHED + 1)].decode(errors="replace")
 
 
 def _stand_in(request: Request, body: Json, status: int = HTTPStatus.OK) -> Response:
     """A response in place of the server's. The status stays: what a server or a proxy in front of it cannot do now is
     tried again, whatever page it sends along."""
     content, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
-    return sys.modules[_library(request)].Response(status, headers=kind, content=content, request=request)  # type: ignore[no-any-return]
+    response: Response = _library(type(request)).Response(status, headers=kind, content=content, request=request)
+    return response
 
 
-def _library(request: Request) -> str:
-    """The name of the HTTP library that OpenAI's client is built on, which changes between releases."""
-    return type(request).__module__.partition(".")[0]
+def _library(kind: type) -> ModuleType:
+    """The HTTP library that OpenAI's client is built on, which changes between releases, by one of its classes."""
+    return sys.modules[kind.__module__.partition(".")[0]]
+
+
+@lru_cache(maxsize=4)
+def _certificates(_file: str | None, _folder: str | None) -> SSLContext:
+    """The certificates that are trusted, read once for all clients: a megabyte and a tenth of a second for each. They
+    are those of the system, or of what the environment names."""
+    context: SSLContext = _library(DefaultAsyncHttpxClient.__bases__[0]).create_ssl_context()
+    return context
