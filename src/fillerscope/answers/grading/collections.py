@@ -61,6 +61,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MATRIX = re.compile(r"\\begin\{([pbB]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
+_MULTIPLE = re.compile(
+    r"(-?(?:[^-+=&{}\\]|\\(?!begin)[a-zA-Z]++|\{[^{}]*+\})*?) ?(?:\\(?:cdot|times)(?![a-zA-Z])|\*)? ?(\\begin\{.*)",
+    re.DOTALL,
+)
 _MEMBER = re.compile(r"[a-zA-Z] ?\\in(?![a-zA-Z]) ?(.*)", re.DOTALL)
 _SIGN = r"(<|>|\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z]))"
 _RELATION = re.compile(_SIGN)
@@ -154,9 +158,8 @@ def _equation(text: str) -> Equation | None:
 
 
 def _bracketed(text: str, depth: int) -> Shape | None:
-    if matrix := _MATRIX.fullmatch(text):
-        rows = re.split(r"\\\\", matrix[2].strip().removesuffix("\\\\"))
-        return Grid(tuple(tuple(shape_of(cell, depth + 1) for cell in row.split("&")) for row in rows))
+    if grid := _matrix(text, depth):
+        return grid
     opening, content, closing = _outer(text)
     parts = _separated(content, within=True) if opening else []
     items = tuple(shape_of(part, depth + 1) for part in parts if part != r"\cup")
@@ -168,6 +171,18 @@ def _bracketed(text: str, depth: int) -> Shape | None:
             return _relation(content[builder.end() :])
         return Several(tuple(_flat(list(items or (shape_of(content, depth + 1),)))), "set")
     return Ordered(items, opening + closing) if items and parts[0] != r"\cup" else None
+
+
+def _matrix(text: str, depth: int) -> Grid | None:
+    """A matrix, or a multiple of one, which is multiplied cell by cell."""
+    multiple = _MULTIPLE.fullmatch(text)
+    matrix = _MATRIX.fullmatch(multiple[2]) if multiple else None
+    if multiple is None or matrix is None or r"\begin" in matrix[2]:
+        return None
+    factor = "-1" if multiple[1] == "-" else multiple[1]
+    rows = re.split(r"\\\\", matrix[2].strip().removesuffix("\\\\"))
+    cells = [[rf"({factor})\cdot({cell.strip()})" if factor else cell for cell in row.split("&")] for row in rows]
+    return Grid(tuple(tuple(shape_of(cell, depth + 1) for cell in row) for row in cells))
 
 
 def _outer(text: str) -> tuple[str, str, str]:
