@@ -158,7 +158,13 @@ MISTAKES = {
     "two documents": ("---\nname: b\n", "5: not valid YAML: but found another document"),
     "a list as key": ("[a]: 3\n", "5: not valid YAML: found unhashable key"),
     "a foreign object": ("seed: !!python/name:os.system\n", "5: not valid YAML: could not determine a constructor"),
-    "a date that does not exist": ("batch:\n  shard: 2024-99-99\n", "6: not valid YAML: '2024-99-99': month must be"),
+    "a date": ("batch:\n  shard: 2024-01-01\n", "6: batch.shard: Input should be a valid integer"),
+    "a set": ("conditions: !!set {none, mless}\n", "5: not valid YAML: could not determine a constructor"),
+    "a set in a list": ("seed: 1\nfigures:\n  - !!set {a, b}\n", "7: not valid YAML: could not determine"),
+    "a mapping as a list": ("seed: !!omap [a: 1]\n", "5: not valid YAML: could not determine a constructor"),
+    "pairs": ("seed: !!pairs [a: 1]\n", "5: not valid YAML: could not determine a constructor"),
+    "bytes": ("device: !!binary aGk=\n", "5: not valid YAML: could not determine a constructor"),
+    "a tag of a date": ("device: !!timestamp 2024-01-01\n", "5: not valid YAML: could not determine a constructor"),
     "a tag that does not fit": ("seed: !!int abc\n", "5: not valid YAML: 'abc': invalid literal for int"),
     "a word that is no truth": ("seed: !!bool foo\n", "5: not valid YAML: 'foo': 'foo'"),
     "a tag of a number on a list": ("seed: !!int [1]\n", '5: not valid YAML: "[ScalarNode('),
@@ -460,6 +466,11 @@ def test_a_file_that_is_missing_or_no_file_is_named(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     assert Study.load(write(tmp_path, b"\xef\xbb\xbf" + START.encode())).name == "small"
+
+
+def test_a_date_is_a_text(tmp_path: Path) -> None:
+    study = Study.load(write(tmp_path, "name: 2024-01-01\nmodels: [a/b]\nconditions: [none, mless]\n"))
+    assert study.name == "2024-01-01"
 
 
 def test_names_alone_stand_for_models_and_ready_made_conditions(tmp_path: Path) -> None:

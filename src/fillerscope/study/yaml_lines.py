@@ -19,6 +19,8 @@ LONG_TEXT = 100  # characters of a text that count as a part
 DEEPEST = 50  # levels of a study: the parser takes seconds for thousands of them
 LARGEST_NUMBER = (1 << 63) - 1
 _LONGEST_NUMBER = 70  # characters: 64 binary digits and some
+_TAGS = "tag:yaml.org,2002:"
+_PLAIN = tuple(_TAGS + kind for kind in ("str", "int", "float", "bool", "null", "seq", "map"))
 _BASE_8 = re.compile(r"[-+]?0[0-9_]+")
 _BASE_60 = "a number in base 60; write it in base 10, or in quotes if it is a text"
 
@@ -28,8 +30,9 @@ class TooMuchError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Stops at what is no study before it takes long, and gives the line of values such as the date 2024-99-99, which
-    yaml refuses without saying where."""
+    """Stops at what is no study before it takes long, and gives the line of values such as `!!bool foo`, which yaml
+    refuses without saying where. Makes plain values alone: a set has another order in each process. A date is a text.
+    """
 
     _parts = _level = 0
 
@@ -67,8 +70,15 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+_Loader.yaml_constructors = {
+    tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in (None, *_PLAIN)
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if tag != f"{_TAGS}timestamp"]
+    for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_constructor(f"{_TAGS}int", _Loader.construct_yaml_int)
+_Loader.add_constructor(f"{_TAGS}float", _Loader.construct_yaml_float)
 
 
 def parse_yaml(text: str) -> tuple[yaml.Node | None, object]:
