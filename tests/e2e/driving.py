@@ -125,6 +125,11 @@ def until(holds: Callable[[], Any], patience: float = PATIENCE) -> Any:
     return found
 
 
+def _is_look_after_the_end(url: str, failure: str) -> bool:
+    """Whether a page asked how its run is when its server had ended: it looks for as long as it is open."""
+    return url.endswith("/overview") and "net::ERR_CONNECTION_REFUSED" in failure
+
+
 class Watch:
     """A page of any size and theme, and what it was seen to do."""
 
@@ -144,11 +149,13 @@ class Watch:
         self.page = context.new_page()
 
     def _heard(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.faults.append(f"{message.type}: {message.text} ({message.location.get('url')})")
+        url = message.location.get("url", "")
+        if message.type in ("error", "warning") and not _is_look_after_the_end(url, message.text):
+            self.faults.append(f"{message.type}: {message.text} ({url})")
 
     def _failed(self, request: Asked) -> None:
-        if request.failure != "net::ERR_ABORTED":  # what the page itself gave up, or what became a download
+        is_given_up = request.failure == "net::ERR_ABORTED"  # by the page itself, or it became a download
+        if not is_given_up and not _is_look_after_the_end(request.url, request.failure or ""):
             self.faults.append(f"{request.url}: {request.failure}")
 
     def assert_quiet(self) -> None:

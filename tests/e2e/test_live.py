@@ -16,7 +16,9 @@ from driving import TABS, Growth, Served, after, look_at, saved_table, serving, 
 from playwright.sync_api import Page, expect
 
 from fillerscope.analysis.run import Run, open_run
+from fillerscope.store.schema import merged_name
 from support.studies import CONDITIONS, save_model, write_study
+from support.synthetic import Synthetic
 
 # A run that stops, as by Ctrl-Z, when its second shard has landed.
 HELD = """
@@ -35,6 +37,8 @@ def held(store, name, part):
 RunStore.put = held
 main()
 """
+CHECKED = """token => fetch("/api/0/overview", { headers: { Authorization: `Bearer ${token}` } })
+    .then(answer => answer.json()).then(told => told.checked)"""
 PROCESS = 600  # seconds, for one that loads torch where many others do
 pytestmark = pytest.mark.slow
 
@@ -130,3 +134,17 @@ def test_a_run_in_a_process_of_its_own(page: Page, tmp_path: Path) -> None:
     mass = open_run(folder).summary("filler_mass", "mless").mean(axis=0)
     for row in rows:
         assert float(row["value"]) == pytest.approx(mass[int(row["layer"]) - 1, int(row["head"]) - 1], rel=1e-6)
+
+
+def test_a_run_that_was_finished_and_sound_is_still_looked_at(page: Page, tmp_path: Path) -> None:
+    """A file that changes later, with its size and name as they were, is told without a reload."""
+    folder = Synthetic(problems=4, layers=2, heads=2).build(tmp_path / "run").path
+    with serving(folder) as served:
+        look_at(page, f"{served.address}#tab=attention")
+        until(lambda: "All" in page.evaluate(CHECKED, served.token))
+        page.wait_for_timeout(2000)  # the page has learnt of it as well
+        file = folder / merged_name("tiny-a")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        expect(page.locator("div.live .damaged")).to_contain_text("damaged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import os
 import re
@@ -235,10 +236,11 @@ def test_tables_are_those_that_are_exported(run: Run, page: Page, tmp_path: Path
     assert page.text.count("fillerscope export run --format csv") == 2
 
 
-def test_figures_are_those_that_are_drawn(run: Run, page: Page, tmp_path: Path) -> None:
+def test_figures_are_those_that_are_drawn(run: Run, page: Page) -> None:
     for number, model in enumerate(run.models, 1):
         table = draw(run, "depth", Request(models=(model,))).table
-        assert page.file(f"figure-depth-{number}.csv") == write_csv(table, tmp_path / f"{number}.csv").read_bytes()
+        write_csv(table, csv := io.BytesIO())
+        assert page.file(f"figure-depth-{number}.csv") == csv.getvalue()
         assert page.file(f"figure-depth-{number}.pdf").startswith(b"%PDF")
         assert b"<svg" in page.file(f"figure-depth-{number}.svg")
     images = [found for tag, found in page.tags if tag == "img"]
@@ -382,12 +384,15 @@ def test_what_cannot_be_written_is_one_line_and_leaves_what_was_there(
     path = tmp_path / "report.html"
     path.write_text("as before")
 
-    def full(self: Path, *_: object, **__: object) -> int:
-        self.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
+    real = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if Path(target).name == path.name:
+            raise OSError(28, "No space left on device")
+        real(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(os, "replace", full)
         with pytest.raises(
             FigureError, match=r"^cannot write .*report.html: No space left on device; choose another file"
         ):

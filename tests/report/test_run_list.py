@@ -87,6 +87,19 @@ def test_a_run_that_was_written_to_is_looked_at_again(runs: Path, monkeypatch: p
     assert entries["answers"].verdict != "another"
 
 
+def test_a_file_that_was_changed_is_looked_at_again(runs: Path) -> None:
+    """With its size as it was, and the manifest too."""
+    assert by_name(runs)["attention"].verdict
+    file = runs / "attention" / merged_name("tiny-a")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert [entry.verdict for entry in list_runs(runs, patience=0) if entry.name == "attention"] == [""]
+    entry = by_name(runs)["attention"]
+    assert (entry.state, entry.verdict) == ("damaged", "")
+    assert "sha256" in entry.note
+
+
 def test_without_patience_only_what_is_known_is_shown(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_list, "_verdict", lambda _: pytest.fail("worked out"))
     assert [entry.verdict for entry in list_runs(runs, patience=0)] == ["", ""]

@@ -2,7 +2,7 @@
 
 import { Address } from "./data/address";
 import { Api, fetched } from "./data/api";
-import type { State } from "./data/state";
+import { parse, type State } from "./data/state";
 import type { RunOverview } from "./data/types";
 import { AnswersTab } from "./tabs/answers";
 import { AttentionTab } from "./tabs/attention";
@@ -25,6 +25,7 @@ const TABS: Record<string, [string, (pane: Pane) => Tab]> = {
   methods: ["Methods", (pane) => new MethodsTab(pane)],
 };
 const EVERY = 1500; // milliseconds between looks at a run in progress
+const SELDOM = 5000; // and at one that is finished and checked: its files may still be damaged, or be others
 
 /** Whether an address without a tab says what to look at in heads: such addresses were written by earlier versions. */
 function namesHead({ layer, head, metric, queries, view, problem, x, first }: State): boolean {
@@ -55,7 +56,8 @@ export class Explorer {
   }
 
   start(ground: HTMLElement): void {
-    const brand = h("a", { class: "brand", href: "#" }, "fillerscope");
+    const home = (event: Event) => (event.preventDefault(), this.address.set(parse("")));
+    const brand = h("a", { class: "brand", href: "#", click: home }, "fillerscope");
     const theme = h(
       "button",
       { type: "button", class: "theme", title: "Light or dark", "aria-label": "Light or dark", click: switchTheme },
@@ -64,7 +66,12 @@ export class Explorer {
     ground.append(h("header", { class: "top" }, brand, this.runMenu(), theme), this.bar, this.nav, this.main);
     this.address.follow(() => void this.update());
     void this.update();
-    if (this.overviews.some((one) => !one.progress.finished || !one.checked)) setTimeout(() => void this.look(), EVERY);
+    this.lookAgain();
+  }
+
+  private lookAgain(): void {
+    const isSettled = this.overviews.every((one) => one.progress.finished && one.checked);
+    setTimeout(() => void this.look(), isSettled ? SELDOM : EVERY);
   }
 
   /** Which runs stand on the page. */
@@ -205,10 +212,9 @@ export class Explorer {
     );
   }
 
-  /** Has anything landed? */
+  /** Has anything landed, or is anything no longer as it was? */
   private async look(): Promise<void> {
     for (const [run, before] of this.overviews.entries()) {
-      if (before.progress.finished && before.checked) continue;
       try {
         const answer = await fetched(`/api/${this.apis[run].run}/overview`);
         if (!answer.ok) continue;
@@ -223,6 +229,6 @@ export class Explorer {
         // The server has gone, or is busy: the next look may find it.
       }
     }
-    if (this.overviews.some((one) => !one.progress.finished || !one.checked)) setTimeout(() => void this.look(), EVERY);
+    this.lookAgain();
   }
 }

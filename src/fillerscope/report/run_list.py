@@ -26,6 +26,8 @@ from fillerscope.progress import SILENT, Progress
 from fillerscope.report.headline import tones
 from fillerscope.store.live import LiveStore
 from fillerscope.store.lock import is_being_written
+from fillerscope.store.manifest import read_manifest
+from fillerscope.store.reading import stamp_of
 from fillerscope.store.schema import MANIFEST, PARTS_FOLDER
 from fillerscope.study.study import Study
 
@@ -118,7 +120,10 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
     """The entry with the verdict of its first model, where it is remembered or there is time to work it out."""
     if entry.state != FINISHED:
         return entry
-    note = _note(Path(entry.path))
+    try:
+        note = _note(Path(entry.path))
+    except (FillerscopeError, OSError) as error:
+        return replace(entry, state=DAMAGED, note=str(error))
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         if not others_can_write(note.parent) and not others_can_write(note):
             return replace(entry, verdict=str(parse_json(read_limited(note))["verdict"]))
@@ -131,9 +136,8 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
         return replace(entry, state=DAMAGED, note=str(error))
     with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
         make_own_folder(KIND)
-        with replacing(note, sync=False) as draft:
-            draft.chmod(0o600)
-            draft.write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
+        with replacing(note, sync=False, mode=0o600) as draft:
+            draft.write(json.dumps({"verdict": verdict}).encode())
     return replace(entry, verdict=verdict)
 
 
@@ -148,10 +152,11 @@ def _verdict(run: Run) -> str:
 
 
 def _note(path: Path) -> Path:
-    """Where the verdict of a run is remembered: another place when the run or the code that decides has changed."""
-    stat = (path / MANIFEST).stat()
-    state = [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    key = json.dumps([str(path.resolve()), *state, _deciding_code()])
+    """Where the verdict of a run is remembered: another place when a file of the run or the code that decides has
+    changed. No file is read for it but the manifest."""
+    names = [MANIFEST, *sorted(read_manifest(path)["files"])]
+    state = [(path.stat().st_dev, *(stamp_of(path / name) or ())) for name in names]
+    key = json.dumps([str(path.resolve()), state, _deciding_code()])
     return own_folder(KIND) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 

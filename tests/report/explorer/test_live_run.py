@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -17,7 +18,7 @@ from fillerscope.errors import StoreError
 from fillerscope.report.explorer.live_run import KEPT, Watched
 from fillerscope.store.live import LiveStore
 from fillerscope.store.run_folder import RunStore
-from fillerscope.store.schema import answers_name, merged_name, shard_name
+from fillerscope.store.schema import MANIFEST, answers_name, merged_name, shard_name
 from support.synthetic import Synthetic
 
 MODEL = "tiny-a"
@@ -231,6 +232,80 @@ def test_files_that_change_while_they_are_shown_are_checked_again(whole: Path, t
     (folder / SHARDS[1]).write_bytes(data)
     assert until(lambda: watched.overview()["damaged"])
     assert watched.overview()["checked"].startswith(f"1 files are damaged: {SHARDS[1]}: sha256 ")
+
+
+def halve(file: Path) -> None:
+    """Other bytes of the same number."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_numbers_of_a_file_that_changes_once_it_was_checked_are_refused_and_told(whole: Path, tmp_path: Path) -> None:
+    """Whatever is asked for first."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    watched.check()
+    sound = until(lambda: (found := watched.overview())["checked"] and found)
+    halve(folder / merged_name(MODEL))
+    with pytest.raises(StoreError, match=r"merged/tiny-a\.safetensors: sha256 .*; the file is damaged"):
+        watched.remember(("a",), measured)
+    assert watched.overview()["version"] != sound["version"]
+    assert until(lambda: watched.overview()["damaged"])
+
+
+def test_the_check_begins_anew_whatever_is_asked_for(whole: Path, tmp_path: Path) -> None:
+    """Not only when the page asks how the run is."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    watched.check()
+    assert until(lambda: watched._files._record["checked"]).startswith("All")
+    halve(folder / SHARDS[1])
+    _ = watched.run
+    assert until(lambda: watched._files._record["damaged"])
+
+
+def damage_manifest(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace('"bytes": ', '"bytes": 1', 1))
+
+
+def damage_study(folder: Path) -> None:
+    (folder / "study.json").write_text("{")
+
+
+def make_part(folder: Path) -> None:
+    RunStore.open(folder).note("part", "1/2")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (damage_manifest, r"manifest\.json is damaged"),
+        (damage_study, r"study\.json is damaged"),
+        (make_part, "is part 1/2 of a run"),
+    ],
+)
+def test_a_manifest_that_no_longer_makes_a_run_is_told_until_it_is_mended(
+    whole: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    watched = Watched(folder)
+    sound = watched.overview()
+    spoil(folder)
+    watched.overview()  # it may have been written at that moment
+    for _ in range(2):
+        told = watched.overview()
+        assert re.search(reason, told["checked"])
+        assert told["damaged"]
+    assert (told["models"], told["progress"]["finished"]) == (sound["models"], True)
+    for name in (MANIFEST, "study.json"):
+        shutil.copy(whole / name, folder / name)
+    assert not watched.overview()["damaged"]
+    assert measured(watched.run) == 6
 
 
 def test_numbers_of_damaged_bytes_go_once_the_file_is_mended(whole: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import threading
@@ -15,7 +16,7 @@ import torch
 
 import fillerscope
 from fillerscope.analysis.model_run import ModelRun
-from fillerscope.analysis.run import Run, open_run
+from fillerscope.analysis.run import Run, open_live_run, open_run
 from fillerscope.capture import head_matrix, passes
 from fillerscope.capture.attention import capturing
 from fillerscope.capture.passes import PassRunner
@@ -475,16 +476,6 @@ def test_a_run_without_attention_or_without_its_end(own: tuple[Run, Path]) -> No
     refused(run, str(folder), "this run did not measure attention: its study has `probes.attention` off", FigureError)
 
 
-def test_another_study_beside_the_numbers(own: tuple[Run, Path]) -> None:
-    run, folder = own
-    study = run.store.study
-    study["seed"] += 1
-    replace_study(run.path, json.dumps(study))
-    run = open_run(run.path)
-    reason = f"study.json in {run.path} is not the study that was measured: run the study again"
-    refused(run, str(folder), reason, StoreError)
-
-
 def test_a_run_that_does_not_say_what_it_measured(opened: tuple[Run, Path]) -> None:
     run, folder = opened
     run.store.manifest["identity"]["models"] = []
@@ -609,3 +600,55 @@ def test_problems_of_a_real_model(smollm2: LoadedModel, tmp_path: Path) -> None:
     assert max(one.agreement for one in found) < 1e-4
     for condition in run.conditions:
         close(mine.arrays[f"{condition}/aligned/mean"], kept.arrays[f"{condition}/aligned/mean"], 1e-5)
+
+
+# Prompts that no model was given
+
+
+def lengthened(record: dict[str, Any]) -> None:
+    """By more tokens than the model takes."""
+    for prompt in record["prompts"].values():
+        prompt["ids"] += [prompt["ids"][5]] * 40_000
+        prompt["spans"] += [prompt["spans"][-1]] * 40_000
+    record["tokens"] += [record["tokens"][5]] * 40_000
+
+
+def moved(record: dict[str, Any]) -> None:
+    record["prompts"]["mless"]["gap"] = 1 << 40
+
+
+def unknown(record: dict[str, Any]) -> None:
+    record["prompts"]["mless"]["ids"][3] = 1 << 40
+
+
+def negative(record: dict[str, Any]) -> None:
+    record["prompts"]["mless"]["ids"][3] = -1
+
+
+@pytest.mark.parametrize(
+    ("forge", "reason"),
+    [
+        (lengthened, r"is recorded with 40\d{3} tokens, and .* takes \d+: run the study again"),
+        (moved, r"is recorded with \d{13} tokens, and"),
+        (unknown, r"is recorded with token 1099511627776, and .* has tokens 0 to \d+: run the study again"),
+        (negative, "is recorded with token -1, and"),
+    ],
+)
+def test_a_prompt_that_the_model_cannot_take_is_refused(
+    runs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forge: Any, reason: str
+) -> None:
+    monkeypatch.setattr(remeasure, "_measured", lambda *_: pytest.fail("measured"))
+    shutil.copytree(runs("llama"), tmp_path / "run")
+    store = RunStore.open(tmp_path / "run")
+    name = merged_name(open_run(tmp_path / "run").models[0])
+    part = store.get(name)
+    records = [copy.deepcopy(dict(record)) for record in part.records]
+    forge(records[0])
+    with store.writing():
+        store.put(name, Part(part.arrays, records))
+    run = open_live_run(tmp_path / "run")[None]
+    with pytest.raises(CaptureError, match=reason):
+        Remeasurer().measure(run, 0)
+    if forge is not lengthened:  # which is too long to be shown, whatever the model takes
+        with pytest.raises(CaptureError, match=reason):
+            Remeasurer().matrix(run, 0, "mless", 1, 1)

@@ -125,6 +125,7 @@ def test_the_runs(run: Run, tmp_path: Path) -> None:
 def test_a_damaged_run_does_not_hide_the_others(run: Run, tmp_path: Path) -> None:
     other = Synthetic(conditions=(NONE,), problems=2).build(tmp_path / "other")
     found, alone = application([other.path, run.path], ACCESS), application([other.path], ACCESS)
+    assert len(ask(found, "/api/runs").json["runs"]) == 2
     (other.path / "study.json").write_text("{")
     told = ask(found, "/api/runs").json
     assert (told["runs"], told["numbers"]) == ([run.path.name], [1])
@@ -132,6 +133,13 @@ def test_a_damaged_run_does_not_hide_the_others(run: Run, tmp_path: Path) -> Non
     assert told["unreadable"] == [f"{other.path}/study.json is damaged; run the study again to restore it"]
     refused = ask(alone, "/api/runs")
     assert (refused.status, refused.error) == (400, told["unreadable"][0])
+
+
+def test_a_run_that_is_damaged_at_the_start_is_told_beside_the_others(run: Run, tmp_path: Path) -> None:
+    told = ask(application([tmp_path, run.path], ACCESS), "/api/runs").json
+    assert (told["runs"], told["numbers"]) == ([run.path.name], [0])
+    assert told["unreadable"][0].startswith(f"{tmp_path} is left out: no run at")
+    assert len(told["unreadable"]) == 1
 
 
 def test_tables_are_those_that_are_exported(app: Starlette, run: Run, tmp_path: Path) -> None:

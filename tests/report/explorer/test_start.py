@@ -137,6 +137,21 @@ def test_what_is_no_run_is_refused_before_anything_is_served(tmp_path: Path) -> 
         start.serve([tmp_path], None, True, lambda _: pytest.fail("nothing to look at"))
 
 
+def test_sound_runs_are_shown_without_those_that_are_not(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import uvicorn
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
+    said: list[str] = []
+    start.serve([made, tmp_path, made], None, False, said.append)
+    assert len(said) == 2
+    assert said[0].startswith(f"{tmp_path} is left out: no run at {tmp_path}: it has no manifest.json")
+    assert said[1].startswith(f"Looking at {made}, {made}: http")
+    with pytest.raises(FigureError, match=r"is left out: no run at .*; .* is left out: no run at"):
+        start.serve([tmp_path, tmp_path], None, False, lambda _: pytest.fail("nothing to look at"))
+
+
 def test_the_browser_is_opened_where_it_is_wanted(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import uvicorn
 

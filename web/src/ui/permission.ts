@@ -3,31 +3,40 @@
 import { cameWithToken } from "../data/token";
 import { h } from "./dom";
 
-const ASKED = "This address asks for numbers that a model is run for. Click here, or press a key, to run it.";
+const ASKED = "This address asks for numbers that a model is run for.";
+const PATIENCE = 700; // milliseconds: the second half of a double click on another page must not press the button
 
 let isChanged = false; // the address, by somebody else than the controls of this page: they cause no such event
-let isUsed = false; // this page, since then
+let isGiven = false; // permission, since then
 let waiting: (() => void)[] = [];
 let notice: HTMLElement | undefined;
 
 // A site that has opened this page may change what stands behind the # at any time.
-addEventListener("hashchange", () => ([isChanged, isUsed] = [true, false]), { capture: true });
-// Not what the browser calls active: a page whose address was typed is, whichever site has redirected here since.
-for (const kind of ["pointerup", "keyup", "change"])
-  addEventListener(kind, (event) => event.isTrusted && use(), { capture: true });
+addEventListener("hashchange", () => ([isChanged, isGiven] = [true, false]), { capture: true });
 
-/** Resolves once the user has done something in this page since its address was changed, or at once where the address
- *  is the one that it was opened with, and had the token. */
+/** Resolves once the user has pressed the button of the notice, or at once where they did so since the address was
+ *  changed, or where it is the one that the page was opened with, and had the token. No other key or click counts: it
+ *  may have been meant for the page that led here, as is the end of a press that began there. */
 export function permission(): Promise<void> {
-  if (isUsed || (cameWithToken() && !isChanged)) return Promise.resolve();
+  if (isGiven || (cameWithToken() && !isChanged)) return Promise.resolve();
   setTimeout(() => {
-    if (waiting.length) notice ??= document.body.appendChild(h("p", { class: "permission", role: "alert" }, ASKED));
+    if (waiting.length && !notice) ask();
   });
   return new Promise((resolve) => waiting.push(resolve));
 }
 
-function use(): void {
-  isUsed = true;
+/** The notice comes first in the page, so that the first Tab leads to its button. The button is not focused: a key that
+ *  is held from before would press it. */
+function ask(): void {
+  const press = (event: Event) => event.isTrusted && give();
+  const button = h("button", { type: "button", disabled: true, click: press }, "Run the model");
+  notice = h("p", { class: "permission", role: "alert" }, ASKED, " ", button);
+  document.body.prepend(notice);
+  setTimeout(() => (button.disabled = false), PATIENCE);
+}
+
+function give(): void {
+  isGiven = true;
   waiting.forEach((resolve) => resolve());
   waiting = [];
   notice?.remove();

@@ -32,17 +32,23 @@ class FileCheck:
             self._stamps, self._record = stamps, _NOT_YET
         Thread(target=self._compare, args=(store, stamps), daemon=True).start()
 
-    def record(self, store: LiveStore, finished: bool) -> Json:
-        """The result in words, for the page. Where a file was changed since, or once a run that grew is finished, all
-        are compared again."""
+    def renew(self, store: LiveStore, finished: bool) -> None:
+        """Compare all files again where one was changed since, or once a run that grew is finished."""
         is_changed = any(stamp_of(store.path / name) != stamp for name, stamp in self._stamps.items())
         if is_changed or (finished and self._stamps and self._stamps.keys() != store.manifest["files"].keys()):
             self.begin(store)
+
+    def record(self, store: LiveStore, finished: bool) -> Json:
+        """The result in words, for the page, of the files as they are now."""
+        self.renew(store, finished)
         return self._record
 
     def _compare(self, store: LiveStore, stamps: dict[str, Stamp | None]) -> None:
         try:
-            record = _told(store.verify(), len(stamps))
+            faults = store.verify()
+            record = _told(faults, len(stamps))
+            if not faults:
+                store.vouch_for(stamps)
         except (StoreError, OSError) as error:  # an error of the disk or network, which is no damage
             record = {"checked": f"Not all files could be checked: {error}", "damaged": True}
         with self._lock:

@@ -16,23 +16,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fillerscope.analysis.integrity import is_measured_study
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.stored_run import StoredRun
 from fillerscope.display import command
 from fillerscope.errors import CaptureError, FigureError, FillerscopeError, ModelError, StoreError
 from fillerscope.files import Json, digest_of
 from fillerscope.models.resolve import ModelFolder, find, resolve_here
-from fillerscope.problems.problem import Problem
 from fillerscope.progress import SILENT, Progress
-from fillerscope.prompts.prompt import FILLER, QUESTION, Prompt, token_texts
+from fillerscope.prompts.prompt import FILLER, token_texts
+from fillerscope.report.explorer.recorded_prompts import prepared, recorded, refuse_unfit
 from fillerscope.store.array_file import Part
 from fillerscope.store.schema import METRICS, Array, ProblemRecord, Quantity, merged_name
 from fillerscope.study.study import ALL_GPUS, QUERIES, Study
 
 if TYPE_CHECKING:
     from fillerscope.capture.head_matrix import HeadMatrix
-    from fillerscope.measure.prepare import Prepared
     from fillerscope.models.loading import LoadedModel
 
 PACKAGES = ("torch", "transformers")
@@ -103,11 +101,12 @@ class Remeasurer:
 
         change = run.condition(condition)
         _refuse_unready(run)
-        record = _record(run, number)
+        record = recorded(run, number)
         refuse_long(len(record["prompts"][condition]["ids"]))  # before the model is loaded
         with self._measuring:
             loaded = self._model_of(run)
-            text = text_under(_attention_alone(run.study), _prepared(record), change)
+            refuse_unfit(record, loaded)
+            text = text_under(_attention_alone(run.study), prepared(record), change)
             result = head_matrix(loaded.model, text, layer, head)
         tokens = tuple(token_texts(loaded.tokenizer, text.ids))
         return replace(result, tokens=tokens), self._matrix_note(run, record, condition, result)
@@ -125,8 +124,9 @@ class Remeasurer:
 
     def _measure(self, run: ModelRun, number: int) -> Remeasured:
         _refuse_unready(run)
-        record = _record(run, number)
+        record = recorded(run, number)
         loaded = self._model_of(run)
+        refuse_unfit(record, loaded)
         part = _measured(run, record, loaded, self._progress or SILENT)
         return _compared(run, number, part, self.differs(run), loaded.dtype)
 
@@ -157,8 +157,6 @@ def _refuse_unready(run: ModelRun) -> None:
         raise FigureError(f"{run.name} answers from a server, which gives no attention: nothing can be measured here")
     if not run.has_attention:
         raise FigureError("this run did not measure attention: its study has `probes.attention` off")
-    if not is_measured_study(run):
-        raise StoreError(f"study.json in {run.path} is not the study that was measured: run the study again")
     if not run.store.has(merged_name(run.name)):
         raise StoreError(f"{run.path} is not finished for {run.name}: run the study again, it goes on from there")
     if missing := _not_installed():
@@ -193,17 +191,6 @@ def _refuse_other_weights(run: ModelRun, folder: ModelFolder) -> None:
             f"{folder.name} is not the model that the run measured (digest {folder.digest[:12]}, expected "
             f"{wanted[:12]}): put that version in {folder.path}, or run the study again"
         )
-
-
-def _record(run: ModelRun, number: int) -> ProblemRecord:
-    """What the run recorded of a problem that it measured."""
-    records = run.records()
-    found = next((record for record in records if record["number"] == number), None)
-    if found is None:
-        raise FigureError(f"this run has problems 0 to {len(records) - 1}, not {number}")
-    if found["status"] != "ok":
-        raise CaptureError(f"problem {found['id']} was not measured: {found.get('error', 'no reason is recorded')}")
-    return found
 
 
 def _setting(run: ModelRun) -> tuple[str, str]:
@@ -262,7 +249,7 @@ def _measured(run: ModelRun, record: ProblemRecord, loaded: LoadedModel, progres
     small = SmallOperations.for_passes(loaded.model)
     gauge = PassRunner(loaded.model, _pass_tokens(run, loaded), layout=layout, small=small)
     with capturing(loaded.model):
-        part = start_shard(study, [_prepared(record)], gauge, tick).reduced(study).part()
+        part = start_shard(study, [prepared(record)], gauge, tick).reduced(study).part()
     if part.records[0]["status"] != "ok":
         raise CaptureError(f"problem {record['id']} could not be measured: {part.records[0]['error']}")
     return part
@@ -280,19 +267,6 @@ def _pass_tokens(run: ModelRun, loaded: LoadedModel) -> int:
 
     most = pass_tokens(loaded.model)
     return min(int(run.study.batch.tokens or run.facts.get("batch_tokens") or most), most)
-
-
-def _prepared(record: ProblemRecord) -> Prepared:
-    """A problem as it was prepared then. Its question is what its tokens read, and its answer is not asked for."""
-    from fillerscope.measure.prepare import Prepared
-
-    prompts = {
-        name: Prompt(tuple(kept["ids"]), tuple(kept["spans"]), kept.get("gap", 0))
-        for name, kept in record["prompts"].items()
-    }
-    texts = zip(record["tokens"], prompts["none"].spans, strict=True)
-    question = "".join(text for text, span in texts if span == QUESTION)
-    return Prepared(record["number"], Problem(record["id"], question, ""), prompts, tokens=tuple(record["tokens"]))
 
 
 def _matrix_agreement(run: ModelRun, record: ProblemRecord, condition: str, matrix: HeadMatrix) -> float:

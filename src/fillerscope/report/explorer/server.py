@@ -73,13 +73,30 @@ Make = Callable[[Run, Asked], object]  # an answer: bytes, or what JSON takes
 
 def application(paths: Sequence[Path], access: Access) -> Starlette:
     """All that is served to those who have access, over run folders that are opened now."""
-    return Explorer([Watched(path) for path in paths]).application(access)
+    return Explorer(*opened(paths)).application(access)
+
+
+def opened(paths: Sequence[Path]) -> tuple[list[Watched], list[str]]:
+    """The runs that can be shown, and why the others cannot; an error where none can."""
+    runs, left_out = list[Watched](), list[str]()
+    for path in paths:
+        try:
+            runs.append(Watched(path))
+        except FillerscopeError as error:
+            if len(paths) == 1:
+                raise
+            left_out.append(f"{path} is left out: {error}")
+    if not runs:
+        raise FigureError("; ".join(left_out))
+    return runs, left_out
 
 
 class Explorer:
     """Answers questions about some runs."""
 
-    def __init__(self, runs: Sequence[Watched]) -> None:
+    def __init__(self, runs: Sequence[Watched], left_out: Sequence[str] = ()) -> None:
+        """`left_out` says which runs are not shown, and why."""
+        self.left_out = left_out
         self.runs, self.remeasurer, self.queue = runs, Remeasurer(), MeasuringQueue()
 
     def application(self, access: Access) -> Starlette:
@@ -102,7 +119,7 @@ class Explorer:
         """Every run by name, with what the page must know first; their files begin to be checked. One that is damaged
         does not hide the others."""
         names = [watched.name for watched in self.runs]
-        told: Runs = {"runs": [], "numbers": [], "overviews": [], "unreadable": []}
+        told: Runs = {"runs": [], "numbers": [], "overviews": [], "unreadable": list(self.left_out)}
         for number, watched in enumerate(self.runs):
             try:
                 watched.check()

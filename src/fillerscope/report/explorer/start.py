@@ -30,17 +30,20 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
 
     from fillerscope.report.explorer.access import Access
     from fillerscope.report.explorer.connections import configured
-    from fillerscope.report.explorer.server import application
+    from fillerscope.report.explorer.server import Explorer, opened
 
     if not host.strip():
         raise FigureError(f"--host is empty: give an address of this machine, such as {HOST}, or leave it out")
     listening = _listen(port, host)
     bound = listening.getsockname()[0]  # a name may have more addresses, and others may listen there
     access = Access(hosts=names_of(host) | names_of(bound))
-    app = application(paths, access)
+    runs, left_out = opened(paths)
+    app = Explorer(runs, left_out).application(access)
     name = socket.gethostname() if host in EVERYWHERE else _in_address(bound)
     address = f"http://{name}:{listening.getsockname()[1]}/?token={access.token}"
-    say(f"Looking at {', '.join(map(address_of, paths))}: {address} (Ctrl-C ends it)")
+    for line in left_out:
+        say(line)
+    say(f"Looking at {', '.join(address_of(run.path) for run in runs)}: {address} (Ctrl-C ends it)")
     with _browsing(address, browse), suppress(KeyboardInterrupt):  # the way to end it
         uvicorn.Server(configured(app)).run(sockets=[listening])
 
