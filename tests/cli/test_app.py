@@ -613,11 +613,15 @@ def test_profile(command: Command, model: Path, tmp_path: Path) -> None:
     assert shown.out.endswith("Wrote here/profile.csv, all layers and heads\n")
     assert (tmp_path / "here/profile.csv").read_text().startswith('"layer","head","position","n","mean"')
 
-    (tmp_path / "here/profile.csv").unlink()  # a link in a folder from elsewhere, which says that it is ours
+    (tmp_path / "here/profile.csv").rename(tmp_path / "own")  # a link in a folder whose listing says that it is ours
     (tmp_path / "here/profile.csv").symlink_to(tmp_path / "own")
-    (tmp_path / "own").write_text("mine")
-    assert command("profile", "the quick brown fox jumps", "-m", model, "--out", "here").code == 0
-    assert (tmp_path / "own").read_text() == "mine"
+    ours = (tmp_path / "own").read_text()
+    assert command("profile", "the quick brown fox", "-m", model, "--out", "here").code == 0
+    assert (tmp_path / "own").read_text() == ours != (tmp_path / "here/profile.csv").read_text()
+    (tmp_path / "here/profile.csv").write_text("mine")
+    shown = command("profile", "the quick brown fox", "-m", model, "--out", "here")
+    assert "profile.csv is there already, and nothing shows that fillerscope wrote it" in shown.complaint
+    assert (tmp_path / "here/profile.csv").read_text() == "mine"
 
     (tmp_path / "text.txt").write_text("the quick brown fox jumps")
     shown = command("profile", "text.txt", "-m", model, "--json", "--top", 2)
@@ -690,7 +694,8 @@ MISTAKES = [
     ("report nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
     ("report FILE", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
     ("view nowhere", 1, "no run at nowhere, and none in runs begins with 'nowhere'; `fillerscope runs` lists"),
-    ("view RUN FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+    ("view FILE --no-browser", 1, "no run at FILE: it has no manifest.json; `fillerscope run` makes one"),
+    ("view FILE EMPTY --no-browser", 1, "FILE is left out: no run at FILE: it has no manifest.json; `fillerscope run`"),
     ("view RUN --port 99999", 2, "Invalid value for '--port' / '-p': Input should be less than or equal to 65535"),
     ("view", 2, "; see fillerscope view --help"),
     ("heads RUN --condition mful", 1, "this run has no condition 'mful'; it has none, mless, random"),

@@ -255,6 +255,13 @@ def test_check_counts_what_a_study_asks_for(command: Command, model: Path, tmp_p
 
 
 @pytest.mark.usefixtures("data")
+def test_check_counts_no_prompts_where_none_are_measured(command: Command, model: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"problems": {"source": "rows.csv"}, "probes": {"attention": False}}
+    study = write(tmp_path / "study.yaml", model, generation={"max_tokens": 8}, **settings)
+    assert "Work: 4 answers of at most 8 tokens (32 in all)." in command("check", study).out
+
+
+@pytest.mark.usefixtures("data")
 def test_the_work_that_is_foreseen_is_the_work_that_is_done(model: Path, tmp_path: Path) -> None:
     from fillerscope.api import run
     from fillerscope.report.preview.check import check_study

@@ -170,7 +170,7 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Draw a published figure, with the published models and heads or with yours.
 
-    A finished run in `runs` that holds its numbers is used as it is.
+    A finished run in `runs` that holds its numbers, up to rounding, is used as it is.
 
     Example: `fillerscope reproduce heads --model smollm2-135m --problems builtin --limit 16`
     """

@@ -221,7 +221,9 @@ def _model_row(model: ModelCheck, check: StudyCheck) -> list[str]:
 def _show_work(check: StudyCheck) -> None:
     tokens, study = check.forward_tokens, check.study
     twins = f" ({study.references.twin} untrained twins of each model included)" if study.references.twin else ""
-    told = ["about " + f"{tokens:,} tokens of prompts{twins}" if tokens is not None else "prompts of unknown length"]
+    told = ["prompts of unknown length"] if tokens is None else []
+    if tokens:  # without attention no prompt is measured
+        told.append(f"about {tokens:,} tokens of prompts{twins}")
     if study.generation is not None:
         most = check.answers * study.generation.max_tokens
         told.append(f"{check.answers:,} answers of at most {study.generation.max_tokens:,} tokens ({most:,} in all)")

@@ -88,8 +88,7 @@ def _asked(run: Run) -> str:
 
 
 def _where(run: Run, figures: Sequence[str], report: Path | None) -> list[str]:
-    me = "fillerscope" if shutil.which("fillerscope") else shlex.quote(sys.argv[0])
-    folder = shlex.quote(address_of(run.path))
+    me, folder = _command(), shlex.quote(address_of(run.path))
     return [
         f"Run:      {address_of(run.path)}",
         f"Figures:  {run.path / 'figures'} ({', '.join(figures) or 'none'})",
@@ -97,3 +96,12 @@ def _where(run: Run, figures: Sequence[str], report: Path | None) -> list[str]:
         f"Findings: {me} findings {folder}",
         f"Explore:  {me} view {folder}",
     ]
+
+
+def _command() -> str:
+    """How this command was called, as it can be called again."""
+    if shutil.which("fillerscope"):
+        return "fillerscope"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m fillerscope.cli"
+    return shlex.quote(sys.argv[0])
