@@ -29,6 +29,8 @@ settings.load_profile("tests")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell: commands would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup, too
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LEFT_OUT = pytest.StashKey[int]()
 
