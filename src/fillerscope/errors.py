@@ -65,6 +65,10 @@ class StoreError(FillerscopeError):
     pass
 
 
+class UnreadableError(StoreError):
+    """A file of a run cannot be read now, which does not say that it is damaged."""
+
+
 class FigureError(FillerscopeError):
     pass
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from fillerscope.analysis.integrity import faults
 from fillerscope.analysis.run import Region, Run, open_run
-from fillerscope.errors import FigureError, StoreError
+from fillerscope.errors import FigureError, StoreError, UnreadableError
 from fillerscope.store.array_file import Part
 from fillerscope.store.schema import PROBLEMS, merged_name
 from fillerscope.study.conditions import Condition
@@ -170,3 +171,17 @@ def test_a_study_edited_after_the_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=told):
         _ = Run(run.store).conditions
     assert faults(Run(run.store)) == [told]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "no space"), PermissionError(errno.EACCES, "no")])
+def test_a_study_that_cannot_be_read_now_is_no_fault_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    run = Synthetic().build(tmp_path / "run")
+
+    def failing(_: Path) -> str:
+        raise error
+
+    monkeypatch.setattr("fillerscope.store.manifest.read_steadily", failing)
+    with pytest.raises(UnreadableError, match=r"study\.json"):
+        faults(Run(run.store))

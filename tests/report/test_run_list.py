@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -169,6 +170,26 @@ def test_a_damaged_run_says_so_and_the_others_are_listed(runs: Path, what: str) 
     entries = by_name(runs)
     assert (entries["attention"].state, entries["attention"].verdict) == ("damaged", "")
     assert entries["attention"].note
+    assert entries["answers"].state == "finished"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "study.json"])
+def test_a_run_that_cannot_be_read_now_is_not_called_damaged(
+    runs: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fillerscope.store import manifest
+
+    real = manifest.read_steadily
+
+    def failing(path: Path) -> str:
+        if path == runs / "attention" / name:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path)
+
+    monkeypatch.setattr(manifest, "read_steadily", failing)
+    entries = by_name(runs)
+    assert entries["attention"].state == "unreadable"
+    assert "cannot read" in entries["attention"].note
     assert entries["answers"].state == "finished"
 
 

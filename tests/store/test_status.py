@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -21,7 +22,17 @@ from fillerscope.store.job_part import JobPart
 from fillerscope.store.job_record import JobRecord, recording
 from fillerscope.store.run_folder import RunStore
 from fillerscope.store.schema import JOB, LARGEST_JOB, answers_name, merged_name, shard_name
-from fillerscope.store.status import ABSENT, DAMAGED, FAILED, FINISHED, MOST_ABSENT, RUNNING, STOPPED, status_of
+from fillerscope.store.status import (
+    ABSENT,
+    DAMAGED,
+    FAILED,
+    FINISHED,
+    MOST_ABSENT,
+    RUNNING,
+    STOPPED,
+    UNREADABLE,
+    status_of,
+)
 from support.studies import study_of
 
 MODEL = "tiny"
@@ -135,6 +146,16 @@ def test_a_run_of_one_process_has_a_row_of_its_own(tmp_path: Path) -> None:
     assert (one.part, one.state, one.stage, one.problems) == ("", STOPPED, "merging", 3)
     store.put(merged_name(MODEL), Part({"none/whole/mean": np.zeros(2)}, []))
     assert status_of(store.path)[0].state == FINISHED
+
+
+def test_a_part_that_cannot_be_read_now_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, 1, measured=2, answered=2)
+
+    def failing(_: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("fillerscope.store.manifest.read_steadily", failing)
+    assert next((one.part, one.state) for one in status_of(tmp_path)) == ("1/2", UNREADABLE)
 
 
 def test_a_damaged_part_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from operator import eq
 from fillerscope.analysis.model_run import ModelRun
 from fillerscope.analysis.run import ANSWER, Run
 from fillerscope.analysis.stored_run import StoredRun
-from fillerscope.errors import StoreError
+from fillerscope.errors import StoreError, UnreadableError
 from fillerscope.store.schema import Columns, merged_name
 
 
@@ -16,6 +16,8 @@ def faults(run: Run) -> list[str]:
     """What does not add up, a line each."""
     try:
         _ = run.study
+    except UnreadableError:
+        raise
     except StoreError as error:
         return [str(error)]
     found = _unaccounted(run)

@@ -19,7 +19,7 @@ from pathlib import Path
 from fillerscope.analysis.findings.all import missing_parts
 from fillerscope.analysis.run import Run, open_run
 from fillerscope.display import command
-from fillerscope.errors import FillerscopeError, StoreError
+from fillerscope.errors import FillerscopeError, StoreError, UnreadableError
 from fillerscope.files import Json, others_can_write, parse_json, read_limited, replacing
 from fillerscope.models.cache import make_own_folder, own_folder
 from fillerscope.progress import SILENT, Progress
@@ -32,7 +32,7 @@ from fillerscope.store.schema import MANIFEST, PARTS_FOLDER
 from fillerscope.study.study import Study
 
 FINISHED, IN_PROGRESS, INTERRUPTED = "finished", "in progress", "interrupted"
-NO_RUN, DAMAGED, IN_PARTS = "not a run", "damaged", "in parts"
+NO_RUN, DAMAGED, UNREADABLE, IN_PARTS = "not a run", "damaged", "unreadable", "in parts"
 DEPTH = 4  # of folders in a run whose files count for its size
 KIND = "verdicts"
 PATIENCE = 3.0  # seconds for verdicts that are not remembered
@@ -81,9 +81,10 @@ def _entry(path: Path) -> RunEntry:
     try:
         store = LiveStore.glance(path)
         study = Study.stored(store.study)
-    except (FillerscopeError, ValueError, OSError) as error:
-        note = str(error) if isinstance(error, FillerscopeError) else "study.json does not hold a study"
-        return replace(entry, state=DAMAGED, note=note)
+    except (FillerscopeError, OSError) as error:
+        return _refused(entry, error)
+    except ValueError:
+        return replace(entry, state=DAMAGED, note="study.json does not hold a study")
     unfinished = IN_PROGRESS if is_being_written(path) else INTERRUPTED
     facts = store.manifest.get("models", {})
     return replace(
@@ -93,6 +94,12 @@ def _entry(path: Path) -> RunEntry:
         conditions=[condition.name for condition in study.conditions],
         problems=store.problems,
     )
+
+
+def _refused(entry: RunEntry, error: Exception) -> RunEntry:
+    """The entry of a run that cannot be opened: what cannot be read now may be sound."""
+    state = UNREADABLE if isinstance(error, UnreadableError | OSError) else DAMAGED
+    return replace(entry, state=state, note=str(error))
 
 
 def _bytes(path: Path, depth: int) -> int:
@@ -123,7 +130,7 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
     try:
         note = _note(Path(entry.path))
     except (FillerscopeError, OSError) as error:
-        return replace(entry, state=DAMAGED, note=str(error))
+        return _refused(entry, error)
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         if not others_can_write(note.parent) and not others_can_write(note):
             return replace(entry, verdict=str(parse_json(read_limited(note))["verdict"]))
@@ -133,7 +140,7 @@ def _with_verdict(entry: RunEntry, stop: float, progress: Progress) -> RunEntry:
     try:
         verdict = _verdict(open_run(entry.path))
     except (FillerscopeError, OSError) as error:
-        return replace(entry, state=DAMAGED, note=str(error))
+        return _refused(entry, error)
     with contextlib.suppress(OSError):  # a cache that cannot be written to costs time, nothing else
         make_own_folder(KIND)
         with replacing(note, sync=False, mode=0o600) as draft:

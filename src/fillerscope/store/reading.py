@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from fillerscope.errors import StoreError
+from fillerscope.errors import StoreError, UnreadableError
 from fillerscope.files import file_sha256, read_limited
 from fillerscope.store.schema import Array
 
@@ -54,12 +54,13 @@ def sha256_of(path: Path) -> str:
         raise unreadable(path, error) from None
 
 
-def unreadable(path: Path, error: OSError) -> StoreError:
+def unreadable(path: Path, error: OSError) -> UnreadableError:
     """The error for a file that is there and cannot be read. It never advises to remove what may be sound."""
     if isinstance(error, PermissionError):
-        return StoreError(f"no permission to read {path}; ask its owner")
+        return UnreadableError(f"no permission to read {path}; ask its owner")
     reason = error.strerror or str(error)
-    return StoreError(f"cannot read {path}: {reason}; nothing was changed: check the disk or network, then try again")
+    advice = "nothing was changed: check the disk or network, then try again"
+    return UnreadableError(f"cannot read {path}: {reason}; {advice}")
 
 
 def unusable(path: Path, error: Exception) -> StoreError:

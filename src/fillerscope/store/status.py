@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from fillerscope.display import first_line
-from fillerscope.errors import StoreError, StudyError
+from fillerscope.errors import StoreError, StudyError, UnreadableError
 from fillerscope.files import Json
 from fillerscope.store.contents import measured_models, merged_files, stage_files
 from fillerscope.store.job_part import JobPart, is_part
@@ -23,7 +23,7 @@ from fillerscope.store.schema import JOB, MANIFEST, PARTS_FOLDER
 from fillerscope.study.study import Study
 
 FINISHED, RUNNING, STOPPED, FAILED = "finished", "running", "stopped", "failed"
-ABSENT, DAMAGED = "not started", "damaged"
+ABSENT, DAMAGED, UNREADABLE = "not started", "damaged", "unreadable"
 MOST_ABSENT = 1000  # parts that are told of one by one: a manifest may say that there are any number
 
 
@@ -117,8 +117,8 @@ def _status(path: Path) -> PartStatus:
     try:
         return _status_of(RunStore.open(path))
     except (StoreError, StudyError, ValueError) as error:
-        part = path.name.replace("-of-", "/")
-        return PartStatus(str(path), part if is_part(part) else "", DAMAGED, error=first_line(error))
+        part, state = path.name.replace("-of-", "/"), UNREADABLE if isinstance(error, UnreadableError) else DAMAGED
+        return PartStatus(str(path), part if is_part(part) else "", state, error=first_line(error))
 
 
 def _status_of(store: RunStore) -> PartStatus:
