@@ -132,6 +132,27 @@ def _refuse_other(file: BufferedWriter, path: Path) -> None:
     raise OSError(errno.ESTALE, "it was removed or replaced while it was written", str(path))
 
 
+@contextmanager
+def pinned(folder: Path, *below: str) -> Iterator[Path]:
+    """Yield a path that leads to a folder whatever others put in its place meanwhile. Folders below it are made where
+    they are missing, and may be no links. Where the system has no such paths, it is the folder's own."""
+    if not OPEN_FILES.is_dir():
+        folder.joinpath(*below).mkdir(parents=True, exist_ok=True)
+        yield folder.joinpath(*below)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in below:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=descriptor)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield OPEN_FILES / str(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def is_temporary(name: str, of: str = "") -> bool:
     """Whether a file's name is one that `replacing` gives, to replace the file `of` where that is given."""
     return name.startswith(f".{of}") and re.search(r"\.[0-9a-f]{16}\.tmp$", name) is not None

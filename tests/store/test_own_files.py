@@ -102,3 +102,20 @@ def test_what_is_no_file_is_not_ours(folder: Path) -> None:
     os.mkfifo(folder / NAME)
     with pytest.raises(FileExistsError):
         write(folder, "two")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no paths of open folders")
+def test_a_folder_that_is_exchanged_while_it_is_written_to_is_the_one_that_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / NAME).write_text("mine")
+    with OwnFiles.writing(folder) as own:
+        folder.rename(tmp_path / "gone")
+        folder.symlink_to(private)
+        own.refuse_others([NAME])
+        with own.replacing(NAME) as file:
+            file.write(b"ours")
+    assert {path.name: path.read_text() for path in private.iterdir()} == {NAME: "mine"}
+    assert (tmp_path / "gone" / NAME).read_text() == "ours"

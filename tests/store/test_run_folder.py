@@ -1019,3 +1019,58 @@ def test_a_file_that_changed_since_it_was_checked_is_checked_again(store: RunSto
     for keys in (None, [], ["none/heads"]):
         with refused("the file is damaged"):
             reader.get(NAME, keys)
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> RunStore:
+    """Another run of this user, with a file of the same name."""
+    other = RunStore.create(tmp_path / "home" / "private", {"models": []}, STUDY)
+    with other.writing():
+        other.put(NAME, OTHER)
+    return other
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no paths of open folders")
+def test_a_run_that_is_exchanged_for_a_link_while_it_is_written_stays_the_one_that_is_written(
+    store: RunStore, path: Path, private: RunStore
+) -> None:
+    """By somebody who may write to the folder of runs."""
+    before = everything(private.path)
+    with store.writing():
+        path.rename(path.with_name("gone"))
+        path.symlink_to(private.path)
+        store.put(NAME, PART)
+        store.note("told", "something")
+    assert everything(private.path) == before
+    gone = RunStore.open(path.with_name("gone"))
+    assert_same(gone.get(NAME), PART)
+    assert gone.manifest["told"] == "something"  # type: ignore[typeddict-item]
+
+
+def test_a_run_that_is_exchanged_before_it_is_locked_is_not_written(
+    store: RunStore, path: Path, private: RunStore
+) -> None:
+    before = everything(private.path)
+    path.rename(path.with_name("gone"))
+    path.symlink_to(private.path)
+    with refused("was replaced by another folder"), store.writing():
+        store.put(NAME, PART)
+    assert everything(private.path).items() >= before.items()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no paths of open folders")
+@pytest.mark.parametrize("below", ["shards", "shards/tiny"])
+def test_a_link_that_comes_after_it_was_looked_for_is_not_followed(
+    store: RunStore, path: Path, private: RunStore, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fillerscope.store import inside
+
+    with store.writing():
+        store.put(NAME, PART)
+    before = everything(private.path)
+    (path / below).rename(path / "aside")
+    (path / below).symlink_to(private.path / below)
+    monkeypatch.setattr(inside, "is_inside", lambda *_: True)
+    with refused("cannot write"), store.writing():
+        store.put(NAME, OTHER)
+    assert everything(private.path) == before

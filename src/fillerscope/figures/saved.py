@@ -31,6 +31,7 @@ from fillerscope.files import (
     file_sha256,
     json_bytes,
     parse_json,
+    pinned,
     read_limited,
     write_whole,
 )
@@ -82,10 +83,12 @@ def refuse_others(folder: Path, names: Iterable[str]) -> None:
 def save_stamped(drawn: Drawn, folder: Path, stamp: str) -> SavedFigure:
     """Write the files of a figure, and its stamp beside them. They are noted first: whoever is killed meanwhile may
     replace them later."""
-    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"), alone_in(folder):
-        paths = save(drawn, folder, partial(_note, folder, drawn.name, stamp))
-        _note(folder, drawn.name, stamp, {path.name: path for path in paths})
-    return SavedFigure(paths, drawn)
+    with disk_errors(FigureError, f"figures to {folder}", "choose another folder with --out"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with pinned(folder) as place, alone_in(place):
+            paths = save(drawn, place, partial(_note, place, drawn.name, stamp))
+            _note(place, drawn.name, stamp, {path.name: path for path in paths})
+    return SavedFigure([folder / path.name for path in paths], drawn)
 
 
 def _seal(stamp: str, sums: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 
-from fillerscope.files import OPEN_FILES, replacing
+from fillerscope.files import OPEN_FILES, pinned, replacing
 
 OURS = 0o755  # the mode of folders that only we can write to
 
@@ -108,11 +108,8 @@ def _held(folder: Path) -> Iterator[Path]:
         refuse_exchangeable(folder)
         yield folder
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        status = os.fstat(descriptor)
-        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & ~OURS or os.listdir(descriptor):
+    with pinned(folder.parent, folder.name) as path:
+        status = path.stat()
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & ~OURS or os.listdir(path):
             raise OSError(errno.ESTALE, "it was replaced when it was made", str(folder))
-        yield OPEN_FILES / str(descriptor)
-    finally:
-        os.close(descriptor)
+        yield path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fillerscope.errors import StoreError
-from fillerscope.files import is_inside
+from fillerscope.files import is_inside, pinned
 
 MOST_FILES = 1 << 20  # that are looked at
 
@@ -18,6 +19,16 @@ def inside(folder: Path, run: Path) -> Path:
     if not is_inside(folder, run):
         raise StoreError(f"{folder} would be written outside the run: a link leads there; remove it")
     return folder
+
+
+@contextmanager
+def place_of(run: Path, name: str) -> Iterator[Path]:
+    """The path to write a file of a run to, whose folder is made where it is missing. No link below the run is
+    followed, also where others put one there meanwhile."""
+    folder = Path(name).parent
+    inside(run / folder, run)
+    with pinned(run, *folder.parts) as place:
+        yield place / Path(name).name
 
 
 def is_link(path: Path | os.DirEntry[str]) -> bool:

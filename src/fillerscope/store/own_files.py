@@ -18,6 +18,7 @@ from fillerscope.files import (
     file_sha256,
     json_bytes,
     parse_json,
+    pinned,
     read_limited,
     replacing,
     write_whole,
@@ -32,9 +33,11 @@ Sums = Mapping[str, Collection[str]]  # by name, the checksums that our file may
 class OwnFiles:
     """The files that the listing of a folder calls ours, and what the tables among them are of."""
 
-    def __init__(self, folder: Path) -> None:
-        listing = _listing(folder)
-        self.folder, self.of = folder, listing.get(OF)
+    def __init__(self, folder: Path, place: Path | None = None) -> None:
+        """`place` leads to the folder whatever others put at its path meanwhile."""
+        self.folder, self._place = folder, place or folder
+        listing = _listing(self._place)
+        self.of = listing.get(OF)
         self._sums = _sums_of(listing.get(WRITTEN))
 
     @classmethod
@@ -42,14 +45,14 @@ class OwnFiles:
     def writing(cls, folder: Path) -> Iterator[Self]:
         """Let one process at a time write to a folder, which is made where it is missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        with alone_in(folder):
-            own = cls(folder)
+        with pinned(folder) as place, alone_in(place):
+            own = cls(folder, place)
             yield own
             own._list()
 
     def has(self, name: str) -> bool:
         """Whether a file is there as we wrote it."""
-        return has_sum(self.folder / name, self._sums.get(name, ()))
+        return has_sum(self._place / name, self._sums.get(name, ()))
 
     def unproven(self) -> list[str]:
         """Names without a checksum: listings of earlier versions had none, so nothing tells whose the files are."""
@@ -57,14 +60,14 @@ class OwnFiles:
 
     def refuse_others(self, names: Iterable[str]) -> None:
         """Raise an OSError for a file that would be replaced and is not as we wrote it."""
-        refuse_foreign(self.folder, names, self._sums)
+        refuse_foreign(self._place, names, self._sums)
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[BufferedWriter]:
         """Yield a new file, open for writing, that takes the place of a name when the block ends.
 
         Its checksum is listed first, beside that of what it replaces: a kill may come in between."""
-        with replacing(self.folder / name, sync=False) as file:
+        with replacing(self._place / name, sync=False) as file:
             yield file
             file.flush()
             digest = file_sha256(Path(file.name))
@@ -74,14 +77,14 @@ class OwnFiles:
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there, and its name from the listing."""
-        (self.folder / name).unlink(missing_ok=True)
+        (self._place / name).unlink(missing_ok=True)
         self.forget(name)
 
     def forget(self, name: str) -> None:
         self._sums.pop(name, None)
 
     def _list(self) -> None:
-        write_whole(self.folder / LISTING, [json_bytes({WRITTEN: self._sums, OF: self.of})], sync=False)
+        write_whole(self._place / LISTING, [json_bytes({WRITTEN: self._sums, OF: self.of})], sync=False)
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], sums: Sums) -> None:

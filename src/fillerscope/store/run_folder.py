@@ -11,16 +11,16 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from fillerscope.errors import StoreError
-from fillerscope.files import Json, Pieces, digest_of, json_bytes, write_whole
+from fillerscope.files import Json, Pieces, digest_of, json_bytes, pinned, write_whole
 from fillerscope.store.addresses import remote_of
 from fillerscope.store.array_file import Part, file_pieces, read_layouts, read_part, read_slices
-from fillerscope.store.inside import inside
+from fillerscope.store.inside import inside, place_of
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.leftovers import leftovers_in, remove_leftovers
@@ -43,7 +43,7 @@ class RunStore:
         """`remote` is the object store that the folder is a copy of."""
         self.path, self.manifest, self.remote = path, manifest, remote
         self._tables: dict[str, int] = {}  # bytes of memory of those that were read, beyond what is usual
-        self._is_writing = False
+        self._place: Path | None = None  # while it is written: that leads to the folder which is locked
         self._unlisted = 0  # files written since the manifest was
         self._repeated: set[str] = set()  # files that are to be written again
         self._checked: dict[str, Stamp | None] = {}  # files that were compared with their checksums, as they were then
@@ -93,17 +93,19 @@ class RunStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Lock the folder for writing. The lock of a process that was killed is free."""
-        with locked(self.path):
+        with locked(self.path), pinned(self.path) as place, ExitStack() as at_end:
             now = RunStore.open(self.path)
+            if now.manifest["identity"] != self.manifest["identity"] or not self.path.samefile(place):
+                raise StoreError(f"{self.path} was replaced by another folder; try again")
             self.manifest, self.remote = now.manifest, now.remote
-            remove_leftovers(self.path)
+            remove_leftovers(place)
+            self._place = place
+            at_end.callback(setattr, self, "_place", None)
             if self.remote is not None:
                 self.note("writer", secrets.token_hex(8))  # from now on no other process writes there
-            self._is_writing = True
             try:
                 yield
             finally:
-                self._is_writing = False
                 if self.manifest.pop("writer", "") or self._unlisted:
                     self._save_manifest()
 
@@ -157,9 +159,8 @@ class RunStore:
         self._write(name, [data])
 
     def _write(self, name: str, pieces: Pieces) -> None:
-        with writing_to(self.path):
-            self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
-            size, digest = write_whole(self.path / name, pieces, announce=partial(self._announce, name))
+        with writing_to(self.path), place_of(self._place or self.path, name) as path:
+            size, digest = write_whole(path, pieces, announce=partial(self._announce, name))
             self._publish(name)
             self._list({name: {"bytes": size, "sha256": digest}})
             self._unlisted += 1
@@ -191,11 +192,11 @@ class RunStore:
             name for name, entry in entries.items() if self.manifest["files"].get(name) != entry or self._fault(name)
         ]
         for name in wanted:
-            with writing_to(self.path), (files[name].path / name).open("rb") as file:
-                self.folder(str(Path(name).parent)).mkdir(parents=True, exist_ok=True)
-                written = write_whole(self.path / name, iter(partial(file.read, COPIED), b""))
+            source = files[name].path / name
+            with writing_to(self.path), place_of(self._place or self.path, name) as path, source.open("rb") as file:
+                written = write_whole(path, iter(partial(file.read, COPIED), b""))
             if written != (entries[name]["bytes"], entries[name]["sha256"]):
-                raise StoreError(f"{files[name].path / name} changed while it was copied; try again")
+                raise StoreError(f"{source} changed while it was copied; try again")
             self._publish(name)
         if wanted:
             self._list({name: entries[name] for name in wanted}, entries)
@@ -292,7 +293,7 @@ class RunStore:
     def _reread(self, names: Iterable[str]) -> bool:
         """Take over what the manifest says of some files by now; whether that is something else."""
         files = self.manifest["files"]
-        if self._is_writing or files.keys().isdisjoint(names):
+        if self._place is not None or files.keys().isdisjoint(names):
             return False
         if (now := RunStore.open(self.path).manifest)["identity"] != self.manifest["identity"]:
             return False
@@ -344,5 +345,5 @@ class RunStore:
 
     def _save_manifest(self) -> None:
         with writing_to(self.path):
-            write_manifest(self.path, self.manifest, self.remote)
+            write_manifest(self._place or self.path, self.manifest, self.remote)
             self._unlisted = 0
