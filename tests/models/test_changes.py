@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -115,6 +116,55 @@ def test_an_older_record_without_sums_is_held_against_the_files(write_gguf: Call
     flip_a_bit(first.path / "model.safetensors")
     with pytest.raises(ModelError, match=f"^{re.escape(str(first.path))} is not what was converted"):
         resolve(gguf)
+
+
+def forget_notes(cache: Path) -> None:
+    """As if all files had been read longer ago than notes are believed."""
+    for note in cache.glob("digests-*/*.json"):
+        note.unlink()
+
+
+def test_a_converted_gguf_is_found_after_its_note_has_expired(write_gguf: Callable[..., Path], cache: Path) -> None:
+    from fillerscope.models.resolve import find, place_of
+
+    path = write_gguf()
+    first = resolve(str(path))
+    forget_notes(cache)
+    assert (find(str(path)).path, find(str(path)).digest) == (first.path, "")
+    assert place_of(str(path)) == "here"
+    assert resolve_here(str(path), fresh=True) == first == resolve_here(str(path))
+
+
+def test_a_gguf_with_other_bytes_is_not_that_of_its_conversion(write_gguf: Callable[..., Path], cache: Path) -> None:
+    path = write_gguf()
+    first = resolve(str(path))
+    flip_a_bit(path)
+    forget_notes(cache)
+    with pytest.raises(ModelError, match="is not on this machine, or not converted yet"):
+        resolve_here(str(path))
+    assert resolve(str(path)).path != first.path
+
+
+def test_every_byte_of_a_gguf_is_read_to_verify_it(
+    write_gguf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fillerscope.models import digests
+
+    path = write_gguf()
+    resolve(str(path))
+    noted, real = digests.note_of(path), digests.note_of
+    flip_a_bit(path)  # behind unchanged times
+    monkeypatch.setattr(digests, "note_of", lambda one, *now: noted if one.name == path.name else real(one, *now))
+    with pytest.raises(ModelError, match="not converted yet"):
+        resolve_here(str(path), fresh=True)
+
+
+def test_a_gguf_that_cannot_be_converted_is_called_by_its_own_path(write_gguf: Callable[..., Path]) -> None:
+    path = write_gguf()
+    with path.open("r+b") as file:
+        file.truncate(2000)
+    with pytest.raises(ModelError, match=f"^{re.escape(str(path))} is no sound GGUF file"):
+        resolve(str(path))
 
 
 def test_a_gguf_that_changes_while_it_is_converted_is_refused(
@@ -262,6 +312,85 @@ def test_a_damaged_file_stays_where_the_hub_cannot_be_reached(monkeypatch: pytes
     assert blob.exists()
 
 
+def share(snapshot: Path, names: tuple[str, ...]) -> None:
+    """Move blobs to where huggingface_hub keeps those that several repositories have."""
+    for name in names:
+        blob = snapshot.parents[1] / "blobs" / (snapshot / name).readlink().name
+        shared = snapshot.parents[2] / "blobs" / "ab" / ("ab" + hashlib.sha256(blob.read_bytes()).hexdigest()[2:])
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        blob.rename(shared)
+        blob.symlink_to(os.path.relpath(shared, blob.parent))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_blob_that_repositories_share_is_taken_for_what_it_is(served: Hub, name: str) -> None:
+    first = resolve(HUB_ID)
+    share(first.path, ("model.safetensors", "tokenizer.json"))
+    assert resolve(HUB_ID) == first == resolve_here(HUB_ID, fresh=True)
+    load_folder(first)
+    flip_a_bit((first.path / name).resolve())
+    with pytest.raises(ModelError, match=rf"/{name} is not what was converted or downloaded"):
+        resolve(HUB_ID)
+    assert resolve(HUB_ID, repair=True) == first
+    assert served.files[name] == (first.path / name).read_bytes()
+
+
+@pytest.mark.usefixtures("served")
+def test_a_blob_that_leads_out_of_the_hubs_cache_is_refused(tmp_path: Path) -> None:
+    first = resolve(HUB_ID)
+    blob = first.path.parents[1] / "blobs" / (first.path / "tokenizer.json").readlink().name
+    blob.rename(tmp_path / blob.name)
+    blob.symlink_to(tmp_path / blob.name)
+    with pytest.raises(ModelError, match=r"tokenizer\.json is a link that leads out of the model's folder"):
+        resolve(HUB_ID)
+
+
+def test_a_shared_store_that_others_can_write_to_is_said(
+    served: Hub, open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(served, open_folder / "client", monkeypatch)
+    first, said = resolve(HUB_ID), Said()
+    share(first.path, ("model.safetensors",))
+    (first.path.parents[2] / "blobs").chmod(0o777)
+    resolve_here(HUB_ID, said)
+    assert any("other users can write to" in line and "set HF_HUB_CACHE" in line for line in said.lines)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_disk_without_links_holds_copies(served: Hub, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Such as exFAT, many network disks, and Windows."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "symlink_to", refused)
+        first = resolve(HUB_ID)
+        assert not (first.path / name).is_symlink()
+        flip_a_bit(first.path / name)
+        with pytest.raises(ModelError, match=rf"/{name} is not what was converted or downloaded"):
+            resolve(HUB_ID)
+        assert resolve(HUB_ID, repair=True) == first == resolve(HUB_ID)
+    assert served.files[name] == (first.path / name).read_bytes()
+
+
+@pytest.mark.usefixtures("served")
+def test_what_is_damaged_again_and_again_is_downloaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fillerscope.models import hub
+
+    real, said = hub.snapshot, Said()
+
+    def damaging(*arguments: Any) -> Path:
+        folder = real(*arguments)
+        flip_a_bit((folder / "model.safetensors").resolve())
+        return folder
+
+    monkeypatch.setattr(hub, "snapshot", damaging)
+    with pytest.raises(ModelError, match=r"model\.safetensors is not what was converted or downloaded"):
+        resolve(HUB_ID, said, repair=True)
+    assert sum("downloaded again" in line for line in said.lines) == 1
+
+
 # Loading
 
 
@@ -331,6 +460,23 @@ def test_weights_that_are_written_over_while_they_are_used_end_a_run(
     with pytest.raises(ModelError, match="changed while they were read"):
         run_study(Study.model_validate(record), tmp_path / "run", Told(change))
     assert not list((tmp_path / "run").glob("shards/*/*"))
+
+
+def test_weights_that_are_written_over_while_answers_are_repeated_in_another_dtype_end_a_run(
+    folder: Path, llama: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy.deepcopy(llama).to(torch.bfloat16).save_pretrained(folder)
+    generation = {"max_tokens": 4, "temperature": 1.0, "noise": {"dtype": "bfloat16"}, "recheck": 0}
+    record = settings(folder, problems={"limit": 2}, probes={"attention": None}, generation=generation, figures=[])
+    monkeypatch.setattr(loading.psutil, "virtual_memory", lambda: SimpleNamespace(available=0, total=0))
+
+    def change(text: str, done: float, _: object) -> None:
+        if text.startswith("answering again") and done:
+            flip_a_bit(folder / "model.safetensors")
+
+    with pytest.raises(ModelError, match="changed while they were read"):
+        run_study(Study.model_validate(record), tmp_path / "run", Told(change))
+    assert not list((tmp_path / "run").glob("again*/*/*"))
 
 
 # Files that are counted

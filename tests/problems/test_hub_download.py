@@ -59,6 +59,12 @@ def test_a_model_is_downloaded_whole_under_one_progress(served: Hub) -> None:
     assert done[-1] == served.sent
 
 
+def test_an_empty_file_is_downloaded(served: Hub) -> None:
+    """Servers refuse to send a range of it."""
+    served.files["vocab.txt"] = b""
+    assert (snapshot("owner/name") / "vocab.txt").read_bytes() == b""
+
+
 def test_a_hub_is_asked_for_nothing_else(served: Hub, tmp_path: Path) -> None:
     """Its client would ask on its own account, and read the answer without a limit."""
     places = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": served.url}

@@ -343,7 +343,12 @@ SOURCES = {
 def test_a_link_counts_by_what_it_leads_to(tmp_path: Path, suffix: str) -> None:
     """A private file, whose questions would be kept and sent, has another ending."""
     link = tmp_path / f"data{suffix}"
-    for name, is_taken in ((f"other{suffix}", True), ("blobs/" + "a" * 64, True), ("id_ed25519", False)):
+    for name, is_taken in (
+        (f"other{suffix}", True),
+        ("blobs/" + "a" * 64, True),
+        ("blobs/ab/" + "b" * 64, True),
+        ("id_ed25519", False),
+    ):
         target = tmp_path / "elsewhere" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(SOURCES[suffix])

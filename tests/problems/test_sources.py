@@ -229,6 +229,7 @@ def test_blank_lines_and_a_byte_order_mark_are_allowed(tmp_path: Path) -> None:
         ({"question": "x", "id": False}, "rows.jsonl:3: id: expected text or a number, found true or false"),
         ('{"question": "x", "a": 1, "question": "y"}', "rows.jsonl:3: key 'question' is given twice; remove one"),
         ({"question": "x", "id": {}}, "rows.jsonl:3: id: expected text or a number, found an object"),
+        ({"question": "x", "id": "x" * 900}, "rows.jsonl:3: an id of 900 characters, 250 at most; name another column"),
         ({"question": "x", "id": "first"}, "rows.jsonl:3: id 'first' is also at rows.jsonl:1; give each row"),
         pytest.param('{"question": ' + "[" * 100_000, "rows.jsonl:3: invalid JSON", id="brackets"),
         pytest.param('{"question": ' + "1" * 5000 + "}", "rows.jsonl:3: invalid JSON", id="digits"),

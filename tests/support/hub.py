@@ -133,6 +133,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 self.refuse(403 if "Authorization" in self.headers else 401, "GatedRepo")
                 return
             start, data = self.start(), hub.files[name]
+            if "Range" in self.headers and not data:
+                self.refuse(416, "")
+                return
             if len(data) >= LARGE:
                 data = data[: hub.wrong_size] if hub.wrong_size < 0 else data + b"x" * hub.wrong_size
                 start = min(start, len(data))

@@ -6,6 +6,7 @@ gives by its path says nothing of the kind: its digest is that of the bytes that
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,11 +28,13 @@ def changed_file(folder: Path, sums: Mapping[str, str]) -> Path | None:
 
 def _is_of_hub(folder: Path, name: str, sha256: str) -> bool:
     """Whether a file of the hub's cache is what was downloaded: a link to the blob of the repository that has its
-    digest as its name. Where the system has no links there are no blobs."""
+    digest as its name, or a copy of one where the disk has no links. The blob may be a link itself, to one that several
+    repositories share. huggingface_hub leaves no blobs where there are no links."""
     path, blobs = folder / name, folder.parent.parent / "blobs"
     if not path.is_symlink():
-        return not blobs.is_dir() or not any(blobs.iterdir())
-    blob = path.resolve()
+        known = set(os.listdir(blobs)) if blobs.is_dir() else set()
+        return not known or not known.isdisjoint((sha256, git_sha1(path)))
+    blob = Path(os.path.normpath(path.parent.resolve() / path.readlink()))
     if blob.parent != blobs.resolve() or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         return False
     return blob.name == (sha256 if len(blob.name) == 64 else git_sha1(blob))

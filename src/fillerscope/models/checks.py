@@ -68,9 +68,16 @@ def _refuse_other_places(folder: Path) -> None:
 def refuse_other_place(path: Path, target: Path, folder: Path) -> None:
     """Refuse a file that is elsewhere, at `target`, than in its folder: the text of a private file, or what a process
     has in its environment, would be a template, and part of what is asked of a server. Weights may be anywhere."""
-    blobs = folder.parent.parent / "blobs"  # of the hub's cache
-    if path.suffix != ".safetensors" and not target.is_relative_to(folder) and target.parent != blobs:
+    if path.suffix != ".safetensors" and not target.is_relative_to(folder) and not _is_blob(target, folder):
         raise ModelError(f"{path} is a link that leads out of the model's folder; copy the file there")
+
+
+def _is_blob(path: Path, snapshot: Path) -> bool:
+    """Whether a file is one of those in the hub's cache to which a snapshot leads: of its repository, or shared."""
+    repository = snapshot.parent.parent
+    return path.parent == repository / "blobs" or (
+        snapshot.parent.name == "snapshots" and path.parent.parent == repository.parent / "blobs"
+    )
 
 
 def has_weights(folder: Path) -> bool:

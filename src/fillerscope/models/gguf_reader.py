@@ -54,6 +54,8 @@ def isolated(gguf: Path, draft: Path) -> Iterator[Path]:
         link_to(open_path(file, gguf), alone)
         try:
             yield alone
+        except ModelError as error:
+            raise ModelError(str(error).replace(str(alone), str(gguf))) from error
         finally:
             shutil.rmtree(alone.parent)
 

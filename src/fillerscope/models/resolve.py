@@ -82,8 +82,9 @@ def find(name: str) -> ModelFolder:
         return _converted_before(converted_folder(name, entry.sha256), name, entry.label)
     path = _path_of(name)
     if path.is_file():
-        sha256 = remembered_sha256(path)  # a file that was converted was read before
-        return _converted_before(converted_folder(path.stem, sha256 or "unread"), name, path.stem)
+        if sha256 := remembered_sha256(path):
+            return _converted_before(converted_folder(path.stem, sha256), name, path.stem)
+        return replace(_converted_before(_last_converted(path.stem), name, path.stem), digest="")
     folder = path if path.is_dir() else _from_hub_cache(name)
     label = path.resolve().name if path.is_dir() else name.partition("/")[2]
     return replace(_from_folder(folder, name, label), digest=remembered_digest(folder))
@@ -109,7 +110,11 @@ def place_of(name: str) -> Place:
 
 def resolve_here(name: str, progress: Progress = SILENT, fresh: bool = False) -> ModelFolder:
     """The same as `resolve` gives, for a model that `find` finds; `fresh` reads every byte of it."""
-    return _checked(find(name), progress, fresh)
+    found, path = find(name), _path_of(name)
+    if name not in CATALOGUE and path.is_file():  # it may have changed since it was converted
+        sha256 = cached_sha256(path, progress, fresh)
+        found = _converted_before(converted_folder(path.stem, sha256), name, path.stem)
+    return _checked(found, progress, fresh)
 
 
 def _path_of(name: str) -> Path:
@@ -125,7 +130,8 @@ def _checked(found: ModelFolder, progress: Progress, fresh: bool = False) -> Mod
     if found.path.parent == cache_folder() / "models":
         _warn_once(open_cache_warning(found.path), progress)
     elif found.path.parent.name == "snapshots":
-        for folder in (found.path, found.path.parent.parent / "blobs"):
+        repository, hub = found.path.parents[1], found.path.parents[2]
+        for folder in (found.path, repository / "blobs", hub / "blobs"):
             _warn_once(open_cache_warning(folder, "HF_HUB_CACHE"), progress)
     return replace(found, digest=digest_of_files(sums))
 
@@ -150,6 +156,12 @@ def _converted_before(folder: Path, name: str, label: str) -> ModelFolder:
     if not _is_whole(folder):
         raise ModelError(f"{name} is not on this machine, or not converted yet: {command('models', 'get', name)}")
     return ModelFolder(folder, name, label, remembered_digest(folder))
+
+
+def _last_converted(stem: str) -> Path:
+    """Where the last GGUF file of a name was converted to, if any was."""
+    folders = converted_folder(stem, "[0-9a-f]" * 64)
+    return max(folders.parent.glob(folders.name), key=lambda one: one.stat().st_mtime, default=folders)
 
 
 def _from_hub_cache(name: str) -> Path:
@@ -181,8 +193,11 @@ def _from_gguf(path: Path, name: str, progress: Progress, repair: bool) -> Model
 
 def _from_hub(name: str, progress: Progress, repair: bool) -> ModelFolder:
     label = name.partition("/")[2]
-    found = _from_folder(hub.snapshot(name, progress), name, label)
+    found, repaired = _from_folder(hub.snapshot(name, progress), name, label), set[str]()
     while repair and (damaged := changed_file(found.path, file_sums(found.path, progress, fresh=True))):
+        if damaged.name in repaired:  # the disk, or whoever writes to it, damages it again
+            break
+        repaired.add(damaged.name)
         progress.say(f"{damaged.name} {_CHANGED}; it is downloaded again")
         found = _from_folder(hub.snapshot(name, progress, damaged), name, label)
     return _checked(found, progress)

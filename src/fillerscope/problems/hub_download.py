@@ -213,8 +213,10 @@ def _placed(folder: Path, commit: str, files: Sequence[HubFile]) -> Path:
 
 
 def _link(link: Path, blob: Path) -> None:
-    """Show a content under a name: a relative link, or a copy where the system has no links."""
-    if link.exists() and link.samefile(blob):
+    """Show a content under a name: a relative link, or a copy where the disk has no links, which is made once: files
+    of models are hashed by who loads them."""
+    is_copied = not link.is_symlink() and link.exists() and link.stat().st_size == blob.stat().st_size
+    if link.exists() and (is_copied or link.samefile(blob)):
         return
     if not is_inside(link.parent, blob.parents[1]):
         raise OSError(errno.ELOOP, f"a link leads from {link.parent} out of the cache; remove it")

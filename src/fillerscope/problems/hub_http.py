@@ -121,7 +121,8 @@ class Connection:
     async def _begun(self, url: str, start: int) -> Response:
         """A response whose body is still to come; that of an error has been read."""
         async with asyncio.timeout(SECONDS):
-            response = await self._opened(url, {"Accept-Encoding": "identity", "Range": f"bytes={start}-"})
+            rest = {"Range": f"bytes={start}-"} if start else {}  # no server has a range of an empty file
+            response = await self._opened(url, {"Accept-Encoding": "identity", **rest})
             return response if response.status_code < 400 else await _read(response)
 
     async def _opened(self, url: str, headers: dict[str, str]) -> Response:

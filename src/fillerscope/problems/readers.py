@@ -25,7 +25,7 @@ LARGEST_ROW = 1 << 28  # bytes of memory that the values of a line of .jsonl may
 LARGEST_TABLE = 1 << 31  # bytes of memory that all rows that are taken may take, about
 LIST_KEYS = ("data", "rows", "problems", "questions")
 Reader = Callable[[BufferedReader, str], Iterator[Row | BadRow]]
-_BLOB = re.compile(r"blobs/([0-9a-f]{40}|[0-9a-f]{64})$")  # what the names in a cache of the hub lead to
+_BLOB = re.compile(r"blobs/([0-9a-f]{2}/)?([0-9a-f]{40}|[0-9a-f]{64})$")  # what the names in a cache of the hub lead to
 
 
 def read_rows(path: Path, name: str) -> Iterator[Row | BadRow]:

@@ -38,7 +38,7 @@ __all__ = ["Problem", "ProblemSet", "load_problems", "problems_digest", "read_pr
 
 BUILTIN_COUNT = 64
 META_LENGTH = 200
-LONGEST_SHOWN = 60  # characters of an id
+LONGEST_SHOWN, LONGEST_ID = 60, 250  # characters of an id: those of all problems are in one header
 MOST_AGAIN = 5_000_000  # rows that are judged again after others were skipped, and 20 times as many as were read
 MOST_RECORDED = 1000  # skipped rows whose place and reason a run keeps; all are counted
 # Short in some rows and long in others: out of meta in all of them.
@@ -235,6 +235,9 @@ class _Reading:
     def _check_id(self, row: Row) -> None:
         name = _short(row, column_of(row, "id", self.spec.fields), required="id" in self.spec.fields)
         name = name or f"row-{self.looked_at:06d}"
+        if len(name) > LONGEST_ID:
+            advice = "name another column in `problems.fields`"
+            raise BadRow(row.place, f"an id of {len(name):,} characters, {LONGEST_ID} at most; {advice}")
         if name in self.places:
             advice = "give each row its own, or name another column in `problems.fields`"
             raise BadRow(row.place, f"id {name[:LONGEST_SHOWN]!r} is also at {self.places[name]}; {advice}")
