@@ -17,6 +17,7 @@ from fillerscope.capture.memory import pass_tokens
 from fillerscope.capture.passes import Layout
 from fillerscope.capture.row_check import check_rows
 from fillerscope.measure.prepare import Shard, ShardPrompts, refuse_missing_layers
+from fillerscope.models.hashed_view import HashedView
 from fillerscope.models.in_memory import ModelSource, context_of, load_source, tokenizer_of
 from fillerscope.models.loading import LoadedModel
 from fillerscope.models.resolve import ModelFolder
@@ -49,29 +50,37 @@ class ModelWork:
     store: RunStore
     progress: Progress
     said: set[str] = field(default_factory=set)  # by generators, of which a run makes several
+    _mapped: list[HashedView] = field(default_factory=list)  # files that models in use may still read
 
     @cached_property
     def loaded(self) -> LoadedModel:
         self.progress.stage(f"loading {self.folder.label}", 0, None)
-        loaded = load_source(self.folder, self.spec.dtype, self.study.device)
+        loaded = self._load(self.spec.dtype)
         refuse_missing_layers(self.study, layer_count(loaded.model), loaded.label)
+        return loaded
+
+    def _load(self, dtype: str) -> LoadedModel:
+        loaded = load_source(self.folder, dtype, self.study.device)
+        if loaded.mapped is not None:
+            self._mapped.append(loaded.mapped)
         return loaded
 
     def refuse_changed(self) -> None:
         """Raise where weights that were read while the model was used are not those that it was loaded with."""
-        if "loaded" in self.__dict__ and self.loaded.mapped is not None:
-            self.loaded.mapped.refuse_exchanged()
+        for view in self._mapped:
+            view.refuse_exchanged()
 
     def reload(self, dtype: str) -> LoadedModel:
         """The model in another dtype. The one in use is dropped first, as memory may not hold both."""
         self.unload()
         self.progress.stage(f"loading {self.folder.label} in {dtype}", 0, None)
-        return load_source(self.folder, dtype, self.study.device)
+        return self._load(dtype)
 
     def unload(self) -> None:
         """Drop the model, which is loaded again where it is asked for."""
         assert self.prompts  # made with the model that is dropped
         self.__dict__.pop("loaded", None)
+        self._mapped.clear()
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
