@@ -77,7 +77,7 @@ def _checked_url(value: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ValueError(f"{error}; a URL looks like http://localhost:8000/v1") from None
-    if not host or not _HOST.fullmatch(parts.netloc) or parts.query:
+    if not host or not _HOST.fullmatch(parts.netloc) or "?" in value:
         raise ValueError(
             "write the URL with a host and without name, password or query, since it is stored with the run; a "
             "key comes from the environment variable that `key` names"

@@ -618,7 +618,7 @@ def test_a_key_that_fits_no_header_is_one_line(served, endpoint, tokenizer, monk
 @pytest.mark.parametrize(
     "url",
     [
-        "http://anna:pass@localhost:1/v1", "http://localhost:1/v1?key=abc", "http://:80/v1",
+        "http://anna:pass@localhost:1/v1", "http://localhost:1/v1?key=abc", "http://:80/v1", "http://localhost:1/v1?",
         "http://[::1].evil.example/v1", "http://localhost\\.evil.example/v1", "http://\u217docalhost/v1",
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -254,6 +255,63 @@ def test_a_redirect_is_not_followed(status: str, monkeypatch: pytest.MonkeyPatch
     ):
         ask(url)
     assert reached == []
+
+
+@pytest.mark.parametrize(
+    "place", [f"//{SECRET}_xn--1/", "javascript:1", "mailto:x", ":a:b", "http://[::1", "http://" + "a" * 70_000, ""]
+)
+def test_where_a_redirect_leads_is_not_even_read(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The HTTP library raises errors for some, with the host in them, which may be the key."""
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with (
+        serving(sending(b"", status="302", Location=place)) as url,
+        pytest.raises(GenerationError, match=r"redirects to another address|answers 302") as caught,
+    ):
+        ask(url)
+    assert SECRET.lower() not in str(caught.value).lower()
+
+
+def test_an_error_of_the_library_is_one_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it raises may hold what the server sent."""
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+
+    async def broken(*_: object, **__: object) -> None:
+        raise UnicodeError(f"no host: {SECRET}")
+
+    monkeypatch.setattr("openai.resources.completions.AsyncCompletions.create", broken)
+    with pytest.raises(GenerationError, match=r"cannot be used: no host: \[key\]$"):
+        ask("http://127.0.0.1:9/v1")
+
+
+def test_an_error_that_is_nested_deeply_is_told_at_once() -> None:
+    """Each level was written as a text: minutes, for which nothing else went on."""
+    inner: object = {"x": [1] * 100_000}
+    for _ in range(900):
+        inner = {"error": inner}
+    body = json.dumps(inner).encode()
+    with serving(sending(body, status="400")) as url, watched(30):
+        reply = ask(url)
+    assert reply.error.startswith("the server refuses the prompt (400: {'x': [1, 1, ")
+
+
+def test_connections_that_cannot_be_opened_are_not_blamed_on_the_server() -> None:
+    resource = pytest.importorskip("resource")
+
+    def crowded() -> None:
+        used = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 64
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, used + 8))
+        spec = EndpointSpec(url=url, concurrency=64, retries=0, prompt="ids", timeout=5.0)
+        generator = EndpointGenerator(spec, "tiny", tiny_tokenizer())
+        requests = [Request((5, 6, 7), number) for number in range(64)]
+        with pytest.raises(GenerationError, match=r"may open no more connections; lower endpoint\.concurrency"):
+            generator.answer(requests, Decoding(max_tokens=4), lambda _: None)
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.5)
+        sending(completion())(handler)
+
+    with serving(slow) as url:
+        in_a_fork(crowded)
 
 
 @pytest.mark.parametrize("status", ["300", "304"])

@@ -96,3 +96,13 @@ def test_this_machine_is_asked_without_a_proxy(variable: str, monkeypatch: pytes
         monkeypatch.setenv(variable, address.removesuffix("/v1"))
         assert ask(url).text == "42"
     assert seen == []
+
+
+@pytest.mark.parametrize(("variable", "value"), [("ALL_PROXY", "socks5://127.0.0.1:9"), ("HTTP_PROXY", "http://a/b:c")])
+def test_no_setting_of_proxies_keeps_this_machine_from_being_asked(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv(variable, value)
+    with serving(sending(completion())) as url:
+        assert ask(url).text == "42"

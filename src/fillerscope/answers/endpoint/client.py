@@ -53,8 +53,6 @@ class Server:
         return completion
 
     async def _create(self, prompt: str | list[int], seed: int, decoding: Decoding) -> Completion:
-        from openai import OpenAIError
-
         try:
             return await self.client.completions.create(
                 model=self.model,
@@ -64,7 +62,7 @@ class Server:
                 temperature=decoding.temperature,
                 top_p=decoding.top_p,
             )
-        except OpenAIError as error:
+        except Exception as error:  # of the HTTP library as well: it may hold what the server sent, a key too
             refusal = self.refusals.of(error)
         raise refusal  # out here it does not carry the client's error along, which holds the request and its key
 

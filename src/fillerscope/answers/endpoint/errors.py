@@ -5,15 +5,16 @@ A line never contains a key, even where the server sends it back. Knows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from errno import EMFILE
 from typing import TYPE_CHECKING
 
 from fillerscope.display import holds_key, letter_count
 from fillerscope.errors import GenerationError
 
 if TYPE_CHECKING:
-    from openai import APIConnectionError, APIStatusError, OpenAIError
+    from openai import APIConnectionError, APIStatusError
 
 _OF_ONE_PROMPT = (400, 413, 422)
 _OF_NOW = (408, 409, 429)  # and from 500 on: what may be otherwise later, or on another server
@@ -48,7 +49,7 @@ class Refusals:
     tries: int
     secrets: tuple[str, ...] = field(repr=False)
 
-    def of(self, error: OpenAIError) -> GenerationError | PromptRefused:
+    def of(self, error: Exception) -> GenerationError | PromptRefused:
         """The error to raise for one of the client, which has retried as often as configured."""
         from openai import APIConnectionError, APIStatusError, APITimeoutError
 
@@ -118,6 +119,9 @@ class Refusals:
 
     def _unreachable(self, error: APIConnectionError) -> ServerGone:
         cause = self.line(error.__cause__ or error) or type(error.__cause__).__name__
+        if any(getattr(one, "errno", None) == EMFILE for one in _causes(error)):
+            advice = "lower endpoint.concurrency or raise `ulimit -n`, then run again to resume"
+            return ServerGone(f"{self.url}: this process may open no more connections; {advice}")
         return ServerGone(
             f"{self.url} cannot be reached ({cause}), {self._times}; "
             "start the server or correct endpoint.url, then run again to resume"
@@ -128,12 +132,20 @@ class Refusals:
         return "tried once" if self.tries == 1 else f"tried {self.tries} times"
 
 
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it. Where several attempts failed at once, the first of them."""
+    while error is not None:
+        yield error
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+
+
 def _reason(body: object) -> object:
     """The message inside the body of an error, wherever this kind of server puts it."""
     while isinstance(body, Mapping) or (isinstance(body, list) and body):
         if isinstance(body, list):
             body = body[0]
+        elif name := next((name for name in ("message", "detail", "error", "msg") if body.get(name)), None):
+            body = body[name]
         else:
-            names = (name for name in ("message", "detail", "error", "msg") if body.get(name))
-            body = next((body[name] for name in names), str(dict(body)))
+            return dict(body)
     return body

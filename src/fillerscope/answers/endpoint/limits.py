@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 COUNTS = ("prompt_tokens", "completion_tokens")
 MEMORY_OF_BYTE, MOST_MEMORY = 8, 1 << 28  # of a body's values: for each byte that it may have, and in all
 MOST_ERROR = 1 << 20  # bytes of a body that refuses
-_NO_PROXY = {"all://": None, "http://": None, "https://": None}  # all keys that proxies of the environment have
 
 
 class LimitedClient(DefaultAsyncHttpxClient):
@@ -39,8 +38,10 @@ class LimitedClient(DefaultAsyncHttpxClient):
 
     def __init__(self, key: str, seconds: float, most_bytes: int, proxies: bool) -> None:
         verify = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-        mounts = None if proxies else _NO_PROXY
-        super().__init__(follow_redirects=False, mounts=mounts, cookies=NoCookies(), verify=verify)
+        hooks = {"response": [_forget_location]}
+        super().__init__(
+            follow_redirects=False, trust_env=proxies, cookies=NoCookies(), verify=verify, event_hooks=hooks
+        )
         self.own_headers = {
             "Authorization": f"Bearer {key}",
             "Accept": "application/json",
@@ -76,6 +77,11 @@ class LimitedClient(DefaultAsyncHttpxClient):
         except ValueError as error:
             return _stand_in(request, {REFUSED: str(error)}, status)
         return _stand_in(request, _needed(response)) if response.is_success else response
+
+
+async def _forget_location(response: Response) -> None:
+    """Drop where a redirect leads to, which is not followed: the library reads it all the same."""
+    response.headers.pop("location", None)
 
 
 def _needed(response: Response) -> Json:
