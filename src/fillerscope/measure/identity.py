@@ -47,8 +47,8 @@ PRECISION = (
     "backends.cudnn.allow_tf32", "backends.cudnn.conv.fp32_precision", "backends.mkldnn.conv.fp32_precision",
 )  # fmt: skip
 ENVIRONMENT = (  # by which libraries below torch compute in fewer digits; torch's own settings do not show them
-    "CUBLAS_EMULATE_SINGLE_PRECISION", "DNNL_DEFAULT_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "CUBLAS_EMULATE_SINGLE_PRECISION", "DNNL_DEFAULT_FPMATH_MODE", "HIPBLASLT_ALLOW_TF32", "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE", "PYTORCH_MPS_FAST_MATH",
 )  # fmt: skip
 # Another version may grade differently. Which characters are letters or signs is Unicode's to say, in Python's version.
 GRADING = ("math-verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4-python3-runtime", "regex")

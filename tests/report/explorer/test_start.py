@@ -213,13 +213,15 @@ def test_ctrl_c_ends_it_quietly(made: Path) -> None:
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_beyond_this_machine(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["0.0.0.0", "0"])
+def test_beyond_this_machine(made: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for by name, it has a token as well, and answers under the names of this machine alone."""
     import uvicorn
 
     monkeypatch.setattr(uvicorn.Server, "run", lambda _, sockets: [one.close() for one in sockets])
-    said: list[str] = []
-    start.serve([made], 0, False, said.append, "0.0.0.0")
+    listen, said = start._listen, list[str]()
+    monkeypatch.setattr(start, "_listen", lambda port, _: listen(port, "0.0.0.0"))
+    start.serve([made], 0, False, said.append, host)
     assert re.search(rf"http://{re.escape(socket.gethostname())}:\d+/\?token=[\w-]{{40,}}", said[0])
     assert start.names_of("127.0.0.1") == {"127.0.0.1", "localhost", "[::1]"}
     assert start.names_of("10.1.2.3") - start.names_of("127.0.0.1") == {"10.1.2.3"}

@@ -39,7 +39,7 @@ def serve(paths: Sequence[Path], port: int | None, browse: bool, say: Callable[[
     access = Access(hosts=names_of(host) | names_of(bound))
     runs, left_out = opened(paths)
     app = Explorer(runs, left_out).application(access)
-    name = socket.gethostname() if host in EVERYWHERE else _in_address(bound)
+    name = socket.gethostname() if bound in EVERYWHERE else _in_address(bound)
     address = f"http://{name}:{listening.getsockname()[1]}/?token={access.token}"
     for line in left_out:
         say(line)
