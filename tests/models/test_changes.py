@@ -479,6 +479,23 @@ def test_weights_that_are_written_over_while_answers_are_repeated_in_another_dty
     assert not list((tmp_path / "run").glob("again*/*/*"))
 
 
+def test_nothing_is_noted_that_changed_weights_say(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be put back before the run is resumed, which believes what is noted."""
+    record = settings(folder, problems={"limit": 2}, probes={"activations": True}, figures=[])
+    monkeypatch.setattr(loading.psutil, "virtual_memory", lambda: SimpleNamespace(available=0, total=0))
+
+    def change(text: str, *_: object) -> None:
+        if text.startswith("calibrating"):
+            flip_a_bit(folder / "model.safetensors")
+
+    with pytest.raises(ModelError, match="changed while they were read"):
+        run_study(Study.model_validate(record), tmp_path / "run", Told(change))
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert not [facts for facts in manifest.get("models", {}).values() if "calibration" in facts]
+
+
 # Files that are counted
 
 

@@ -150,6 +150,7 @@ class ModelWork:
     def note(self, **facts: Unpack[ModelFacts]) -> None:
         if self.facts() == self.facts() | facts:
             return
+        self.refuse_changed()  # what is noted is believed when the run is resumed
         models = self.store.manifest.get("models", {})
         self.store.note("models", models | {self.spec.name: self.facts() | facts})
 
