@@ -206,6 +206,7 @@ class Steps:
         self.sync(descriptor)
 
     def noted_rename(self, source: Any, target: Any, **options: Any) -> None:
+        source, target = _real(source), _real(target)
         if self.is_last(f"rename {target}"):
             if self.half and Path(source).is_file():
                 os.truncate(source, Path(source).stat().st_size // 2)
@@ -224,6 +225,12 @@ class Steps:
         return self.count == self.die_at
 
 
+def _real(path: Any, within: int | None = None) -> str:
+    """The path of a file whose folder was given by a descriptor of it: as part of the path, or beside it."""
+    folder, name = os.path.split(os.fspath(path))
+    return os.path.join(os.path.realpath(folder if within is None else f"/proc/self/fd/{within}"), name)
+
+
 class Faults:
     """Counts operations on files, and lets one of them fail."""
 
@@ -240,7 +247,8 @@ class Faults:
 
     def happens(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in self.EVENTS and isinstance(arguments[0], (str, os.PathLike)):
-            self.operation(os.fspath(arguments[0]))
+            within = arguments[2] if event == "os.mkdir" and arguments[2] >= 0 else None
+            self.operation(_real(arguments[0], within))
 
     def synced(self, descriptor: int) -> None:
         self.operation(os.readlink(f"/proc/self/fd/{descriptor}"))

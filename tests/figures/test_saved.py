@@ -159,7 +159,7 @@ def test_figures_of_a_kill_are_replaced_later(tmp_path: Path, monkeypatch: pytes
     targets: list[Path] = []
 
     def killed(made: Path, target: Path) -> Path:
-        if target.parent == tmp_path and target.name != DRAWN:
+        if target.parent.samefile(tmp_path) and target.name != DRAWN:
             if len(targets) == replaced:
                 raise KeyboardInterrupt
             targets.append(target)

@@ -31,6 +31,16 @@ def place_of(run: Path, name: str) -> Iterator[Path]:
         yield place / Path(name).name
 
 
+def refuse_exchanged(run: Path, place: Path) -> None:
+    """Raise where another folder is at the path of a run than the one that is open."""
+    with suppress(OSError):
+        if run.samefile(place):
+            return
+    raise StoreError(
+        f"{run} was replaced by another folder while it was written; put it back, then run again to resume"
+    )
+
+
 def is_link(path: Path | os.DirEntry[str]) -> bool:
     """Whether a symbolic link is at a path, or a file that has another name as well and may be anybody's."""
     return path.is_symlink() or (path.is_file() and path.stat(follow_symlinks=False).st_nlink > 1)

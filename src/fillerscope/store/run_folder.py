@@ -20,7 +20,7 @@ from fillerscope.errors import StoreError
 from fillerscope.files import Json, Pieces, digest_of, json_bytes, pinned, write_whole
 from fillerscope.store.addresses import remote_of
 from fillerscope.store.array_file import Part, file_pieces, read_layouts, read_part, read_slices
-from fillerscope.store.inside import inside, place_of
+from fillerscope.store.inside import inside, place_of, refuse_exchanged
 from fillerscope.store.job_part import JobPart
 from fillerscope.store.layouts import Layouts
 from fillerscope.store.leftovers import leftovers_in, remove_leftovers
@@ -95,8 +95,9 @@ class RunStore:
         """Lock the folder for writing. The lock of a process that was killed is free."""
         with locked(self.path), pinned(self.path) as place, ExitStack() as at_end:
             now = RunStore.open(self.path)
-            if now.manifest["identity"] != self.manifest["identity"] or not self.path.samefile(place):
-                raise StoreError(f"{self.path} was replaced by another folder; try again")
+            refuse_exchanged(self.path, place)
+            if now.manifest["identity"] != self.manifest["identity"]:
+                raise StoreError(f"{self.path} was replaced by the run of another study; choose another folder")
             self.manifest, self.remote = now.manifest, now.remote
             remove_leftovers(place)
             self._place = place
@@ -128,10 +129,9 @@ class RunStore:
 
     def note(self, key: str, value: object) -> None:
         """Store a fact about the run that does not change its numbers: versions, hardware, self-check."""
-        if self.manifest.get(key) == value:
-            return
-        self.manifest = cast(Manifest, self.manifest | {key: value})
-        self._save_manifest()
+        if self.manifest.get(key) != value:
+            self.manifest = cast(Manifest, self.manifest | {key: value})
+            self._save_manifest()
 
     def has(self, name: str) -> bool:
         """Whether a file is listed in the manifest and has the listed size."""
@@ -347,3 +347,4 @@ class RunStore:
         with writing_to(self.path):
             write_manifest(self._place or self.path, self.manifest, self.remote)
             self._unlisted = 0
+        refuse_exchanged(self.path, self._place or self.path)
