@@ -353,6 +353,15 @@ def test_a_warning_of_the_hub_is_not_logged(
     assert "red" not in capfd.readouterr().err
 
 
+def test_a_long_header_of_a_hub_that_is_busy_is_not_searched(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own client looks for limits of requests there, for the square of its length."""
+    monkeypatch.setattr(hub_http, "_WAITS", (0,))
+    busy = {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=' + "1" * 60_000}
+    served.other = answering("/revision/", sending([b"{}"], 429, **busy))
+    with watched(30):
+        refused("429")
+
+
 def test_headers_may_hold_more_than_ascii(served: Hub) -> None:
     body = json.dumps({"sha": served.commit}).encode()
     served.other = answering("/revision/", sending([body], **{"X-Name": "caf\u00e9", "Content-Type": "caf\u00e9"}))

@@ -35,6 +35,7 @@ PIECE = 1 << 18  # bytes of a file that come at once
 _REDIRECTS = 5
 _WAITS = (1, 2, 4, 0)  # seconds, while the hub is busy
 _BUSY = (408, 429, 500, 502, 503, 504)
+_SAYING = {"x-error-code", "x-error-message", "x-request-id", "content-type"}  # headers that say why it refuses
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -216,7 +217,10 @@ def _raise_for(response: Response) -> None:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
 
-    response.headers.pop("X-HF-Warning", None)  # it would be logged as it is, with what moves the cursor of a terminal
+    if response.is_success:
+        return
+    for name in set(response.headers) - _SAYING:  # some would be logged as they are, or searched for very long
+        response.headers.pop(name)
     try:
         hf_raise_for_status(response)
     except HfHubHTTPError:
