@@ -229,6 +229,24 @@ def test_another_site_that_redirects_here_runs_no_model(
     assert measured == [1]
 
 
+def test_the_button_cannot_be_pressed_as_soon_as_the_page_comes_to_the_front(
+    context: BrowserContext, served: Served, measured: list[int]
+) -> None:
+    """Another window may have lain above it, which the first click of a double click has closed."""
+    look_at(context.new_page(), served.address)
+    page = context.new_page()
+    page.goto(f"{served.base}#tab=attention&view=whole&problem=1")
+    button = page.locator(".permission button")
+    expect(button).to_be_enabled()
+    pressed = (
+        "(() => { dispatchEvent(new Event('focus')); return document.querySelector('.permission button').disabled })()"
+    )
+    assert page.evaluate(pressed)
+    assert measured == []
+    button.click()  # waits until it may be pressed
+    expect(page.locator(".permission")).to_have_count(0)
+
+
 # However long a test takes, the button of the notice is a new one.
 NO_WAIT_ENDS = "{ const real = setTimeout; window.setTimeout = (act, wait) => wait > 500 ? 0 : real(act, wait); }"
 # A key or the mouse, pressed on one page and let go on the one that it led to, and a second click that comes at once.
