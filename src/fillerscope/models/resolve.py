@@ -84,7 +84,7 @@ def find(name: str) -> ModelFolder:
     if path.is_file():
         if sha256 := remembered_sha256(path):
             return _converted_before(converted_folder(path.stem, sha256), name, path.stem)
-        return replace(_converted_before(_last_converted(path.stem), name, path.stem), digest="")
+        return replace(_converted_before(_last_converted(path), name, path.stem), digest="")
     folder = path if path.is_dir() else _from_hub_cache(name)
     label = path.resolve().name if path.is_dir() else name.partition("/")[2]
     return replace(_from_folder(folder, name, label), digest=remembered_digest(folder))
@@ -158,10 +158,12 @@ def _converted_before(folder: Path, name: str, label: str) -> ModelFolder:
     return ModelFolder(folder, name, label, remembered_digest(folder))
 
 
-def _last_converted(stem: str) -> Path:
-    """Where the last GGUF file of a name was converted to, if any was."""
-    folders = converted_folder(stem, "[0-9a-f]" * 64)
-    return max(folders.parent.glob(folders.name), key=lambda one: one.stat().st_mtime, default=folders)
+def _last_converted(gguf: Path) -> Path:
+    """Where the last file of this name was converted to, if any was since this one was changed."""
+    folders = converted_folder(gguf.stem, "[0-9a-f]" * 64)
+    made = {one: one.stat().st_mtime for one in folders.parent.glob(folders.name)}
+    later = [one for one, when in made.items() if when >= gguf.stat().st_ctime]
+    return max(later, key=made.__getitem__, default=converted_folder(gguf.stem, "unread"))
 
 
 def _from_hub_cache(name: str) -> Path:
