@@ -10,6 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from itertools import cycle, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -353,13 +354,23 @@ def test_a_warning_of_the_hub_is_not_logged(
     assert "red" not in capfd.readouterr().err
 
 
-def test_a_long_header_of_a_hub_that_is_busy_is_not_searched(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own client looks for limits of requests there, for the square of its length."""
+def test_no_header_of_a_hub_that_refuses_is_searched(served: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own client looks for limits of requests in some, for the square of their length."""
+    from huggingface_hub import utils
+
+    real, seen = utils.hf_raise_for_status, set[str]()  # type: ignore[attr-defined]
+
+    def noting(response: Any) -> None:
+        seen.update(response.headers)
+        real(response)
+
+    monkeypatch.setattr(utils, "hf_raise_for_status", noting)
     monkeypatch.setattr(hub_http, "_WAITS", (0,))
-    busy = {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=' + "1" * 60_000}
-    served.other = answering("/revision/", sending([b"{}"], 429, **busy))
-    with watched(30):
-        refused("429")
+    limits = {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
+    served.other = answering("/revision/", sending([b"{}"], 429, **limits, **{"X-Error-Message": "wait"}))
+    refused("429")
+    assert "x-error-message" in seen
+    assert not [name for name in seen if "ratelimit" in name]
 
 
 def test_headers_may_hold_more_than_ascii(served: Hub) -> None:
